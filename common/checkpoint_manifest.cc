@@ -117,6 +117,7 @@ struct InManifest {
     archive("settings", manifest.settings);
     archive("coordinator", manifest.coordinator);
     archive.Sparse("lease_revision", manifest.lease_revision);
+    archive.Sparse("run_folder", manifest.run_folder);
     archive("shards", As<InManifest>(manifest.shards));
     archive("layout", As<InManifest>(manifest.layout));
     // Earlier releases, and servers without a journal, write none.

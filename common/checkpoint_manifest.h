@@ -85,6 +85,9 @@ struct Manifest {
   // the folder has never had a leader lease, or an earlier release has written it.
   int64_t lease_revision = 0;
   JournalManifest journal = {};
+  // --checkpoint_dir of the server that has written the checkpoint into its --fallback_dir. Empty
+  // means that the checkpoint is in its --checkpoint_dir, or of an earlier release.
+  std::string run_folder = {};
 };
 
 // Returns true if a leader has written `manifest` after another one had taken its place: `other`

@@ -426,6 +426,11 @@ ShardReports& Server::reports() {
 }
 
 absl::Status Server::Recover() {
+  ASSIGN_OR_RETURN(const bool is_journal_of_run, host_->IsJournalOfRun());
+  if (!is_journal_of_run) {
+    LogInfo("shard={} does not go on from its journal, which is of another run that has ended",
+            config_.cluster.shard);
+  }
   if (log_ != nullptr && log_->beginning().has_value()) {
     const size_t num_servers = log_->beginning()->assignment.map->servers.size();
     is_journal_of_former_division_ |= num_servers != config_.cluster.num_shards;
@@ -434,7 +439,7 @@ absl::Status Server::Recover() {
               config_.cluster.shard);
     }
   }
-  if (!is_journal_of_former_division_) {
+  if (is_journal_of_run && !is_journal_of_former_division_) {
     ASSIGN_OR_RETURN(has_recovered_, host_->Recover());
     if (!host_->journal_refusal().empty()) journal_refusal_ = host_->journal_refusal();
   }

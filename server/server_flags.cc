@@ -220,7 +220,8 @@ ABSL_FLAG(std::string, durability, "checkpoint",
           "every server.");
 ABSL_FLAG(lodestar::LocalPath, journal_dir, "",
           "--durability=journal: folder for the journal, in which each server has one of its own; "
-          "best on a fast disk. Killed servers can be started again as another number of servers "
+          "best on a fast disk; of one run alone. Killed servers can be started again as another "
+          "number of servers "
           "if that of shard 0 has the journals of all of them there. Empty: `journal` in "
           "--checkpoint_dir.");
 ABSL_FLAG(std::string, journal_replica, "",
@@ -255,7 +256,8 @@ ABSL_FLAG(
     "coordinator.");
 ABSL_FLAG(lodestar::LocalPath, fallback_dir, "",
           "Folder for a last checkpoint that cannot be written into --checkpoint_dir, best on "
-          "another disk; seen by all servers like that. A server that ends so exits with 3. Empty: "
+          "another disk, and of one run alone; seen by all servers like that. A server that ends "
+          "so exits with 3. Empty: "
           "none.");
 ABSL_FLAG(
     absl::Duration, stop_timeout, absl::Minutes(1),

@@ -16,10 +16,11 @@ void WriteFile(FileSystem& file_system, const std::string& path, absl::string_vi
 }
 
 void WriteCheckpoint(FileSystem& file_system, const std::string& path, int64_t round,
-                     const std::string& bytes) {
+                     const std::string& bytes, const JournalManifest& journal) {
   ASSERT_OK(file_system.CreateDirectories(path));
   Manifest manifest;
   manifest.round = Round(round);
+  manifest.journal = journal;
   TensorSpec tensor;
   tensor.name = "w";
   tensor.shape = {2};

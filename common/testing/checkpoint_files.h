@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "common/file_system.h"
+#include "common/journal_manifest.h"
 
 namespace lodestar {
 
@@ -14,6 +15,6 @@ void WriteFile(FileSystem& file_system, const std::string& path, absl::string_vi
 
 // Writes a checkpoint of one shard whose file of weights, "weights", is `bytes`. Nothing is synced.
 void WriteCheckpoint(FileSystem& file_system, const std::string& path, int64_t round,
-                     const std::string& bytes);
+                     const std::string& bytes, const JournalManifest& journal = {});
 
 }  // namespace lodestar

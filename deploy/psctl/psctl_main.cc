@@ -616,8 +616,8 @@ int RestoreCommand(const CommandLine& line) {
     if (const absl::Status given = GiveToOwnerOf(to, *restored); !given.ok()) return Fail(given);
     return Print(
         absl::StrCat(*restored, ": servers that are started with --checkpoint_dir=", to,
-                     " go on from it; those with --journal_replica once the folders of the "
-                     "replica are empty, too\n"));
+                     " go on from it; those with a --journal_dir elsewhere need an empty one, and "
+                     "those with --journal_replica empty folders of the replica, too\n"));
   });
 }
 

@@ -130,7 +130,41 @@ absl::Status CheckpointKeeper::CheckMayTouch(const std::string& path) const {
                                            manifest->lease_revision, "; this server has ",
                                            lease_revision_));
   }
+  if (const std::string other = OtherRunOf(path); !other.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " is of the run in ", other));
+  }
   return config_.confirm_folder(path);
+}
+
+bool CheckpointKeeper::IsInFallback(const std::string& path) const {
+  return !config_.fallback.empty() && absl::StartsWith(path, config_.fallback + "/");
+}
+
+std::string CheckpointKeeper::OtherRunOf(const std::string& path) const {
+  if (!IsInFallback(path)) return "";
+  const absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, path);
+  if (!manifest.ok() || manifest->run_folder.empty()) return "";
+  const bool is_ours = manifest->run_folder == config_.root ||
+                       deps_.file_system->AreSame(manifest->run_folder, config_.root) ||
+                       !deps_.file_system->Exists(manifest->run_folder);
+  return is_ours ? "" : manifest->run_folder;
+}
+
+std::vector<std::string> CheckpointKeeper::OfOtherRuns() const {
+  std::vector<std::string> paths;
+  if (config_.fallback.empty()) return paths;
+  const absl::StatusOr<std::vector<CheckpointEntry>> entries =
+      ListWholeCheckpoints(*deps_.file_system, config_.fallback);
+  if (!entries.ok()) return paths;
+  for (const CheckpointEntry& entry : *entries) {
+    if (!OtherRunOf(entry.path).empty()) paths.push_back(entry.path);
+  }
+  return paths;
+}
+
+std::vector<std::string> CheckpointKeeper::WithOthers(std::vector<std::string> paths) const {
+  for (std::string& other : OfOtherRuns()) paths.push_back(std::move(other));
+  return paths;
 }
 
 uint64_t CheckpointKeeper::NewServerIncarnation() {
@@ -190,6 +224,7 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRe
   manifest.model = ModelSpecToJson(record.job.model);
   manifest.lease_revision = lease_revision_;
   manifest.journal = record.journal;
+  if (IsInFallback(record.directory)) manifest.run_folder = config_.root;
   ASSIGN_OR_RETURN(std::string path,
                    PublishCheckpoint(*deps_.file_system, record.directory, manifest, may_touch));
   std::string alarm = TidyUp(path, record.round);
@@ -204,11 +239,11 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
     absl::Status tidied = RemoveUnfinished(*deps_.file_system, folder, may_touch);
     if (absl::StartsWith(published, folder + "/")) {
       tidied.Update(RemoveOld(*deps_.file_system, folder, round, config_.retention,
-                              {config_.resume_path, awaited_path_}, may_touch));
+                              WithOthers({config_.resume_path, awaited_path_}), may_touch));
     }
     if (!tidied.ok()) LogWarn("{} keeps what is not needed: {}", folder, tidied.message());
-    const absl::Status aside =
-        SetAsideNewer(*deps_.file_system, folder, round, {config_.resume_path}, may_touch);
+    const absl::Status aside = SetAsideNewer(*deps_.file_system, folder, round,
+                                             WithOthers({config_.resume_path}), may_touch);
     if (aside.ok()) continue;
     alarms.push_back(absl::StrCat(
         "checkpoints of rounds after ", round.value(), ", of an earlier run, stay in ", folder,
@@ -356,7 +391,7 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
   const Round last_good(task.first_bad.value() - 1);
   for (const std::string& folder : folders_) {
     set_aside_.Update(
-        SetAsideNewer(*deps_.file_system, folder, last_good, {config_.resume_path},
+        SetAsideNewer(*deps_.file_system, folder, last_good, WithOthers({config_.resume_path}),
                       [this](const std::string& path) { return CheckMayTouch(path); }));
   }
   if (set_aside_.ok()) return;
@@ -390,6 +425,12 @@ void CheckpointKeeper::Carry(const ChooseRestoreTask& task) {
           absl::StrCat(source->directory, " cannot be marked as the checkpoint to go back to: ",
                        marked.message(), "; start again once its disk takes that"));
     }
+  }
+  if (const std::vector<std::string> others = OfOtherRuns();
+      choice.ok() && !has_chosen_ && !others.empty()) {
+    absl::StrAppend(&choice->alarm, choice->alarm.empty() ? "" : "; ", others.front(),
+                    " in --fallback_dir is of the run in ", OtherRunOf(others.front()),
+                    ", and this run leaves it alone: give each run a --fallback_dir of its own");
   }
   has_chosen_ = true;
   awaited_path_.clear();
@@ -456,8 +497,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromPath() const {
   FoundCheckpoint found = {config_.resume_path, {}, {}};
   ASSIGN_OR_RETURN(found.manifest, VerifyCheckpoint(*deps_.file_system, config_.resume_path));
   for (const std::string& folder : folders_) {
-    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others,
-                     ListWholeCheckpoints(*deps_.file_system, folder));
+    ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others, ListToRestore(folder));
     if (others.empty() || WrittenRound(*deps_.file_system, others.front()) <= found.manifest.round)
       continue;
     found.alarms.push_back(absl::StrCat(
@@ -486,7 +526,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() co
       FindNewestCheckpoint(*deps_.file_system, config_.root, LeftBehind());
   if (config_.fallback.empty() || MayBeWhole(found.status())) return found;
   absl::StatusOr<std::optional<FoundCheckpoint>> in_fallback =
-      FindNewestCheckpoint(*deps_.file_system, config_.fallback, LeftBehind());
+      FindNewestCheckpoint(*deps_.file_system, config_.fallback, WithOthers(LeftBehind()));
   if (MayBeWhole(in_fallback.status())) return in_fallback;
   if (!in_fallback.ok()) {
     // Both folders count as one: a damaged checkpoint is no reason to leave a whole one unused.
@@ -530,6 +570,8 @@ absl::StatusOr<std::vector<CheckpointEntry>> CheckpointKeeper::ListToRestore(
     const std::string& folder) const {
   ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries,
                    ListWholeCheckpoints(*deps_.file_system, folder));
+  std::erase_if(entries,
+                [this](const CheckpointEntry& entry) { return !OtherRunOf(entry.path).empty(); });
   TakeOutOvertaken(*deps_.file_system, entries);
   return entries;
 }

@@ -131,6 +131,15 @@ class CheckpointKeeper {
   // Checks that this server may move or remove what is at `path`. Errors: those of
   // Config::confirm_folder; Aborted if a later leader has written it.
   absl::Status CheckMayTouch(const std::string& path) const;
+  bool IsInFallback(const std::string& path) const;
+  // Returns the --checkpoint_dir of the run that has saved the checkpoint at `path`, if that is
+  // another run than this one, and its folder is still there. Else empty: a folder that is gone may
+  // have been moved, and is this run's.
+  std::string OtherRunOf(const std::string& path) const;
+  // Returns the checkpoints of other runs in --fallback_dir.
+  std::vector<std::string> OfOtherRuns() const;
+  // Returns `paths` and OfOtherRuns().
+  std::vector<std::string> WithOthers(std::vector<std::string> paths) const;
   // Returns the job that goes on from this checkpoint. It is the job asked for, with what a client
   // had proposed to the saved job. Where the operator leaves a setting open, the job takes what the
   // saved job had chosen itself.

@@ -37,6 +37,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -333,6 +334,33 @@ TEST_F(CheckpointKeeperTest, ADamagedFallbackIsNoReasonNotToUseWhatIsWhole) {
   const RestoreChoice choice = Choose();
   EXPECT_EQ(SourceOf(choice), Path(2));
   EXPECT_THAT(choice.alarm, HasSubstr("CHECKPOINT /spare/round-00000004 IS DAMAGED"));
+}
+
+TEST_F(CheckpointKeeperTest, LeavesCheckpointsOfAnotherRunInFallbackAlone) {
+  config_.fallback = "/spare";
+  config_.root = "/other";
+  ASSERT_OK(disk_->CreateDirectories("/other"));
+  StartProcess();
+  root_ = "/spare";  // of what is saved
+  Save(4);
+  const std::string others = Path(4);
+  root_ = "/checkpoints";
+  config_.root = root_;
+  config_.retention.keep = 1;
+  StartProcess();
+  Save(2);
+  EXPECT_TRUE(disk_->Exists(others)) << "a later round is set aside in this run's folders only";
+  EXPECT_THAT(keeper_->NewestUpTo(Round(9)),
+              IsOkAndHolds(Field(&PublishedCheckpoint::path, Path(2))));
+  StartProcess();
+  const RestoreChoice choice = Choose();
+  EXPECT_EQ(SourceOf(choice), Path(2));
+  EXPECT_THAT(choice.alarm, AllOf(HasSubstr(others), HasSubstr("/other")));
+  EXPECT_THAT(Choose().alarm, IsEmpty()) << "said once";
+  // A run whose folder is gone has been moved.
+  ASSERT_OK(disk_->RemoveAll("/other"));
+  StartProcess();
+  EXPECT_EQ(SourceOf(Choose()), others);
 }
 
 TEST_F(CheckpointKeeperTest, ACheckpointThatMayNotBeReadIsNoReasonToTakeAnOlderOne) {

@@ -47,7 +47,7 @@ std::vector<std::string> PlacesOf(const std::string& path, const JournalBase& ba
       if (!folder.empty()) add(absl::StrCat(folder, "/", NameOf(path)));
     }
   }
-  if (!was_in_run || !MovesWithRun(folders)) add(path);
+  if (!was_in_run || folders.checkpoint_dir.empty()) add(path);
   return places;
 }
 
@@ -109,6 +109,28 @@ std::optional<uint32_t> ChecksumOf(FileSystem& file_system, const WeightsSource&
 std::string PathAfterMove(const std::string& path, const std::string& from, const std::string& to) {
   if (to.empty() || !IsInside(path, from)) return path;
   return absl::StrCat(to, absl::string_view(path).substr(from.size()));
+}
+
+absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& base,
+                                    const RunFolders& folders) {
+  const std::string& named = base.run_folder;
+  if (named.empty() || folders.checkpoint_dir.empty() || MovesWithRun(folders)) return true;
+  if (file_system.AreSame(named, folders.checkpoint_dir) || !file_system.Exists(named)) return true;
+  const auto* checkpoint = std::get_if<CheckpointSource>(&base.source);
+  if (checkpoint != nullptr) {
+    // Two runs with the same settings and data begin with equal checkpoints, so a copy in the
+    // folder of this run counts only if the checkpoint has left the folder that the journal names.
+    const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, checkpoint->directory);
+    if (manifest.ok() && manifest->journal.is_complete) return false;
+    if (!manifest.ok() && FindCheckpoint(file_system, *checkpoint, base, folders).ok()) return true;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the journal in --journal_dir=", folders.journal_dir, " is of the run in ", named,
+      ", may have rounds that are in no checkpoint, and --checkpoint_dir=", folders.checkpoint_dir,
+      " is another folder. Nothing was changed. For a run in ", folders.checkpoint_dir,
+      ", give a --journal_dir of its own. To go on with the run of the journal, give "
+      "--checkpoint_dir=",
+      named, ", or move that folder to ", folders.checkpoint_dir));
 }
 
 absl::StatusOr<WeightsSource> FindBase(FileSystem& file_system, const JournalBase& base,

@@ -37,12 +37,20 @@ std::optional<uint32_t> ChecksumOf(FileSystem& file_system, const WeightsSource&
 // stays as it is, and so does every path if either folder is empty.
 std::string PathAfterMove(const std::string& path, const std::string& from, const std::string& to);
 
+// Returns true if this run may go on from the journal, and false if the journal is of another run
+// that has ended in order, so that a checkpoint of that run has all of it. A journal is of the run
+// whose folder it names. If that folder is gone, or has lost the checkpoint that the journal goes
+// on from, it was moved. Blocks for the disk. Errors: FailedPrecondition if the journal has rounds
+// of another run that no checkpoint may have.
+absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& base,
+                                    const RunFolders& folders);
+
 // Returns the base's source with the path under which it lies today: under its name in the folders
 // of the run, or where the journal says. A checkpoint that the journal names inside of the run is
-// taken from there alone if the journal lies in the run, too: a copied run never reads the folder
-// that it was copied from. Verifies a checkpoint whole; blocks for the disk. Errors: Unavailable,
-// naming the paths, if the source is nowhere, which an operator may mend; NotFound if the run has
-// other checkpoints but not that one; those of VerifyCheckpoint().
+// taken from there alone: a copied run never reads the folder that it was copied from. Verifies a
+// checkpoint whole; blocks for the disk. Errors: Unavailable, naming the paths, if the source is
+// nowhere, which an operator may mend; NotFound if the run has other checkpoints but not that one;
+// those of VerifyCheckpoint().
 absl::StatusOr<WeightsSource> FindBase(FileSystem& file_system, const JournalBase& base,
                                        const RunFolders& folders);
 

@@ -101,20 +101,54 @@ TEST_F(JournalBaseTest, AnEmptyRunFolderIsAnOperatorsMatterWhateverTheFallbackHa
               StatusIs(absl::StatusCode::kNotFound));
 }
 
-// The journal is on a disk of its own, and --checkpoint_dir names another folder since.
-TEST_F(JournalBaseTest, FindsTheCheckpointInTheFolderOfBeforeIfTheJournalIsElsewhere) {
+// The journal is on a disk of its own, and --checkpoint_dir names another folder.
+TEST_F(JournalBaseTest, RefusesJournalOfAnotherRun) {
   Write("/a", "weights!");
+  JournalBase base = BaseIn("/a");
+  const RunFolders other = {.checkpoint_dir = "/b", .journal_dir = "/fast"};
+  const auto is_refused = StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   AllOf(HasSubstr("/a"), HasSubstr("/b"), HasSubstr("/fast")));
+  EXPECT_THAT(IsJournalOfRun(disk_, base, other), is_refused);
+  WriteCheckpoint(disk_, "/b/round-00000007", 7, "of /b...");
+  EXPECT_THAT(IsJournalOfRun(disk_, base, other), is_refused);
+  Write("/b", "another?");
+  EXPECT_THAT(IsJournalOfRun(disk_, base, other), is_refused);
+  Write("/b", "weights!");
+  EXPECT_THAT(IsJournalOfRun(disk_, base, other), is_refused) << "equal beginnings";
+  base.source = InitialSource{};
+  EXPECT_THAT(IsJournalOfRun(disk_, base, other), is_refused) << "before the first checkpoint";
+}
+
+TEST_F(JournalBaseTest, TakesJournalOfThisRun) {
+  Write("/a", "weights!");
+  JournalBase base = BaseIn("/a");
+  const auto is_of_run = [&](const RunFolders& folders) {
+    return IsJournalOfRun(disk_, base, folders).value_or(false);
+  };
+  EXPECT_TRUE(is_of_run({.checkpoint_dir = "/a", .journal_dir = "/fast"}));
+  EXPECT_TRUE(is_of_run({.checkpoint_dir = "", .journal_dir = "/fast"})) << "not known";
+  EXPECT_TRUE(is_of_run({.checkpoint_dir = "/b", .journal_dir = "/b/journal"})) << "a copied run";
+  Write("/b", "weights!");
+  ASSERT_OK(disk_.RemoveAll("/a/round-00000050"));
+  EXPECT_TRUE(is_of_run({.checkpoint_dir = "/b", .journal_dir = "/fast"})) << "a moved checkpoint";
+  ASSERT_OK(disk_.RemoveAll("/b"));
+  ASSERT_OK(disk_.RemoveAll("/a"));
+  EXPECT_TRUE(is_of_run({.checkpoint_dir = "/b", .journal_dir = "/fast"})) << "a moved run";
+}
+
+TEST_F(JournalBaseTest, KnowsThatAnotherRunHasEndedInOrder) {
+  WriteCheckpoint(disk_, "/a/round-00000050", 50, "weights!",
+                  {.journal_id = 7, .record = 3, .shard_records = {}});
   const JournalBase base = BaseIn("/a");
-  EXPECT_THAT(Find(base, {.checkpoint_dir = "/b", .journal_dir = "/fast"}),
-              IsOkAndHolds("/a/round-00000050"));
+  ASSERT_OK(MarkComplete(disk_, "/a/round-00000050", /*is_complete=*/true));
+  EXPECT_THAT(IsJournalOfRun(disk_, base, {.checkpoint_dir = "/b", .journal_dir = "/fast"}),
+              IsOkAndHolds(false));
 }
 
 TEST_F(JournalBaseTest, TakesNoCheckpointOfTheSameNameWithOtherContents) {
   Write("/a", "weights!");
   const JournalBase base = BaseIn("/a");
   Write("/b", "another?");
-  EXPECT_THAT(Find(base, {.checkpoint_dir = "/b", .journal_dir = "/fast"}),
-              IsOkAndHolds("/a/round-00000050"));
   EXPECT_THAT(Find(base, {.checkpoint_dir = "/b", .journal_dir = "/b/journal"}),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/b/round-00000050")));
 }

@@ -225,6 +225,11 @@ std::string ShardHost::PathToday(const std::string& path) const {
   return PathAfterMove(path, deps_.log->beginning()->base.run_folder, deps_.folders.checkpoint_dir);
 }
 
+absl::StatusOr<bool> ShardHost::IsJournalOfRun() const {
+  if (deps_.log == nullptr || !deps_.log->beginning().has_value()) return true;
+  return lodestar::IsJournalOfRun(*deps_.file_system, deps_.log->beginning()->base, deps_.folders);
+}
+
 absl::StatusOr<bool> ShardHost::Recover() {
   if (deps_.log == nullptr || !deps_.log->beginning().has_value()) return false;
   const absl::Status recovered = TakeOver(*deps_.log->beginning());

@@ -112,7 +112,11 @@ class ShardHost {
   ShardHost(int shard, const Deps& deps);
   ~ShardHost();
 
-  // Takes over what the log has of an earlier process. Call it before anything else. Blocks while
+  // Returns whether the log is of the run in Deps::folders: see lodestar::IsJournalOfRun(). True if
+  // there is nothing in the log.
+  absl::StatusOr<bool> IsJournalOfRun() const;
+  // Takes over what the log has of an earlier process. Call it before anything else, unless
+  // IsJournalOfRun() says that the log is of another run. Blocks while
   // it loads. Returns false if there is nothing, or nothing whole. In the latter case the reports
   // get a notice, and the shard begins with its first AssignCommand. Errors: those that another try
   // or an operator may mend.
