@@ -17,14 +17,6 @@ namespace {
 // So many workers have alarms of their own about one kind of trouble.
 constexpr int kMostNamed = 3;
 
-absl::Duration RestWithCertificate(const ClusterState& state, const WorkerDesk& desk,
-                                   absl::Time now) {
-  // What a name has done itself is no reason to keep it out for others of its certificate.
-  if (desk.assignment.has_completed_round() || desk.activity.was_waited_for())
-    return absl::ZeroDuration();
-  return state.certificate_rests.Left(desk.connection.identity(), now);
-}
-
 std::string SecondsText(absl::Duration duration) {
   return DurationText(absl::Ceil(duration, absl::Seconds(1)));
 }
@@ -94,37 +86,20 @@ absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call)
 
 absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now) {
   if (!state.CanGoOnWith(state.membership.Members().size(), now)) return absl::OkStatus();
-  const WorkerDesk& desk = state.desks.at(worker);
-  if (const absl::Duration rest = desk.activity.rests_until() - now; rest > absl::ZeroDuration()) {
+  const WorkerFacts facts = state.FactsOf(worker);
+  const Rest rest = state.stragglers.RestOf(facts, now);
+  if (rest.kind == Rest::Kind::kNone) return absl::OkStatus();
+  if (rest.kind == Rest::Kind::kOwn) {
     return absl::UnavailableError(absl::StrCat(
         "this worker held up a round, and the others waited for it: they go on without it for as "
         "long, and it may join in ",
-        SecondsText(rest), "; see to its path to the servers, and to what it computes with"));
+        SecondsText(rest.left), "; see to its path to the servers, and to what it computes with"));
   }
-  if (const absl::Duration rest = RestWithCertificate(state, desk, now);
-      rest > absl::ZeroDuration()) {
-    return absl::UnavailableError(
-        absl::StrCat("another worker of certificate '", desk.connection.identity(),
-                     "' held up a round, and new names of the "
-                     "certificate rest for as long: this worker may join "
-                     "in ",
-                     SecondsText(rest), "; give each machine a certificate of its own"));
-  }
-  return absl::OkStatus();
-}
-
-std::vector<WorkerId> RestingMembers(const ClusterState& state, absl::Time now) {
-  std::vector<WorkerId> resting;
-  const std::vector<const WorkerRecord*> members = state.membership.Members();
-  for (const WorkerRecord* member : members) {
-    const WorkerDesk& desk = state.desks.at(member->id);
-    if (!desk.assignment.grant().has_value() &&
-        RestWithCertificate(state, desk, now) > absl::ZeroDuration()) {
-      resting.push_back(member->id);
-    }
-  }
-  if (!state.CanGoOnWith(members.size() - resting.size(), now)) resting.clear();
-  return resting;
+  return absl::UnavailableError(absl::StrCat(
+      "another worker of certificate '", facts.certificate,
+      "' held up a round, and new names of the certificate rest for as long: this worker may join "
+      "in ",
+      SecondsText(rest.left), "; give each machine a certificate of its own"));
 }
 
 absl::Status CheckLayoutHash(const ClusterState& state, absl::string_view layout_hash) {
@@ -137,10 +112,9 @@ absl::Status CheckLayoutHash(const ClusterState& state, absl::string_view layout
 absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& call,
                                  absl::Time now) {
   const WorkerRecord* record = state.membership.FindByName(call.name);
-  if (record == nullptr) return absl::OkStatus();
-  const auto desk = state.desks.find(record->id);
-  if (desk == state.desks.end() || now >= desk->second.activity.rests_until())
+  if (record == nullptr || now >= state.stragglers.Of(record->id).rests_until()) {
     return absl::OkStatus();
+  }
   return absl::UnavailableError(
       "not ready: this client was to supply the initial weights, and held up the others: one of "
       "them may; the same call again");

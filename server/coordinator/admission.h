@@ -29,14 +29,10 @@ inline constexpr int64_t kNamesPerCertificate = 16;
 // for more workers allows as many names as it waits for. A name that has completed a round is
 // always let in. Error: Unavailable, naming the certificate, its names and how many are allowed.
 absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call);
-// Checks that this worker, which is about to join, does not rest. It rests after others have waited
-// for it. A new name, which has not completed a round and which no worker has waited for, rests
-// after others have waited for another worker of its certificate. The others go on meanwhile; if
-// they are too few for that, no worker rests. Error: Unavailable, saying how long.
+// Checks that this worker, which is about to join, does not rest: see StragglerDetector::RestOf().
+// The others go on meanwhile; if they are too few for that, no worker rests. Error: Unavailable,
+// saying how long.
 absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now);
-// Returns the members that rest with their certificate and have no round at hand, ascending: they
-// are to be ended, so that they do not hold the others up one after the other.
-std::vector<WorkerId> RestingMembers(const ClusterState& state, absl::Time now);
 // Error: FailedPrecondition.
 absl::Status CheckLayoutHash(const ClusterState& state, absl::string_view layout_hash);
 // Checks that the caller does not rest because it was dropped when it did not supply the weights

@@ -10,15 +10,10 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "common/job_spec.h"
 #include "common/peer_text.h"
 #include "common/robust_mean.h"
 #include "common/status_macros.h"
-#include "server/coordinator/admission.h"
 #include "server/coordinator/cluster_words.h"
-#include "server/coordinator/round_holds.h"
-#include "server/coordinator/worker_desk.h"
 #include "server/membership/membership_table.h"
 
 namespace lodestar {
@@ -163,29 +158,6 @@ std::vector<Sender> ClusterFaults::Senders() const {
   return senders;
 }
 
-void ClusterFaults::LookForStraggler() {
-  JobSpec balanced = state_.config.job;
-  balanced.balance = Balance::kSpeed;
-  const bool waits_for_all = state_.policy->uses_rosters() && balanced.quorum == 0;
-  if (!waits_for_all || state_.config.job.balance == Balance::kSpeed || state_.site.has_value()) {
-    return;
-  }
-  std::vector<StragglerWatch::Member> members;
-  for (const WorkerRecord* member : state_.membership.Members()) {
-    members.push_back({member->name, state_.desks.at(member->id).assignment.compute_speed()});
-  }
-  const StragglerWatch::Straggler straggler = stragglers_.OnRound(members);
-  if (straggler.name.empty()) return;
-  outbox_.Tell(absl::StrCat(
-      "rounds wait for worker '", straggler.name, "': it computes ",
-      absl::StrFormat("%.3g samples/s, and the others %.3g; ", straggler.speed,
-                      straggler.usual_speed),
-      ValidateJobSpec(balanced).ok()
-          ? "start the servers with --balance=speed, which gives each worker as many samples as it "
-            "computes meanwhile"
-          : "deploy/docs/unequal_workers.md says what helps"));
-}
-
 void ClusterFaults::LookForFewSenders(const OpenRound& round, int num_workers, absl::Time now) {
   const RobustMean& mean = state_.config.job.robust_mean;
   if (num_workers < mean.MinContributions()) {
@@ -217,25 +189,6 @@ int ClusterFaults::NumCertificates(const std::vector<WorkerId>& workers) const {
     }
   }
   return without + static_cast<int>(certificates.size());
-}
-
-void ClusterFaults::LetCertificatesRest(std::vector<EndedLife>& lives, absl::Time now) {
-  for (const EndedLife& life : lives) {
-    if (!life.was_member) continue;
-    const absl::Duration waited = WaitedFor(state_, life.id, now);
-    if (waited <= absl::ZeroDuration()) continue;
-    WorkerDesk& desk = state_.desks.at(life.id);
-    desk.activity.NoteWaitedFor();
-    state_.certificate_rests.OnHeldUp(desk.connection.identity(), waited, now);
-  }
-  for (const WorkerId resting : RestingMembers(state_, now)) {
-    absl::StatusOr<EndedLife> ended = state_.membership.Drop(
-        resting, state_.membership.Find(resting)->incarnation,
-        absl::StrCat("certificate '", state_.desks.at(resting).connection.identity(),
-                     "' rests, because others waited for one of its workers"),
-        now);
-    if (ended.ok()) lives.push_back(*std::move(ended));
-  }
 }
 
 void ClusterFaults::Accuse(absl::string_view what, absl::string_view seen, absl::Time now) {

@@ -19,7 +19,6 @@
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
-#include "server/coordinator/straggler_watch.h"
 #include "server/membership/membership_table.h"
 #include "server/sync/worker_fault.h"
 
@@ -58,12 +57,6 @@ class ClusterFaults {
 
   // Raises an alarm if a robust mean had contributions of too few workers, or certificates.
   void LookForFewSenders(const OpenRound& round, int num_workers, absl::Time now);
-  // A round is over: tells once of a worker that computes so slowly that rounds wait for it, and of
-  // the flag that would help.
-  void LookForStraggler();
-  // Has the certificates of `lives`, which have just ended, rest for as long as others have waited
-  // for their rounds; ends the members that rest with them, and adds those to `lives`.
-  void LetCertificatesRest(std::vector<EndedLife>& lives, absl::Time now);
 
   // See Coordinator.
   absl::StatusOr<FaultVerdict> Evict(absl::string_view name, absl::string_view reason,
@@ -98,7 +91,6 @@ class ClusterFaults {
   ClusterState& state_;
   Outbox& outbox_;
   ClusterSaves& saves_;
-  StragglerWatch stragglers_;
 };
 
 }  // namespace lodestar

@@ -51,8 +51,9 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   memory.norms = state.norms.memory();
   memory.membership = state.membership.memory();
   for (const auto& [worker, desk] : state.desks) {
-    memory.desks.emplace(
-        worker, RememberedWorker{.desk = desk.memory(), .faults = state.faults.MemoryOf(worker)});
+    memory.desks.emplace(worker, RememberedWorker{.desk = desk.memory(),
+                                                  .activity = state.stragglers.Of(worker).memory(),
+                                                  .faults = state.faults.MemoryOf(worker)});
   }
   memory.ledger = state.ledger.memory();
   for (const auto& [number, round] : state.open) memory.open.emplace(number, round.memory());
@@ -103,6 +104,7 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
                                                              std::move(memory.membership), now));
   for (auto& [worker, of_worker] : memory.desks) {
     state.desks[worker] = WorkerDesk(std::move(of_worker.desk), now);
+    state.stragglers.Resume(worker, of_worker.activity);
     state.faults.Resume(worker, std::move(of_worker.faults));
   }
   state.ledger = WorkLedger(state.config.job, std::move(memory.ledger));

@@ -32,7 +32,10 @@ ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> t
       checkpoints(config.num_shards),
       schedule(config.checkpoint_schedule),
       last_save(!config.fallback_dir.empty()),
-      faults(config.divergence) {
+      faults(config.divergence),
+      stragglers({.lease = config.lease,
+                  .round_timeout = config.round_timeout,
+                  .supplier_rest = kCallerPatience}) {
   const JournalFacts& journal = config.journal;
   journal_id = journal.end.journal_id != 0 ? journal.end.journal_id : journal.new_journal_id;
   if (journal.folder.empty()) journal_id = 0;
@@ -123,7 +126,8 @@ ClusterView ClusterState::View(absl::Time now) const {
   ClusterView view;
   view.required = quota.Required(now);
   for (const WorkerRecord* record : membership.Members()) {
-    view.members.push_back(desks.at(record->id).Progress(record->id, record->name, now));
+    view.members.push_back(
+        desks.at(record->id).Progress(record->id, record->name, stragglers.Of(record->id), now));
   }
   if (open.empty()) return view;
   const OpenRound& round = open.begin()->second;
@@ -136,9 +140,61 @@ ClusterView ClusterState::View(absl::Time now) const {
 std::vector<MemberProgress> ClusterState::MissingOf(const OpenRound& round, absl::Time now) const {
   std::vector<MemberProgress> missing;
   for (WorkerId worker : round.Missing()) {
-    missing.push_back(desks.at(worker).Progress(worker, NameOf(worker), now));
+    missing.push_back(
+        desks.at(worker).Progress(worker, NameOf(worker), stragglers.Of(worker), now));
   }
   return missing;
+}
+
+StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
+  const bool has_work =
+      phase == CoordinatorPhase::kRunning || phase == CoordinatorPhase::kEvaluating;
+  StragglerFacts facts = {.is_working = has_work && !is_shard_away(),
+                          .uses_rosters = policy->uses_rosters(),
+                          .required_members = std::max(1, quota.Required(now).count),
+                          .usual_round = progress.usual_round(),
+                          .back_at = shards.back_at()};
+  for (const ShardRegistry::Entry& server : shards.entries()) {
+    // That of shard 0 is the coordinator's own.
+    facts.servers.push_back(facts.servers.empty()
+                                ? StragglerFacts::Server()
+                                : StragglerFacts::Server{server.heard_at, server.runs_since});
+  }
+  for (const auto& [number, round] : open) {
+    const std::vector<WorkerId> missing = round.Missing();
+    facts.rounds.push_back({number, round.opened_at(),
+                            missing.empty() ? WorkerId() : missing.front(), round.front_since()});
+  }
+  for (const WorkerRecord* member : membership.Members()) {
+    facts.members.push_back(FactsOf(member->id));
+  }
+  if (supply.is_awaited()) {
+    const bool is_waited_for =
+        supply.supplier().has_value() && supply.others_since().has_value() && Present().size() > 1;
+    facts.is_working &= is_waited_for;
+    if (is_waited_for) facts.supplier = {supply.supplier()->worker, *supply.others_since()};
+    return facts;
+  }
+  const bool opens_rounds = (!policy->uses_rosters() || open.empty()) && !is_stopping() &&
+                            !is_work_held() && !is_paused();
+  facts.awaits_asking = facts.is_working && opens_rounds &&
+                        (phase == CoordinatorPhase::kEvaluating ||
+                         (has_next_round() && CanGoOnWith(facts.members.size(), now)));
+  return facts;
+}
+
+WorkerFacts ClusterState::FactsOf(WorkerId worker) const {
+  const WorkerDesk& desk = desks.at(worker);
+  const WorkerAssignment& assignment = desk.assignment;
+  return {.id = worker,
+          .grant = assignment.grant().has_value() ? &*assignment.grant() : nullptr,
+          .given_at = assignment.given_at(),
+          .idle_since = assignment.idle_since(),
+          .is_waiting = assignment.is_waiting(),
+          .is_leaving = assignment.is_leaving(),
+          .has_reported = assignment.has_reported(),
+          .has_completed_round = assignment.has_completed_round(),
+          .certificate = desk.connection.identity()};
 }
 
 // Weights of all rounds that are over. Without rosters any weights will do.

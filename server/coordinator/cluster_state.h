@@ -19,7 +19,6 @@
 #include "common/ids.h"
 #include "common/layout.h"
 #include "server/coordinator/alarm_book.h"
-#include "server/coordinator/certificate_rests.h"
 #include "server/coordinator/checkpoint_course.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/checkpoint_task.h"
@@ -36,6 +35,7 @@
 #include "server/coordinator/shard_command.h"
 #include "server/coordinator/shard_registry.h"
 #include "server/coordinator/site_course.h"
+#include "server/coordinator/stragglers/straggler_detector.h"
 #include "server/coordinator/wait_log.h"
 #include "server/coordinator/weights_supply.h"
 #include "server/coordinator/work_ledger.h"
@@ -178,6 +178,7 @@ struct ClusterState {
   absl::Time over_since = absl::InfiniteFuture();  // nothing but the leaving is waited for
   std::optional<ResumeSnapshot> resumed;
   FaultPolicy faults;
+  StragglerDetector stragglers;
   AlarmBook alarms;
   RefusalBook refusals;
   // Callers that the servers are not ready for, or whose name is held. They call again.
@@ -192,7 +193,6 @@ struct ClusterState {
   // The ledger before the newest round with a roster was opened. Not set means that it is not
   // known.
   std::optional<LedgerState> before_open_round;
-  CertificateRests certificate_rests;
   int64_t evaluation_attempt = 0;
   // It stays over all lives of the servers. Not set means that work is handed out.
   std::optional<JobPause> pause;
@@ -255,6 +255,9 @@ struct ClusterState {
   // Whether members have something in hand that only a further round takes, and the job has one.
   bool OwesContribution() const;
   ClusterView View(absl::Time now) const;
+  // What the StragglerDetector is to know of this moment, and of one worker.
+  StragglerFacts FactsOfStragglers(absl::Time now) const;
+  WorkerFacts FactsOf(WorkerId worker) const;
   // Returns the members of the round's roster that are alive and have not reported.
   std::vector<MemberProgress> MissingOf(const OpenRound& round, absl::Time now) const;
   Round committed_round() const;  // before which all rounds are over; 0 without rosters

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iterator>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -42,21 +40,20 @@ std::string Held(const Decision& decision) {
   return decision.action == Action::kApply ? "" : decision.reason;
 }
 
-bool OnlyWaits(const WorkerDesk& desk) {
-  if (desk.activity.pushes().keeps_space()) return false;
-  return desk.activity.pushes().is_held() ||
-         (desk.activity.is_delivering() && !desk.activity.still().has_value());
+bool OnlyWaits(const WorkerActivity& activity) {
+  if (activity.pushes().keeps_space()) return false;
+  return activity.pushes().is_held() ||
+         (activity.is_delivering() && !activity.path_stall().has_value());
 }
 
 // The missing of a round, without those that have sent theirs and only wait behind others for the
 // acknowledgement (sums have a fixed order), and those whose pushes a server holds. One whose
 // transfers do not move, or that keeps space that others wait for, does not only wait.
-std::vector<WorkerId> Awaited(const OpenRound& round, const std::map<WorkerId, WorkerDesk>& desks) {
+std::vector<WorkerId> Awaited(const OpenRound& round, const StragglerDetector& stragglers) {
   const std::vector<WorkerId> missing = round.Missing();
   std::vector<WorkerId> awaited;
   for (WorkerId worker : missing) {
-    auto desk = desks.find(worker);
-    if (desk == desks.end() || !OnlyWaits(desk->second)) awaited.push_back(worker);
+    if (!OnlyWaits(stragglers.Of(worker))) awaited.push_back(worker);
   }
   return awaited.empty() ? missing : awaited;
 }
@@ -68,11 +65,13 @@ std::string PushText(const MemberPushes::Unfinished& push) {
 }
 
 // When this member is dropped if it goes on as it does; never if it need not be, or is done.
-absl::Time DropTime(const ClusterState& state, absl::Span<const Hold> holds, WorkerId worker,
+absl::Time DropTime(const ClusterState& state, absl::Span<const Stall> stalls, WorkerId worker,
                     absl::Time now) {
-  const auto hold = std::find_if(holds.begin(), holds.end(),
-                                 [&](const Hold& one) { return one.worker == worker; });
-  absl::Time until = hold == holds.end() ? absl::InfiniteFuture() : hold->until;
+  const auto stall =
+      std::lower_bound(stalls.begin(), stalls.end(), worker,
+                       [](const Stall& one, WorkerId wanted) { return one.worker < wanted; });
+  const bool is_stalled = stall != stalls.end() && stall->worker == worker;
+  absl::Time until = is_stalled ? stall->until : absl::InfiniteFuture();
   // Heartbeats come every third of a lease.
   const WorkerRecord* const record = state.membership.Find(worker);
   const absl::Duration lease = state.config.lease;
@@ -85,18 +84,30 @@ absl::Time DropTime(const ClusterState& state, absl::Span<const Hold> holds, Wor
 // ", at most 4m20s more" for all of these; empty if one of them may take as long as it likes.
 std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> workers,
                      absl::Time now) {
-  const std::vector<Hold> holds = RoundHolds(state, now);
+  const std::vector<Stall> stalls = state.stragglers.Stalls(state.FactsOfStragglers(now), now);
   absl::Time last = absl::InfinitePast();
-  for (WorkerId worker : workers) last = std::max(last, DropTime(state, holds, worker, now));
+  for (WorkerId worker : workers) last = std::max(last, DropTime(state, stalls, worker, now));
   if (last == absl::InfiniteFuture() || last <= now) return "";
   return absl::StrCat(", at most ", DurationText(last - now), " more");
 }
 
-std::string Standstills(const ClusterState& state, std::optional<absl::Time> age_at) {
+// "no bytes to shard 1 at host:port for 12s"; empty if the worker tells of no stall on its path.
+// Without its age if `age_at` is not given.
+std::string PathStallText(const ClusterState& state, WorkerId worker,
+                          std::optional<absl::Time> age_at) {
+  const WorkerActivity& activity = state.stragglers.Of(worker);
+  if (!activity.path_stall().has_value()) return "";
+  const auto& [shard, since] = *activity.path_stall();
+  return absl::StrCat("no bytes ", activity.is_pulling() ? "from" : "to", " shard ", shard, " at ",
+                      state.shards.entries()[shard].address,
+                      age_at.has_value() ? " for " + DurationText(*age_at - since) : "");
+}
+
+std::string PathStallsText(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
   for (const auto& [number, round] : state.open) {
     for (WorkerId worker : round.Missing()) {
-      const std::string what = StandstillOf(state, worker, age_at);
+      const std::string what = PathStallText(state, worker, age_at);
       if (!what.empty()) absl::StrAppend(&text, "; worker ", state.NameOf(worker), ": ", what);
     }
   }
@@ -111,15 +122,11 @@ std::string Standstills(const ClusterState& state, std::optional<absl::Time> age
 
 // Names the workers that have registered, and do not reach every server, and where the servers are.
 // Empty if there are none.
-std::string WithoutPath(const ClusterState& state, absl::Time now) {
+std::string WithoutPath(const ClusterState& state) {
   std::vector<std::string> names;
   for (const auto& [id, record] : state.membership.workers()) {
     if (record.state != WorkerState::kRegistered) continue;
-    const auto desk = state.desks.find(id);
-    if (desk == state.desks.end()) continue;
-    if (desk->second.Snapshot(record, /*newest=*/-1, now).activity == kNoPath) {
-      names.push_back(record.name);
-    }
+    if (state.stragglers.Of(id).activity() == kNoPath) names.push_back(record.name);
   }
   if (names.empty()) return "";
   const std::string addresses =
@@ -154,8 +161,7 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
 std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
   for (const WorkerRecord* member : state.membership.Members()) {
-    const MemberPushes& pushes = state.desks.at(member->id).activity.pushes();
-    for (const MemberPushes::Unfinished& push : pushes.unfinished()) {
+    for (const auto& push : state.stragglers.Of(member->id).pushes().unfinished()) {
       if (!push.others_wait) continue;
       absl::StrAppend(&text, "; worker ", member->name, " keeps space of shard ", push.shard,
                       " that others wait for");
@@ -170,7 +176,7 @@ std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_a
 absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
   absl::Duration longest;
   for (const WorkerRecord* member : state.membership.Members()) {
-    for (const auto& push : state.desks.at(member->id).activity.pushes().unfinished()) {
+    for (const auto& push : state.stragglers.Of(member->id).pushes().unfinished()) {
       if (push.others_wait) longest = std::max(longest, now - push.space_kept_since);
     }
   }
@@ -200,7 +206,7 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
   }
   return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to hand in a round",
                       age_at.has_value() ? ", for " + DurationText(*age_at - newest) : "",
-                      Standstills(state, age_at), SpaceKept(state, age_at));
+                      PathStallsText(state, age_at), SpaceKept(state, age_at));
 }
 
 // Says what a site waits for that has enough members and no order. Empty for any other state.
@@ -321,8 +327,8 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
     if (!shown.contains(id)) continue;
     if (!record.is_alive() && refused_names.contains(record.name)) continue;
     const auto desk = state.desks.find(id);
-    workers.push_back(
-        (desk == state.desks.end() ? none : desk->second).Snapshot(record, newest, now));
+    workers.push_back((desk == state.desks.end() ? none : desk->second)
+                          .Snapshot(record, state.stragglers.Of(id), newest, now));
     if (const DataSetState* data = state.ledger.DataOf(id); data != nullptr) {
       workers.back().data = DataSnapshot{data->info.own_partition, data->info.fingerprint,
                                          data->info.num_train_samples,
@@ -491,7 +497,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                          state.is_work_held() || state.is_paused() || state.ledger.is_exhausted();
   if (has_round && !state.open.empty()) {
     const OpenRound& round = state.open.begin()->second;
-    const std::vector<WorkerId> awaited = Awaited(round, state.desks);
+    const std::vector<WorkerId> awaited = Awaited(round, state.stragglers);
     std::vector<std::string> names;
     for (WorkerId worker : awaited) names.push_back(state.NameOf(worker));
     const absl::string_view evaluation =
@@ -503,7 +509,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                             ? absl::StrCat(", open for ", DurationText(now - round.opened_at()),
                                            TimeLeft(state, awaited, now))
                             : "",
-                        Standstills(state, age_at), SpaceKept(state, age_at));
+                        PathStallsText(state, age_at), SpaceKept(state, age_at));
   }
   if (state.is_work_held()) {
     const std::string save = WaitingForLastSave(state, now, ages);
@@ -524,28 +530,18 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     return upstream;
   }
   if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) {
-    return absl::StrCat(held, WithoutPath(state, now), has_ages ? NotJoined(state, now) : "");
+    return absl::StrCat(held, WithoutPath(state), has_ages ? NotJoined(state, now) : "");
   }
   for (const MemberProgress& member : view.members) {
     if (!member.waiting) continue;
     std::string held = Held(state.policy->OnGrant(member, view.Facts()));
-    if (!held.empty()) return held + Standstills(state, age_at);
+    if (!held.empty()) return held + PathStallsText(state, age_at);
   }
   return WaitingForMembers(state, now, age_at);
 }
 
 std::string PauseText(const ClusterState& state) {
   return absl::StrCat("paused: ", state.pause->reason, "; psctl resume goes on");
-}
-
-std::string StandstillOf(const ClusterState& state, WorkerId worker,
-                         std::optional<absl::Time> age_at) {
-  const auto desk = state.desks.find(worker);
-  if (desk == state.desks.end() || !desk->second.activity.still().has_value()) return "";
-  const WorkerActivity::Still& still = *desk->second.activity.still();
-  return absl::StrCat("no bytes ", desk->second.activity.is_pulling() ? "from" : "to", " shard ",
-                      still.shard, " at ", state.shards.entries()[still.shard].address,
-                      age_at.has_value() ? " for " + DurationText(*age_at - still.since) : "");
 }
 
 std::string ShutOutText(const Quarantine::Entry& entry) {
@@ -580,45 +576,54 @@ std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::st
                       times < limit ? "" : ": it is turned away until it is started again");
 }
 
-std::string HoldText(const ClusterState& state, const Hold& hold, absl::Time now) {
-  const std::string age = DurationText(now - hold.since);
+std::string StallText(const ClusterState& state, const Stall& stall, absl::Time now) {
+  const std::string age = DurationText(now - stall.since);
   const std::string timeout = absl::FormatDuration(state.config.round_timeout);
-  if (hold.push.has_value() && hold.keeps_space) {
-    return absl::StrCat("for ", age, " others have waited for space of shard ", hold.push->shard,
-                        " that it keeps (", PushText(*hold.push),
-                        "): all that it pushes has to be there within --round_timeout=", timeout);
+  switch (stall.kind) {
+    case Stall::Kind::kPath: {
+      const std::string what = PathStallText(state, stall.worker, now);
+      return what.empty() ? "its pull moves no byte" : what;
+    }
+    case Stall::Kind::kWeights:
+      return absl::StrCat("it was to supply the initial weights, and has not for ", age);
+    case Stall::Kind::kAsking:
+      return absl::StrCat("it has not asked for work for ", age);
+    case Stall::Kind::kReport:
+      return absl::StrCat(
+          "it has had round ", stall.round->value(), " for ", age, " and has not reported it; ",
+          stall.usually.has_value() ? absl::StrCat("such a round usually takes it ",
+                                                   absl::FormatDuration(absl::Trunc(
+                                                       *stall.usually, absl::Milliseconds(1))))
+                                    : "it is its first of this kind");
+    case Stall::Kind::kPush:
+      return absl::StrCat(PushText(*stall.push), " in ", age,
+                          stall.push->others_wait ? ", and others wait for its space" : "",
+                          ": a push has to come at a pace at which it is whole within "
+                          "--round_timeout=",
+                          timeout);
+    case Stall::Kind::kSilentPush:
+      return absl::StrCat(PushText(*stall.push), ", and nothing more of it has come for ", age,
+                          " while the server was reading: a push that is begun has to go on within "
+                          "--lease=",
+                          absl::FormatDuration(state.config.lease));
+    case Stall::Kind::kSpace:
+      return absl::StrCat("for ", age, " others have waited for space of shard ", stall.push->shard,
+                          " that it keeps (", PushText(*stall.push),
+                          "): all that it pushes has to be there within --round_timeout=", timeout);
   }
-  if (hold.push.has_value() && hold.is_abandoned) {
-    return absl::StrCat(PushText(*hold.push), ", and nothing more of it has come for ", age,
-                        " while the server was reading: a push that is begun has to go on within "
-                        "--lease=",
-                        absl::FormatDuration(state.config.lease));
-  }
-  if (hold.push.has_value()) {
-    return absl::StrCat(PushText(*hold.push), " in ", age,
-                        hold.push->others_wait ? ", and others wait for its space" : "",
-                        ": a push has to come at a pace at which it is whole within "
-                        "--round_timeout=",
-                        timeout);
-  }
-  if (hold.owes_weights) {
-    return absl::StrCat("it was to supply the initial weights, and has not for ", age);
-  }
-  if (!hold.round.has_value()) return absl::StrCat("it has not asked for work for ", age);
-  return absl::StrCat(
-      "it has had round ", hold.round->value(), " for ", age, " and has not reported it; ",
-      hold.usually.has_value()
-          ? absl::StrCat("such a round usually takes it ",
-                         absl::FormatDuration(absl::Trunc(*hold.usually, absl::Milliseconds(1))))
-          : "it is its first of this kind");
+  return "";
 }
 
-std::string HeldUpText(const ClusterState& state, const Hold& hold, absl::string_view what,
-                       absl::Duration rest) {
-  const std::string back_in = DurationText(absl::Ceil(rest, absl::Seconds(1)));
-  return absl::StrCat("worker '", state.NameOf(hold.worker), "' held up the others: ", what,
-                      ". It is dropped, and may come back in ", back_in,
-                      hold.push.has_value()
+std::string HeldUpText(const ClusterState& state, const Stall& stall, absl::string_view what) {
+  const std::string worker = absl::StrCat("worker '", state.NameOf(stall.worker), "' held up ");
+  if (stall.kind == Stall::Kind::kPath) {
+    return absl::StrCat(worker, "rounds: ", what,
+                        "; it is dropped, and comes back once it reaches every server. See to its "
+                        "path to the servers");
+  }
+  return absl::StrCat(worker, "the others: ", what, ". It is dropped, and may come back in ",
+                      DurationText(absl::Ceil(*stall.rest, absl::Seconds(1))),
+                      stall.push.has_value()
                           ? ". See to its path to the servers, and whether its process is yours"
                           : absl::StrCat(" with more time, up to --round_timeout=",
                                          absl::FormatDuration(state.config.round_timeout),
@@ -632,7 +637,7 @@ absl::Duration WaitPatience(const ClusterState& state) {
   if (state.open.empty() && is_upstreams_turn) return std::max(state.config.lease, kWaitPatience);
   if (state.open.empty() || !WaitingForJournals(state).empty()) return kWaitPatience;
   // It has lasted before it was told.
-  if (!Standstills(state, /*age_at=*/std::nullopt).empty()) return kWaitPatience;
+  if (!PathStallsText(state, /*age_at=*/std::nullopt).empty()) return kWaitPatience;
   // Rounds take their time; one that only waits for some is held up by them.
   const bool has_stragglers = !state.open.begin()->second.Arrived().empty();
   return std::max({state.config.lease, has_stragglers ? kWaitPatience : kRoundPatience,
@@ -856,15 +861,14 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
     for (WorkerId worker : round.Arrived()) {
       snapshot.open_round->arrived.push_back(state.NameOf(worker));
     }
-    const std::vector<Hold> holds = RoundHolds(state, now);
+    const std::vector<Stall> stalls = state.stragglers.Stalls(state.FactsOfStragglers(now), now);
     for (WorkerId worker : round.Missing()) {
-      auto desk = state.desks.find(worker);
-      const bool delivers = desk != state.desks.end() && desk->second.activity.is_delivering();
+      const bool delivers = state.stragglers.Of(worker).is_delivering();
       snapshot.open_round->missing.push_back({state.NameOf(worker), now - round.opened_at(),
                                               round.is_evaluation() ? "evaluation"
                                               : delivers            ? "acknowledgement"
                                                                     : "contribution",
-                                              DropTime(state, holds, worker, now) - now});
+                                              DropTime(state, stalls, worker, now) - now});
     }
   }
   for (size_t i = 0; i < state.shards.entries().size(); ++i) {

@@ -15,7 +15,7 @@
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/faults/quarantine.h"
 #include "server/coordinator/last_save.h"
-#include "server/coordinator/round_holds.h"
+#include "server/coordinator/stragglers/straggler_detector.h"
 
 namespace lodestar {
 
@@ -31,10 +31,6 @@ std::string WaitingForJournals(const ClusterState& state, Ages ages = Ages::kSho
 std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
 // Why this worker, which has asked for work, has none; without ages, so that its log has it once.
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now);
-// "no bytes to shard 1 at host:port for 12s"; empty if the worker tells of no standstill. Without
-// its age if `age_at` is not given.
-std::string StandstillOf(const ClusterState& state, WorkerId worker,
-                         std::optional<absl::Time> age_at);
 // Returns what has been done to the learning rate before, such as " (after 2 rollbacks, with the
 // learning rate times 0.4 by operators besides)". Empty means that nothing has.
 std::string LearningRateHistoryText(const FaultPolicy::Memory& faults);
@@ -46,11 +42,9 @@ std::string ShutOutText(const Quarantine::Entry& entry);
 // or "of bucket 3, 65540 of 1048576 bytes have come to shard 0 in 6s, and others wait for its
 // space: a push has to come at a pace at which it is whole within --round_timeout=15s" or "for 1h
 // others have waited for space of shard 0 that it keeps (of bucket 3, ...): ..."
-std::string HoldText(const ClusterState& state, const Hold& hold, absl::Time now);
-// For the operator, of one that is dropped for it: `what` is its HoldText(), and it may come back
-// after `rest`.
-std::string HeldUpText(const ClusterState& state, const Hold& hold, absl::string_view what,
-                       absl::Duration rest);
+std::string StallText(const ClusterState& state, const Stall& stall, absl::Time now);
+// Returns the alarm that the worker is dropped for the stall. `what` is its StallText().
+std::string HeldUpText(const ClusterState& state, const Stall& stall, absl::string_view what);
 // How long what is waited for now may last before the log is told.
 absl::Duration WaitPatience(const ClusterState& state);
 // Whether the orders of earlier lives of the servers are known, which others would be lost to.

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/exchange_choice.h"
 #include "common/exchange_settings.h"
@@ -19,19 +20,10 @@
 #include "server/coordinator/client_layout.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/next_round.h"
-#include "server/coordinator/round_holds.h"
 #include "server/coordinator/site_facts.h"
 
 namespace lodestar {
 namespace {
-
-// The most that a worker whose pace is not known yet is waited for. For a chunk of 64 KiB that is
-// 0.1 kB/s: no path that is worth training over is as slow.
-constexpr absl::Duration kStallPatience = absl::Minutes(10);
-// By so much it is waited for longer than one whose pace is known, and again by so much after each
-// life that was ended before it had reported: a path that works gets in in the end, however slow it
-// is, and one that does not has not cost the others much by then.
-constexpr int kStallCreditFactor = 4;
 
 // For workers without a round at hand to leave once the job is over; they learn it within seconds.
 constexpr absl::Duration kFarewellTime = absl::Minutes(1);
@@ -169,7 +161,9 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   ASSIGN_OR_RETURN(const MembershipTable::Admission admission, admitted);
   WorkerDesk& desk = state_.desks[admission.id];
   if (!admission.is_reconnect) {
-    state_.faults.BeginLife(admission.id, desk.BeginLife(call, now));
+    const bool is_same_process = desk.BeginLife(call, now);
+    state_.faults.BeginLife(admission.id, is_same_process);
+    state_.stragglers.BeginLife(admission.id, is_same_process);
     if (is_of_other_servers) {
       ++state_.num_of_other_servers;
       outbox_.RaiseAlarm(OtherServersAlarm(state_, call), now, AlarmKind::kAlarm,
@@ -203,7 +197,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   RETURN_IF_ERROR(CheckReady(state_, now));
   std::vector<const WorkerRecord*> members = state_.membership.Members();
   if (state_.membership.Find(life.worker)->is_member()) return state_.membership.view();
-  // Else the next standstill of a path that lets a trial through would follow at once on the last.
+  // Else the next stall of a path that lets a trial through would follow at once on the last.
   RETURN_IF_ERROR(CheckRest(state_, life.worker, now));
   // Others may have joined since it has registered.
   if (const absl::Status room = CheckRoom(state_, state_.NameOf(life.worker)); !room.ok()) {
@@ -267,7 +261,8 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
                now);
     return state_.membership.Check(call.life.worker, call.life.incarnation);
   }
-  desk.OnHeartbeat(call, now);
+  desk.connection.OnHeartbeat(call);
+  state_.stragglers.OnHeartbeat(call, now);
   state_.tuning.OnHeartbeat(call.life.worker, call.path);
   HeartbeatAnswer answer;
   answer.view = state_.membership.view();
@@ -335,8 +330,7 @@ void Coordinator::Tick(absl::Time now) {
     Advance(now);
   }
   EndLives(state_.membership.Expire(now), now);
-  DropStalled(now);
-  DropHolding(now);
+  DropStalls(now);
   DropLingering(now);
   TellWait(now);
   if (saves_.IsHeldUp(now)) DropMissing(now);
@@ -419,11 +413,11 @@ absl::Status Coordinator::AdoptModel(const RegisterCall& call, absl::Time now) {
 }
 
 void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
-  faults_.LetCertificatesRest(lives, now);
+  LetMembersRest(lives, now);
   bool view_changed = false;
   bool supplier_lost = false;
   for (const EndedLife& life : lives) {
-    state_.desks[life.id].EndLife();
+    state_.desks[life.id].assignment.EndLife();
     state_.alarms.End(OtherServersSubject(life.name), now, now);
     state_.tuning.OnEnded(life.id);
     state_.ledger.ReleaseWorker(life.id);
@@ -436,8 +430,10 @@ void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
   }
   std::erase_if(state_.desks, [this](const auto& desk) {
     const bool is_forgotten = state_.membership.Find(desk.first) == nullptr;
-    if (is_forgotten) state_.faults.Forget(desk.first);
-    return is_forgotten;
+    if (!is_forgotten) return false;
+    state_.faults.Forget(desk.first);
+    state_.stragglers.Forget(desk.first);
+    return true;
   });
   if (view_changed) AnnounceMembers();
   if (!lives.empty()) outbox_.Touch();
@@ -572,92 +568,72 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
   if (desk.assignment.grant().has_value()) {
     state_.tuning.OnReport(worker, report, desk.assignment.grant()->local_steps);
   }
-  desk.Complete(report, state_.config.job, now);
+  state_.stragglers.OnReport(worker, desk.assignment.grant(), now - desk.assignment.given_at());
+  desk.assignment.Complete(report, state_.config.job, now);
   return absl::OkStatus();
 }
 
-absl::Duration Coordinator::StallPatience(const WorkerDesk& desk) const {
-  absl::Duration patience = state_.config.lease + state_.progress.usual_round();
-  if (desk.assignment.has_reported()) return patience;
-  // How slow its path is shows in its first round.
-  for (int i = 0; i <= desk.activity.times_dropped() && patience < kStallPatience; ++i) {
-    patience = std::min(kStallCreditFactor * patience, kStallPatience);
+void Coordinator::DropStalls(absl::Time now) {
+  if (state_.is_ready() && !state_.is_shard_away()) {
+    Drop(state_.stragglers.PathStalls(state_.FactsOfStragglers(now), now), now);
   }
-  return patience;
+  // The workers that were dropped just now are not in these facts.
+  Drop(state_.stragglers.Stalls(state_.FactsOfStragglers(now), now), now);
 }
 
-bool Coordinator::IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const {
-  if (desk.activity.pushes().is_held()) return false;
-  const absl::Time begin = std::max(round.opened_at(), state_.shards.back_at());
-  if (const auto& still = desk.activity.still(); still.has_value()) {
-    const absl::Time ran = state_.shards.RunsSince(still->shard, still->since);
-    return now - std::max({begin, still->since, ran}) > StallPatience(desk);
-  }
-  // Bytes that are pushed may be told once all are taken, which over a slow path lasts.
-  return desk.activity.is_pulling() && now - std::max(begin, desk.activity.same_since()) >
-                                           std::max(StallPatience(desk), kStallPatience);
-}
-
-// A round would wait for long for a worker whose heartbeats come, but not a byte of what it pushes
-// or pulls. If no member gets on, as when it is the server that cannot be reached, no member is
-// dropped. A drop would serve no member, and all go on where they were once they can. No member is
-// dropped either if members have rounds of their own and none waits.
-void Coordinator::DropStalled(absl::Time now) {
-  if (state_.is_shard_away() || !state_.is_ready()) return;
-  if (!state_.policy->uses_rosters() && !IsAnyoneWaiting(state_)) return;
-  std::map<WorkerId, Round> stalled;
-  for (const auto& [number, round] : state_.open) {
-    for (WorkerId worker : round.Missing()) {
-      if (IsStalled(state_.desks.at(worker), round, now)) stalled.emplace(worker, number);
-    }
-  }
-  const std::vector<const WorkerRecord*> members = state_.membership.Members();
-  const bool others_get_on =
-      std::any_of(members.begin(), members.end(), [&](const WorkerRecord* member) {
-        return !stalled.contains(member->id) &&
-               !state_.desks.at(member->id).activity.still().has_value();
-      });
-  if (!others_get_on) return;
+void Coordinator::Drop(const std::vector<Stall>& stalls, absl::Time now) {
   std::vector<EndedLife> ended;
-  for (const auto& [worker, round] : stalled) {
-    std::string what = StandstillOf(state_, worker, now);
-    if (what.empty()) what = "its pull moves no byte";
-    WorkerDesk& desk = state_.desks.at(worker);
-    // How slow its path is has shown.
-    if (!desk.assignment.has_reported())
-      desk.activity.OnHeldUp(StallPatience(desk), /*lacks_time=*/true, now);
-    outbox_.RaiseAlarm(
-        absl::StrCat("worker '", state_.NameOf(worker), "' held up rounds: ", what,
-                     "; it is dropped, and comes back once it reaches every server. See to "
-                     "its path to the servers"),
+  for (const Stall& stall : stalls) {
+    if (!stall.IsOver(now)) continue;
+    const std::string what = StallText(state_, stall, now);
+    state_.stragglers.OnDropped(stall, now);
+    outbox_.RaiseAlarm(HeldUpText(state_, stall, what), now);
+    const std::string held_up = stall.kind == Stall::Kind::kPath
+                                    ? absl::StrCat("round ", stall.round->value())
+                                    : "the others";
+    absl::StatusOr<EndedLife> life =
+        state_.membership.Drop(stall.worker, state_.membership.Find(stall.worker)->incarnation,
+                               absl::StrCat("held up ", held_up, ": ", what), now);
+    if (life.ok()) ended.push_back(*std::move(life));
+  }
+  if (!ended.empty()) EndLives(ended, now);
+}
+
+void Coordinator::LetMembersRest(std::vector<EndedLife>& lives, absl::Time now) {
+  std::vector<WorkerFacts> ended;
+  for (const EndedLife& life : lives) ended.push_back(state_.FactsOf(life.id));
+  for (const WorkerId resting :
+       state_.stragglers.OnEnded(ended, state_.FactsOfStragglers(now), now)) {
+    absl::StatusOr<EndedLife> life = state_.membership.Drop(
+        resting, state_.membership.Find(resting)->incarnation,
+        absl::StrCat("certificate '", state_.desks.at(resting).connection.identity(),
+                     "' rests, because others waited for one of its workers"),
         now);
-    absl::StatusOr<EndedLife> life =
-        state_.membership.Drop(worker, state_.membership.Find(worker)->incarnation,
-                               absl::StrCat("held up round ", round.value(), ": ", what), now);
-    if (life.ok()) ended.push_back(*std::move(life));
+    if (life.ok()) lives.push_back(*std::move(life));
   }
-  if (!ended.empty()) EndLives(ended, now);
 }
 
-// Whatever a member does, and says that it does, or does not do: others wait for it no longer than
-// it may take.
-void Coordinator::DropHolding(absl::Time now) {
-  std::vector<EndedLife> ended;
-  for (const Hold& hold : RoundHolds(state_, now)) {
-    if (!hold.IsOver(now)) continue;
-    const std::string what = HoldText(state_, hold, now);
-    // A client that waits for the first weights comes back within kCallerPatience, and may bring
-    // them.
-    const absl::Duration rest = hold.owes_weights ? kCallerPatience : now - hold.since;
-    const bool lacks_time = !hold.push.has_value();
-    state_.desks.at(hold.worker).activity.OnHeldUp(rest, lacks_time, now);
-    outbox_.RaiseAlarm(HeldUpText(state_, hold, what, rest), now);
-    absl::StatusOr<EndedLife> life =
-        state_.membership.Drop(hold.worker, state_.membership.Find(hold.worker)->incarnation,
-                               absl::StrCat("held up the others: ", what), now);
-    if (life.ok()) ended.push_back(*std::move(life));
+void Coordinator::LookForStraggler() {
+  JobSpec balanced = state_.config.job;
+  balanced.balance = Balance::kSpeed;
+  const bool waits_for_all = state_.policy->uses_rosters() && balanced.quorum == 0;
+  if (!waits_for_all || state_.config.job.balance == Balance::kSpeed || state_.site.has_value()) {
+    return;
   }
-  if (!ended.empty()) EndLives(ended, now);
+  std::vector<StragglerWatch::Member> members;
+  for (const WorkerRecord* member : state_.membership.Members()) {
+    members.push_back({member->name, state_.desks.at(member->id).assignment.compute_speed()});
+  }
+  const StragglerWatch::Straggler straggler = state_.stragglers.OnRound(members);
+  if (straggler.name.empty()) return;
+  outbox_.Tell(absl::StrCat(
+      "rounds wait for worker '", straggler.name, "': it computes ",
+      absl::StrFormat("%.3g samples/s, and the others %.3g; ", straggler.speed,
+                      straggler.usual_speed),
+      ValidateJobSpec(balanced).ok()
+          ? "start the servers with --balance=speed, which gives each worker as many samples as it "
+            "computes meanwhile"
+          : "deploy/docs/unequal_workers.md says what helps"));
 }
 
 // A worker that still has a round at hand has its time to hand it in. A worker that has none has
@@ -667,16 +643,19 @@ void Coordinator::DropLingering(absl::Time now) {
   if (now < state_.over_since) return;
   std::vector<WorkerId> lingering;  // apart from dropping them, which may forget others
   for (const auto& [id, record] : state_.membership.workers()) {
-    if (record.is_alive() && now >= LeavesBy(state_.desks.at(id))) lingering.push_back(id);
+    if (record.is_alive() && now >= LeavesBy(id)) lingering.push_back(id);
   }
   for (WorkerId worker : lingering) {
     DropWorker(worker, "the job is over, and it does not leave", now);
   }
 }
 
-absl::Time Coordinator::LeavesBy(const WorkerDesk& desk) const {
+absl::Time Coordinator::LeavesBy(WorkerId id) const {
   absl::Time by = state_.over_since + kFarewellTime;
-  if (desk.assignment.grant().has_value()) by = std::max(by, HandInBy(state_, desk));
+  if (const WorkerFacts worker = state_.FactsOf(id); worker.grant != nullptr) {
+    const absl::Time since = std::max(worker.given_at, state_.shards.back_at());
+    by = std::max(by, state_.stragglers.ReportDueAt(worker, since, state_.progress.usual_round()));
+  }
   if (!state_.stop_requested_at.has_value()) return by;
   // A worker that asks for work is told of the end at once.
   return std::min(by, std::max(*state_.stop_requested_at + state_.config.stop_timeout,
@@ -851,7 +830,7 @@ void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
   summary.tokens_per_sample = state_.ledger.tokens_per_sample();
   summary.epoch = state_.ledger.epoch();
   state_.progress.OnRound(summary);
-  if (!is_lost && !round.is_evaluation()) faults_.LookForStraggler();
+  if (!is_lost && !round.is_evaluation()) LookForStraggler();
   summary.trained_time = state_.progress.trained_time();
   outbox_.Announce(summary);
   state_.unrecorded.push_back(summary);
@@ -891,7 +870,9 @@ void Coordinator::Give(const WorkLedger::Work& work, absl::Time now) {
   for (size_t i = 0; i < work.grants.size(); ++i) {
     Grant grant = work.grants[i];
     grant.loss = state_.progress.loss();
-    state_.desks[work.plan.roster[i].worker].Give(grant, now);
+    const WorkerId worker = work.plan.roster[i].worker;
+    state_.desks[worker].assignment.Give(grant, now);
+    state_.stragglers.OnGrant(worker);
   }
   state_.open.emplace(work.plan.round, OpenRound(work, now));
   state_.progress.OnOpened(now);
@@ -1083,10 +1064,9 @@ void Coordinator::OnJournalState(int shard, JournalState journal, absl::Time now
 
 void Coordinator::OnPushSpace(int shard, const PushSpace& space, absl::Time now) {
   if (!state_.shards.Has(shard)) return;
-  for (auto& [worker, desk] : state_.desks) {
-    const WorkerRecord* record = state_.membership.Find(worker);
-    if (record == nullptr || !record->is_alive()) continue;
-    desk.activity.pushes().OnSpace(shard, space, {worker, record->incarnation}, now);
+  for (const auto& [worker, record] : state_.membership.workers()) {
+    if (!record.is_alive()) continue;
+    state_.stragglers.OnPushSpace(shard, space, {worker, record.incarnation}, now);
   }
 }
 
@@ -1276,6 +1256,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.source = choice.source;
   state_.desks.clear();
   state_.faults.ForgetWorkers();
+  state_.stragglers.ForgetWorkers();
   state_.open.clear();
   state_.unrecorded.clear();
   state_.norms.Clear();

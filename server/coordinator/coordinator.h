@@ -50,6 +50,7 @@
 #include "server/coordinator/shard_event.h"
 #include "server/coordinator/site_facts.h"
 #include "server/coordinator/site_order.h"
+#include "server/coordinator/stragglers/straggler_detector.h"
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_desk.h"
 #include "server/membership/membership_table.h"
@@ -238,7 +239,7 @@ class Coordinator {
   // it are over.
   void OnJournalState(int shard, JournalState journal, absl::Time now);
   // Called with each sign of life. A member that is held by the server is not waited for, and a
-  // member that does not get on with what others wait for is dropped: see RoundHolds().
+  // member that does not get on with what others wait for is dropped: see StragglerDetector.
   void OnPushSpace(int shard, const PushSpace& space, absl::Time now);
   void OnShardEvent(int shard, const ShardEvent& event, absl::Time now);
   // All of a contribution is acknowledged there. Returns true if this was the last server that a
@@ -433,15 +434,21 @@ class Coordinator {
   // Returns what a worker that registers then is told.
   absl::Status JobIsOver() const;
   absl::Status CountReport(WorkerId worker, const RoundReport& report, absl::Time now);
-  // For how long a round waits for a worker that tells of a standstill.
-  absl::Duration StallPatience(const WorkerDesk& desk) const;
-  // Whether the round has waited long enough for the worker, whose transfers do not move.
-  bool IsStalled(const WorkerDesk& desk, const OpenRound& round, absl::Time now) const;
-  void DropStalled(absl::Time now);
-  void DropHolding(absl::Time now);
+
+  // Workers that hold up the others.
+  void DropStalls(absl::Time now);
+  // Drops the workers of those stalls that are over.
+  void Drop(const std::vector<Stall>& stalls, absl::Time now);
+  // Tells the StragglerDetector of `lives`, which have just ended. Drops the members that rest from
+  // then on, and adds them to `lives`.
+  void LetMembersRest(std::vector<EndedLife>& lives, absl::Time now);
+  // A round is over: tells once of a worker that computes so slowly that rounds wait for it, and of
+  // the flag that would help.
+  void LookForStraggler();
   void DropLingering(absl::Time now);
-  // When a life that is still there after the end of the job is let go.
-  absl::Time LeavesBy(const WorkerDesk& desk) const;
+  // When a worker that is still there after the end of the job is let go.
+  absl::Time LeavesBy(WorkerId worker) const;
+
   // Whether the newest checkpoint must be reopened before work is handed out; sees to it.
   bool AwaitsReopening();
   bool GrantNext(WorkLedger::Computes computes, absl::Time now);

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/round_holds.h"
 
 namespace lodestar {
 namespace {
@@ -70,7 +69,8 @@ void Coordinator::EndUnconnected(absl::Time now) {
   if (!state_.config.ends_unconnected || state_.is_comparing() || closed_connections_.is_empty()) {
     return;
   }
-  const std::optional<WorkerId> awaited = OnlyHolder(state_, now);
+  const std::optional<WorkerId> awaited =
+      state_.stragglers.OnlyStalled(state_.FactsOfStragglers(now), now);
   if (!awaited.has_value() || IsLastMember(*awaited)) return;
   const WorkerLife life = {*awaited, state_.membership.Find(*awaited)->incarnation};
   switch (closed_connections_.Judge(life, PatienceWithoutConnection(*awaited), now)) {

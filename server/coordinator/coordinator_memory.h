@@ -32,6 +32,7 @@
 #include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/shard_registry.h"
+#include "server/coordinator/stragglers/worker_activity.h"
 #include "server/coordinator/weights_supply.h"
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_desk.h"
@@ -42,6 +43,7 @@ namespace lodestar {
 // What is kept of a worker, by the part that keeps it.
 struct RememberedWorker {
   WorkerDesk::Memory desk;
+  WorkerActivity::Memory activity;
   WorkerFaults::Memory faults;
   friend bool operator==(const RememberedWorker&, const RememberedWorker&) = default;
 };

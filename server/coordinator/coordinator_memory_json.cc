@@ -169,7 +169,7 @@ template <typename Archive>
 void Describe(Archive& archive, RememberedWorker& worker) {
   Describe(archive, worker.desk.connection);
   Describe(archive, worker.desk.assignment);
-  Describe(archive, worker.desk.activity);
+  Describe(archive, worker.activity);
   Describe(archive, worker.faults);
 }
 

@@ -11,7 +11,7 @@
 #include "common/status_hints.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/straggler_watch.h"
+#include "server/coordinator/stragglers/straggler_watch.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
 namespace lodestar {

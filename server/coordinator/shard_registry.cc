@@ -125,12 +125,6 @@ bool ShardRegistry::Hear(int shard, absl::Time now) {
   return entry.is_connected && entry.is_away() && ComeBack(entry, now);
 }
 
-absl::Time ShardRegistry::RunsSince(int shard, absl::Time still_since) const {
-  if (shard == 0) return absl::InfinitePast();  // the coordinator's own
-  const Entry& entry = entries_[shard];
-  return entry.heard_at >= still_since ? entry.runs_since : absl::InfiniteFuture();
-}
-
 bool ShardRegistry::ComeBack(Entry& entry, absl::Time now) {
   back_at_ = now;
   entry.is_told = false;

@@ -80,9 +80,6 @@ class ShardRegistry {
   std::vector<int> MarkSilent(absl::Time silent_since);
   // People are told that the server is away. False if they have been already.
   bool MarkTold(int shard);
-  // Since when what stands still on a path to the server is not for the server to explain: never
-  // if it has given no sign of life since `still_since`, either.
-  absl::Time RunsSince(int shard, absl::Time still_since) const;
   void SetJournal(int shard, JournalState journal);
   void NoteJournalEnd(int shard, uint64_t end) {
     entries_[shard].journal_end = std::max(entries_[shard].journal_end, end);

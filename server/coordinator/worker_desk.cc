@@ -5,32 +5,11 @@ namespace lodestar {
 bool WorkerDesk::BeginLife(const RegisterCall& call, absl::Time now) {
   const bool is_same_process = connection.BeginLife(call);
   assignment.BeginLife(call, is_same_process, now);
-  activity.BeginLife(is_same_process);
   return is_same_process;
 }
 
-void WorkerDesk::EndLife() {
-  assignment.EndLife();
-  activity.EndLife();
-}
-
-void WorkerDesk::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
-  connection.OnHeartbeat(call);
-  activity.OnHeartbeat(call, now);
-}
-
-void WorkerDesk::Give(const Grant& grant, absl::Time now) {
-  assignment.Give(grant, now);
-  activity.OnGrant();
-}
-
-void WorkerDesk::Complete(const RoundReport& report, const JobSpec& job, absl::Time now) {
-  activity.OnReport(assignment.grant(), now - assignment.given_at());
-  assignment.Complete(report, job, now);
-}
-
 MemberProgress WorkerDesk::Progress(WorkerId worker, const std::string& name,
-                                    absl::Time now) const {
+                                    const WorkerActivity& activity, absl::Time now) const {
   const bool is_working = assignment.grant().has_value();
   return {.worker = worker,
           .name = name,
@@ -41,8 +20,8 @@ MemberProgress WorkerDesk::Progress(WorkerId worker, const std::string& name,
           .since = now - (is_working ? assignment.given_at() : assignment.idle_since())};
 }
 
-WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, int64_t newest,
-                                    absl::Time now) const {
+WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, const WorkerActivity& activity,
+                                    int64_t newest, absl::Time now) const {
   WorkerSnapshot snapshot;
   snapshot.name = record.name;
   snapshot.worker = record.id;
@@ -58,7 +37,9 @@ WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, int64_t newest,
     return snapshot;
   }
   snapshot.lease_age = now - record.renewed_at;
-  activity.Describe(now, snapshot);
+  snapshot.activity = activity.activity();
+  snapshot.push_bytes_per_second = activity.push_bytes_per_second(now);
+  snapshot.pull_bytes_per_second = activity.pull_bytes_per_second(now);
   assignment.DescribeWork(newest, now, snapshot);
   return snapshot;
 }

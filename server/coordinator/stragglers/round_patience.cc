@@ -1,4 +1,4 @@
-#include "server/coordinator/round_patience.h"
+#include "server/coordinator/stragglers/round_patience.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,8 +9,8 @@ namespace {
 constexpr int kTimesUsual = 10;
 constexpr int kTimesUsualOfOthers = 100;
 constexpr int kCreditFactor = 4;
-// What a path may stand still that serves at all: see kStallPatience in coordinator.cc.
-constexpr absl::Duration kShortest = absl::Minutes(10);
+// A path that serves at all may stand still for as long.
+constexpr absl::Duration kShortest = RoundPatience::kForNewPath;
 constexpr absl::Duration kShortestForNewcomers = absl::Minutes(15);
 // The default of --message_timeout.
 constexpr absl::Duration kLongestMessage = absl::Minutes(1);
@@ -66,6 +66,17 @@ absl::Duration RoundPatience::ForPush(int64_t received_bytes, int64_t total_byte
   const double part =
       static_cast<double>(received_bytes) / static_cast<double>(std::max<int64_t>(1, total_bytes));
   return std::min(timeout_, kLongestMessage + timeout_ * part);
+}
+
+absl::Duration RoundPatience::ForPath(absl::Duration usual_round, bool has_reported,
+                                      int times_dropped) const {
+  absl::Duration patience = lease_ + usual_round;
+  if (has_reported) return patience;
+  // How slow its path is shows in its first round.
+  for (int i = 0; i <= times_dropped && patience < kForNewPath; ++i) {
+    patience = std::min(kCreditFactor * patience, kForNewPath);
+  }
+  return patience;
 }
 
 absl::Duration RoundPatience::ForAsking(int times_dropped) const {

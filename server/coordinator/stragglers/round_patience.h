@@ -41,6 +41,10 @@ class MemberPace {
 
 class RoundPatience {
  public:
+  // The most that a worker that has not reported yet is waited for while nothing of its transfers
+  // moves. For a chunk of 64 KiB that is 0.1 kB/s: no path that is worth training over is as slow.
+  static constexpr absl::Duration kForNewPath = absl::Minutes(10);
+
   // `timeout` bounds every answer: --round_timeout.
   RoundPatience(absl::Duration lease, absl::Duration timeout) : lease_(lease), timeout_(timeout) {}
 
@@ -68,6 +72,10 @@ class RoundPatience {
   absl::Duration ForSilence() const { return lease_; }
   // From when others began to wait for space that a member has until it must have pushed all.
   absl::Duration ForSpace() const { return timeout_; }
+  // From when a worker's transfers stopped to move until the worker is dropped. A worker that has
+  // not reported in this incarnation has four times as long, and again so after each drop: a path
+  // that works gets in in the end. One that does not has not cost the others much by then.
+  absl::Duration ForPath(absl::Duration usual_round, bool has_reported, int times_dropped) const;
   // From when a member could ask for work until it must have.
   absl::Duration ForAsking(int times_dropped) const;
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/member_pushes.h"
+#include "server/coordinator/stragglers/member_pushes.h"
 
 #include <gtest/gtest.h>
 

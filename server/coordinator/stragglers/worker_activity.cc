@@ -1,4 +1,4 @@
-#include "server/coordinator/worker_activity.h"
+#include "server/coordinator/stragglers/worker_activity.h"
 
 #include <algorithm>
 #include <utility>
@@ -25,7 +25,7 @@ void WorkerActivity::BeginLife(bool is_same_process) {
 void WorkerActivity::EndLife() {
   pushes_ = MemberPushes();
   activity_.clear();
-  still_.reset();
+  path_stall_.reset();
 }
 
 void WorkerActivity::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
@@ -35,10 +35,10 @@ void WorkerActivity::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
   if (call.bytes_pushed > bytes_pushed_ || call.bytes_pulled > bytes_pulled_) moved_at_ = now;
   if (activity_ != call.activity) active_since_ = now;
   activity_ = call.activity;
-  still_.reset();
+  path_stall_.reset();
   // While the worker computes, nothing tells whether the path is still as it was.
   if (call.standstill.has_value() && (is_delivering() || is_pulling())) {
-    still_ = {call.standstill->shard, std::max(now - call.standstill->age, active_since_)};
+    path_stall_ = {call.standstill->shard, std::max(now - call.standstill->age, active_since_)};
   }
   push_bytes_.Add(static_cast<double>(Increase(bytes_pushed_, call.bytes_pushed)), now);
   pull_bytes_.Add(static_cast<double>(Increase(bytes_pulled_, call.bytes_pulled)), now);
@@ -59,16 +59,10 @@ std::optional<absl::Duration> WorkerActivity::UsualRound(const std::optional<Gra
   return pace_.LatelyFor(grant->num_samples);
 }
 
-void WorkerActivity::OnHeldUp(absl::Duration waited, bool lacks_time, absl::Time now) {
+void WorkerActivity::OnDropped(absl::Duration rest, bool lacks_time, absl::Time now) {
   if (lacks_time) ++memory_.times_dropped;
   memory_.kept_space = !lacks_time;
-  memory_.rests_until = now + waited;
-}
-
-void WorkerActivity::Describe(absl::Time now, WorkerSnapshot& snapshot) const {
-  snapshot.activity = activity_;
-  snapshot.push_bytes_per_second = push_bytes_.PerSecond(now);
-  snapshot.pull_bytes_per_second = pull_bytes_.PerSecond(now);
+  memory_.rests_until = now + rest;
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-#include "server/coordinator/round_patience.h"
+#include "server/coordinator/stragglers/round_patience.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/straggler_watch.h"
+#include "server/coordinator/stragglers/straggler_watch.h"
 
 #include <algorithm>
 
