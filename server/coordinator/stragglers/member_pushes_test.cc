@@ -30,7 +30,7 @@ class MemberPushesTest : public testing::Test {
   absl::Time now_ = start_;
 };
 
-TEST_F(MemberPushesTest, APushThatIsBegunAnewCountsFromItsFirstCall) {
+TEST_F(MemberPushesTest, PushThatIsBegunAnewCountsFromItsFirstCall) {
   Hear(PushOf(3, 1, 60));
   now_ += absl::Seconds(9);
   HearNothing();
@@ -43,7 +43,7 @@ TEST_F(MemberPushesTest, APushThatIsBegunAnewCountsFromItsFirstCall) {
   EXPECT_EQ(Only().received_bytes, 80);
 }
 
-TEST_F(MemberPushesTest, KnowsSinceWhenNothingHasCome) {
+TEST_F(MemberPushesTest, TellsSinceWhenNothingHasCome) {
   UnfinishedPush push = PushOf(3, 1, 60);
   Hear(push);
   EXPECT_EQ(Only().silent_since, absl::InfiniteFuture());
@@ -56,7 +56,7 @@ TEST_F(MemberPushesTest, KnowsSinceWhenNothingHasCome) {
   EXPECT_EQ(Only().silent_since, absl::InfiniteFuture());
 }
 
-TEST_F(MemberPushesTest, AnotherBucketShardOrRoundIsAnotherPush) {
+TEST_F(MemberPushesTest, OtherBucketShardOrRoundIsAnotherPush) {
   Hear(PushOf(3, 1, 60));
   now_ += absl::Seconds(9);
   Hear(PushOf(3, 2, 0));
@@ -68,7 +68,7 @@ TEST_F(MemberPushesTest, AnotherBucketShardOrRoundIsAnotherPush) {
   EXPECT_EQ(pushes_.unfinished()[1].shard, 1);
 }
 
-TEST_F(MemberPushesTest, WithNewWorkOnlyWhatIsUnderWayIsRemembered) {
+TEST_F(MemberPushesTest, GrantForgetsAllPushesButTheOneUnderWay) {
   Hear(PushOf(3, 1, 60), /*others_wait=*/true);
   Hear(PushOf(3, 2, 10), /*others_wait=*/true);
   now_ += absl::Seconds(9);
@@ -82,7 +82,7 @@ TEST_F(MemberPushesTest, WithNewWorkOnlyWhatIsUnderWayIsRemembered) {
 }
 
 // Servers speak once a second, and a round may take less.
-TEST_F(MemberPushesTest, WhatWasWholeBeforeTheNewWorkKeepsNoSpaceOfIt) {
+TEST_F(MemberPushesTest, PushThatWasWholeBeforeTheGrantKeepsNoSpace) {
   Hear(PushOf(3, 1, 60), /*others_wait=*/true);
   now_ += absl::Milliseconds(200);  // in which it is whole, and is reported
   pushes_.OnGrant();
@@ -99,7 +99,7 @@ TEST_F(MemberPushesTest, WhatWasWholeBeforeTheNewWorkKeepsNoSpaceOfIt) {
   EXPECT_EQ(Only().space_kept_since, now_);
 }
 
-TEST_F(MemberPushesTest, TimeForWhichItIsHeldWithoutSpaceDoesNotCount) {
+TEST_F(MemberPushesTest, TimeForWhichThePushIsHeldDoesNotCount) {
   Hear(PushOf(3, 1, 60), /*others_wait=*/true);
   now_ += absl::Seconds(1);
   const PushSpace held = {.unfinished = {}, .held = {kMember}};
@@ -138,7 +138,7 @@ TEST_F(MemberPushesTest, TellsOfHoldingAndSpaceByTheLastSignOfLifeOfEachShard) {
   EXPECT_FALSE(pushes_.keeps_space());
   now_ += absl::Seconds(1);
   Hear(PushOf(3, 2, 0), /*others_wait=*/true, /*shard=*/1);
-  EXPECT_EQ(Only().space_kept_since, start_) << "who lets go for a moment gains nothing";
+  EXPECT_EQ(Only().space_kept_since, start_) << "a push that stops for a moment gains nothing";
   EXPECT_EQ(Only().told_at, now_);
 }
 

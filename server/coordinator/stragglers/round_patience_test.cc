@@ -18,7 +18,7 @@ Grant GrantOf(int64_t num_samples, int64_t num_heldout_samples = 0) {
   return grant;
 }
 
-TEST(MemberPaceTest, IsTheLongestOfTheLastFewRounds) {
+TEST(MemberPaceTest, UsualTimeIsTheLongestOfTheLastFewRounds) {
   MemberPace pace;
   EXPECT_EQ(pace.UsualFor(GrantOf(8)), std::nullopt);
   pace.OnRound(GrantOf(8), absl::Seconds(80));
@@ -29,18 +29,18 @@ TEST(MemberPaceTest, IsTheLongestOfTheLastFewRounds) {
   EXPECT_GE(*pace.UsualFor(GrantOf(8)), absl::Seconds(1));
 }
 
-TEST(MemberPaceTest, MoreSamplesTakeLonger) {
+TEST(MemberPaceTest, UsualTimeGrowsWithTheSamples) {
   MemberPace pace;
   pace.OnRound(GrantOf(8), absl::Seconds(4));
   EXPECT_EQ(pace.UsualFor(GrantOf(24)), absl::Seconds(12));
   EXPECT_EQ(pace.UsualFor(GrantOf(2)), absl::Seconds(4)) << "the way to the servers is as long";
 }
 
-TEST(MemberPaceTest, OneSlowRoundIsNotExpectedAgain) {
+TEST(MemberPaceTest, LateTimeIgnoresOneSlowRound) {
   MemberPace pace;
   EXPECT_EQ(pace.LatelyFor(8), std::nullopt);
   pace.OnRound(GrantOf(8, /*num_heldout_samples=*/1), absl::Seconds(1));
-  EXPECT_EQ(pace.LatelyFor(8), std::nullopt) << "it was an evaluation, too";
+  EXPECT_EQ(pace.LatelyFor(8), std::nullopt) << "it was an evaluation as well";
   pace.OnRound(GrantOf(8), absl::Seconds(4));
   pace.OnRound(GrantOf(8), absl::Seconds(80));
   EXPECT_EQ(pace.LatelyFor(8), absl::Seconds(4));
@@ -49,7 +49,7 @@ TEST(MemberPaceTest, OneSlowRoundIsNotExpectedAgain) {
   EXPECT_EQ(pace.LatelyFor(8), absl::Seconds(60)) << "it has become slow";
 }
 
-TEST(MemberPaceTest, EvaluationsAreComparedWithEvaluations) {
+TEST(MemberPaceTest, EvaluationsCountApartFromTraining) {
   MemberPace pace;
   pace.OnRound(GrantOf(8), absl::Seconds(1));
   EXPECT_EQ(pace.UsualFor(GrantOf(8, 1000)), std::nullopt);
@@ -61,7 +61,7 @@ TEST(MemberPaceTest, EvaluationsAreComparedWithEvaluations) {
   EXPECT_EQ(pace.UsualFor(evaluation), std::nullopt);
 }
 
-TEST(RoundPatienceTest, AKnownPaceCountsTenfoldAndNoLessThanTenMinutes) {
+TEST(RoundPatienceTest, ForWorkIsTenTimesAKnownPaceAndAtLeastTenMinutes) {
   const RoundPatience patience(kLease, kTimeout);
   EXPECT_EQ(patience.ForWork(absl::Milliseconds(50), absl::Hours(9), 0),
             absl::Minutes(10) + 2 * kLease);
@@ -69,15 +69,15 @@ TEST(RoundPatienceTest, AKnownPaceCountsTenfoldAndNoLessThanTenMinutes) {
             absl::Minutes(20) + 2 * kLease);
 }
 
-TEST(RoundPatienceTest, ANewcomerIsComparedWithTheOthers) {
+TEST(RoundPatienceTest, ForWorkOfANewcomerIsAHundredRoundsOfTheOthers) {
   const RoundPatience patience(kLease, kTimeout);
   EXPECT_EQ(patience.ForWork(std::nullopt, absl::Seconds(1), 0), absl::Minutes(15) + 2 * kLease);
   EXPECT_EQ(patience.ForWork(std::nullopt, absl::Seconds(18), 0), absl::Minutes(30) + 2 * kLease);
   EXPECT_EQ(patience.ForWork(std::nullopt, absl::ZeroDuration(), 0), kTimeout)
-      << "nobody knows what a round takes";
+      << "no round is known";
 }
 
-TEST(RoundPatienceTest, GrowsForWhoWasDroppedAndEndsAtTheTimeout) {
+TEST(RoundPatienceTest, ForWorkAndForAskingGrowWithEachDropUpToTheTimeout) {
   const RoundPatience patience(kLease, kTimeout);
   EXPECT_EQ(patience.ForWork(absl::Seconds(1), absl::Seconds(1), 1),
             4 * (absl::Minutes(10) + 2 * kLease));
@@ -90,7 +90,7 @@ TEST(RoundPatienceTest, GrowsForWhoWasDroppedAndEndsAtTheTimeout) {
   EXPECT_EQ(short_one.ForWork(absl::Seconds(1), absl::Seconds(1), 0), absl::Seconds(3));
 }
 
-TEST(RoundPatienceTest, BytesThatMoveRenewItUntilTheTimeout) {
+TEST(RoundPatienceTest, ForTransferIsRenewedByBytesUpToTheTimeout) {
   const RoundPatience patience(kLease, kTimeout);
   const absl::Duration work = patience.ForWork(absl::Seconds(1), absl::Seconds(1), 0);
   EXPECT_EQ(patience.ForTransfer(work, -absl::InfiniteDuration()), work);
@@ -99,7 +99,18 @@ TEST(RoundPatienceTest, BytesThatMoveRenewItUntilTheTimeout) {
   EXPECT_EQ(patience.ForTransfer(work, absl::Hours(2)), kTimeout);
 }
 
-TEST(RoundPatienceTest, APushHasToComeAtAPaceAtWhichItIsWholeInTime) {
+TEST(RoundPatienceTest, ForPathIsFourTimesAsLongBeforeTheFirstReportAndGrowsUpToTenMinutes) {
+  const RoundPatience patience(kLease, kTimeout);
+  const absl::Duration known = kLease + absl::Seconds(2);
+  EXPECT_EQ(patience.ForPath(absl::Seconds(2), /*has_reported=*/true, 3), known);
+  EXPECT_EQ(patience.ForPath(absl::Seconds(2), /*has_reported=*/false, 0), 4 * known);
+  EXPECT_EQ(patience.ForPath(absl::Seconds(2), /*has_reported=*/false, 1), 16 * known);
+  EXPECT_EQ(patience.ForPath(absl::Seconds(2), /*has_reported=*/false, 2), absl::Minutes(10));
+  EXPECT_EQ(patience.ForPath(absl::Hours(1), /*has_reported=*/false, 2), absl::Hours(1) + kLease)
+      << "rounds take longer than that anyway";
+}
+
+TEST(RoundPatienceTest, ForPushGrowsWithThePartThatHasCome) {
   const RoundPatience patience(kLease, kTimeout);
   constexpr absl::Duration kMessage = absl::Minutes(1);
   EXPECT_EQ(patience.ForPush(0, 1 << 20), kMessage);
@@ -109,8 +120,8 @@ TEST(RoundPatienceTest, APushHasToComeAtAPaceAtWhichItIsWholeInTime) {
   EXPECT_EQ(RoundPatience(kLease, absl::Seconds(3)).ForPush(0, 1), absl::Seconds(3));
 }
 
-// As fast as the pace that is asked for, in messages that are counted once they are whole.
-TEST(RoundPatienceTest, WhoKeepsThePaceIsInTimeWhateverItsMessages) {
+// Messages are counted once they are whole.
+TEST(RoundPatienceTest, ForPushIsEnoughForAPushThatKeepsThePace) {
   const RoundPatience patience(kLease, kTimeout);
   constexpr int64_t kTotal = 64 << 20;
   constexpr int64_t kMessage = 1 << 20;
@@ -121,7 +132,7 @@ TEST(RoundPatienceTest, WhoKeepsThePaceIsInTimeWhateverItsMessages) {
   }
 }
 
-TEST(RoundPatienceTest, TenMegabitsAreEnoughForPushesOfAnyUsualSize) {
+TEST(RoundPatienceTest, ForPushIsEnoughForTenMegabitsAndAnyUsualSize) {
   const RoundPatience patience(kLease, kTimeout);
   constexpr int64_t kHalfOfTheLine = 10'000'000 / 8 / 2;  // there are two channels
   for (const int64_t total : {int64_t{2} << 20, int64_t{64} << 20}) {

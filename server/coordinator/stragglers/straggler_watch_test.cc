@@ -14,7 +14,7 @@ std::string After(StragglerWatch& watch, int count, const Members& members) {
   return name;
 }
 
-TEST(StragglerWatchTest, NamesAWorkerThatIsSlowForManyRoundsOnce) {
+TEST(StragglerWatchTest, NamesWorkerOnceAfterManySlowRounds) {
   StragglerWatch watch;
   const Members members = {{"a", 100}, {"slow", 40}, {"b", 110}};
   EXPECT_EQ(After(watch, StragglerWatch::kRounds - 1, members), "");
@@ -25,7 +25,7 @@ TEST(StragglerWatchTest, NamesAWorkerThatIsSlowForManyRoundsOnce) {
   EXPECT_EQ(After(watch, 3 * StragglerWatch::kRounds, members), "");
 }
 
-TEST(StragglerWatchTest, IgnoresAWorkerThatIsSlowForAMoment) {
+TEST(StragglerWatchTest, IgnoresWorkerThatIsSlowForFewRounds) {
   StragglerWatch watch;
   const Members slow = {{"a", 100}, {"b", 40}};
   for (int i = 0; i < 5; ++i) {
@@ -34,7 +34,7 @@ TEST(StragglerWatchTest, IgnoresAWorkerThatIsSlowForAMoment) {
   }
 }
 
-TEST(StragglerWatchTest, IsSilentWhileASpeedIsNotKnownOrAWorkerIsAlone) {
+TEST(StragglerWatchTest, NamesNoWorkerIfASpeedIsUnknownOrTheWorkerIsAlone) {
   StragglerWatch watch;
   EXPECT_EQ(After(watch, 2 * StragglerWatch::kRounds, {{"a", 100}, {"b", 0}}), "");
   EXPECT_EQ(After(watch, 2 * StragglerWatch::kRounds, {{"a", 100}}), "");
