@@ -772,6 +772,24 @@ TEST_F(StalledWorkerTest, AStandstillWhileThisProcessDidNotRunIsNobodysFault) {
               Contains(HasSubstr("this process was stopped, or starved, for 1m")));
 }
 
+TEST_F(StalledWorkerTest, WorkerWithTwoStallsThatAreOverIsDroppedOnceInATick) {
+  FinishRound();
+  for (int i : {0, 1}) {
+    const Grant held = *cluster_.Ask(workers_[i]).grant;
+    cluster_.Ask(workers_[i], CoordinatorHarness::ReportOf(held));
+  }
+  // In a second the report is over. The path is over as soon as the worker tells of it.
+  Pass(619, {{"wait"}, {"wait"}, {"push"}});
+  still_since_[workers_[2].life.worker.value()] = cluster_.now() - absl::Minutes(1);
+  Send(workers_[2], {"push", /*still_shard=*/1});
+  ASSERT_EQ(Alive(), "abc");
+  cluster_.Pass(absl::Seconds(1));
+  EXPECT_EQ(Alive(), "ab");
+  EXPECT_EQ(std::count_if(cluster_.observer().alarms.begin(), cluster_.observer().alarms.end(),
+                          [](const auto& alarm) { return absl::StrContains(alarm, "'c'"); }),
+            1);
+}
+
 TEST_F(StalledWorkerTest, AStandstillOfAShardThatThereIsNotIsRefused) {
   HeartbeatCall call{workers_[0].life, 0, 0, "push", Standstill{.shard = 2, .age = {}}};
   EXPECT_EQ(cluster_.coordinator().Heartbeat(call, cluster_.now()).status().code(),
