@@ -49,6 +49,19 @@ TEST_F(CheckpointCopyTest, ACheckpointTakesNone) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/backups/round-00000009")));
 }
 
+TEST_F(CheckpointCopyTest, RefusesToCopyIntoACheckpointBehindALink) {
+  FileSystem& disk = FileSystem::Real();
+  const std::string base = testing::TempDir() + "/behind_a_link";
+  WriteCheckpoint(disk, base + "/run/round-00000007", 7, "weights of round 7");
+  WriteCheckpoint(disk, base + "/run/round-00000009", 9, "weights of round 9");
+  std::filesystem::create_directory_symlink("run/round-00000009", base + "/latest");
+  for (const char* root : {"/latest", "/latest/below"}) {
+    EXPECT_THAT(CopyCheckpoint(disk, base + "/run/round-00000007", base + root),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/run/round-00000009")));
+  }
+  std::filesystem::remove_all(base);
+}
+
 TEST_F(CheckpointCopyTest, OneThatIsThereIsNotCopiedAgainAndAnotherOneStays) {
   EXPECT_THAT(Copy(), IsOkAndHolds(kCopy));
   disk_.SetFaultHook([](FileOperation operation, const std::string&) {

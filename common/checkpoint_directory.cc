@@ -1,6 +1,8 @@
 #include "common/checkpoint_directory.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <tuple>
 
 #include "absl/strings/match.h"
@@ -28,6 +30,18 @@ bool ConsumeAbandonedSuffix(absl::string_view* name) {
   if (!absl::ConsumeSuffix(&rest, kAbandonedSuffix)) return false;
   *name = rest;
   return true;
+}
+
+// Returns the absolute path without symbolic links, as far as it is there, and without a slash at
+// its end. If links cannot be followed, the path is only made absolute.
+std::string RealPath(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(folder, error);
+  if (error) absolute = folder;  // the folder at work is gone
+  const std::filesystem::path real = std::filesystem::weakly_canonical(absolute, error);
+  std::string path = error ? absolute.lexically_normal().string() : real.string();
+  while (path.size() > 1 && absl::EndsWith(path, "/")) path.pop_back();
+  return path;
 }
 
 }  // namespace
@@ -113,23 +127,30 @@ std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
   return overtaken;
 }
 
-absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder) {
-  std::string path = folder;
-  while (path.size() > 1 && absl::EndsWith(path, "/")) path.pop_back();
+std::optional<std::string> CheckpointAround(FileSystem& file_system, const std::string& folder) {
+  std::string path = RealPath(folder);
   for (bool is_folder = true;; is_folder = false) {
     const std::string above = DirectoryOf(path);
-    if (above == path) return absl::OkStatus();
+    if (above == path) return std::nullopt;
     const bool has_its_name =
         ParseCheckpointName(above, path.substr(path.rfind('/') + 1)).has_value();
     // Above the folder, a file of that name may be anything.
     if ((is_folder || has_its_name) && file_system.Exists(absl::StrCat(path, "/", kManifestName))) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          is_folder ? "it is a checkpoint" : absl::StrCat("it lies in checkpoint ", path),
-          ", which is removed with all that is in it once newer ones are there; for its run give ",
-          above, ", for a run that starts from its weights another folder and --init_from=", path));
+      return path;
     }
     path = above;
   }
+}
+
+absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder) {
+  const std::optional<std::string> checkpoint = CheckpointAround(file_system, folder);
+  if (!checkpoint.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      *checkpoint == RealPath(folder) ? "it is a checkpoint"
+                                      : absl::StrCat("it lies in checkpoint ", *checkpoint),
+      ", which is removed with all that is in it once newer ones are there; for its run give ",
+      DirectoryOf(*checkpoint), ", for a run that starts from its weights another folder and ",
+      "--init_from=", *checkpoint));
 }
 
 void RemoveDirectory(FileSystem& file_system, const std::string& path) {

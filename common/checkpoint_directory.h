@@ -62,8 +62,13 @@ Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry);
 std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
                                               std::vector<CheckpointEntry>& entries);
 
-// Checks that `folder` is no checkpoint and lies in none: a checkpoint is removed with all that is
-// in it once newer ones are there. Errors: InvalidArgument naming the checkpoint.
+// Returns the path of the checkpoint that `folder` is or lies in, with symbolic links resolved.
+// None: it lies outside of checkpoints. `folder` need not be there.
+std::optional<std::string> CheckpointAround(FileSystem& file_system, const std::string& folder);
+
+// Checks that `folder` is no checkpoint and lies in none, also through symbolic links: a checkpoint
+// is removed with all that is in it once newer ones are there. Errors: InvalidArgument naming the
+// checkpoint.
 absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder);
 
 // Gives the directory a temporary name first, so that a program that copies it meanwhile does not

@@ -7,10 +7,13 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint_directory.h"
 #include "common/file_io.h"
 #include "common/file_system.h"
 #include "common/folder_sync.h"
@@ -39,9 +42,9 @@ absl::StatusOr<SequentialFileWriter> CreateBeside(const std::string& target) {
   return SequentialFileWriter::CreateNew(FileSystem::Real(), temporary);
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> ResolveOutput(const std::string& path) {
+// Returns the path without symbolic links at its end. Errors: as ResolveOutput(), but for
+// checkpoints.
+absl::StatusOr<std::string> FollowLinks(const std::string& path) {
   if (path.empty()) return absl::InvalidArgumentError("the path of the file is empty");
   if (path == "-") {
     return absl::InvalidArgumentError("a file is written, not standard output; name one, or ./-");
@@ -69,6 +72,18 @@ absl::StatusOr<std::string> ResolveOutput(const std::string& path) {
     ASSIGN_OR_RETURN(target, TargetOf(target));
   }
   return ErrnoStatus(ELOOP, "follow the links of", path);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ResolveOutput(const std::string& path) {
+  ASSIGN_OR_RETURN(std::string target, FollowLinks(path));
+  const std::optional<std::string> checkpoint =
+      CheckpointAround(FileSystem::Real(), DirectoryOf(target));
+  if (!checkpoint.has_value()) return target;
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, target == path ? " lies" : absl::StrCat(" leads to ", target), " in checkpoint ",
+      *checkpoint, ", whose files only servers write; name a file outside of it"));
 }
 
 absl::Status CheckOutput(absl::string_view flag, const std::string& path) {
@@ -110,13 +125,13 @@ absl::StatusOr<std::string> ReplacementFile::Finish() {
   return writer_.path();
 }
 
-absl::Status ReplacementFile::Commit() {
+absl::Status ReplacementFile::CommitAs(const std::string& target) {
   RETURN_IF_ERROR(Finish().status());
-  if (std::rename(writer_.path().c_str(), target_.c_str()) != 0) {
-    return ErrnoStatus(errno, "rename a temporary file to", target_);
+  if (std::rename(writer_.path().c_str(), target.c_str()) != 0) {
+    return ErrnoStatus(errno, "rename a temporary file to", target);
   }
   is_pending_ = false;
-  return FsyncDirectory(DirectoryOf(target_));
+  return FsyncDirectory(DirectoryOf(target));
 }
 
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {

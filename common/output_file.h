@@ -2,7 +2,8 @@
 //
 // Only regular files are written or replaced: what a path leads to through symbolic links is
 // resolved first, so that a link stays a link, and a device, a FIFO, a socket or a folder is
-// refused. Errors name the path and, behind a link, where it leads.
+// refused. So is every file in a checkpoint: its files are those that its manifest describes, and
+// it is removed with all that is in it. Errors name the path and, behind a link, where it leads.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@
 namespace lodestar {
 
 // The path without symbolic links at its end: that of a regular file, or of none yet. Errors:
-// InvalidArgument for anything else that is there, those of files.
+// InvalidArgument for anything else that is there and for what lies in a checkpoint; those of
+// files.
 absl::StatusOr<std::string> ResolveOutput(const std::string& path);
 
 // Whether what `flag` names (if anything) can be written now: resolves it and creates, for a
@@ -39,7 +41,11 @@ class ReplacementFile {
   // All is written: the temporary name, under which it can be looked at before Commit().
   absl::StatusOr<std::string> Finish();
   // Returns once the disk has the file under its name.
-  absl::Status Commit();
+  absl::Status Commit() { return CommitAs(target_); }
+  // Gives the file another name in the same folder, in place of its own.
+  absl::Status CommitAs(const std::string& target);
+  // The path that Commit() gives it, without links.
+  const std::string& target() const { return target_; }
 
  private:
   ReplacementFile(std::string target, SequentialFileWriter writer);

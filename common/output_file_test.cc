@@ -125,6 +125,45 @@ TEST_F(OutputFileTest, OnlyRegularFilesAreWritten) {
   close(pipe_ends[1]);
 }
 
+constexpr char kCheckpoint[] = "/round-00000039";
+
+TEST_F(OutputFileTest, RefusesEveryFileInACheckpoint) {
+  fs::create_directories(PathOf("round-00000039/below"));
+  // The manifest makes the folder a checkpoint.
+  ASSERT_OK(WriteFileAtomically(PathOf("round-00000039/weights"), "trained"));
+  ASSERT_OK(WriteFileAtomically(PathOf("round-00000039/MANIFEST.json"), "{}"));
+  fs::create_symlink("round-00000039/weights", PathOf("link_to_file"));
+  fs::create_directory_symlink("round-00000039", PathOf("link_to_folder"));
+  fs::create_directories(PathOf("other"));
+  for (const char* name :
+       {"round-00000039/weights", "round-00000039/MANIFEST.json", "round-00000039/new",
+        "round-00000039/below/new", "round-00000039/not_yet/new", "link_to_file",
+        "link_to_folder/weights", "other/../round-00000039/weights"}) {
+    const auto is_refused = StatusIs(absl::StatusCode::kInvalidArgument,
+                                     AllOf(HasSubstr(name), HasSubstr(kCheckpoint)));
+    EXPECT_THAT(ResolveOutput(PathOf(name)).status(), is_refused);
+    EXPECT_THAT(WriteFileAtomically(PathOf(name), "x"), is_refused);
+    EXPECT_THAT(LineFile::Open(PathOf(name)).status(), is_refused);
+    EXPECT_THAT(CheckOutput("out", PathOf(name)), is_refused);
+  }
+  EXPECT_EQ(ContentsOf("round-00000039/weights"), "trained");
+  // Outside of the folder's own files, a file of the manifest's name may be anything.
+  ASSERT_OK(WriteFileAtomically(PathOf("other/MANIFEST.json"), "{}"));
+  fs::create_directories(PathOf("other/below"));
+  EXPECT_OK(WriteFileAtomically(PathOf("other/below/f"), "x"));
+  EXPECT_OK(WriteFileAtomically(PathOf("f"), "x"));
+}
+
+TEST_F(OutputFileTest, RefusesAFileInTheCheckpointAtWork) {
+  fs::create_directories(PathOf("round-00000039"));
+  ASSERT_OK(WriteFileAtomically(PathOf("round-00000039/MANIFEST.json"), "{}"));
+  const fs::path before = fs::current_path();
+  fs::current_path(PathOf("round-00000039"));
+  EXPECT_THAT(ResolveOutput("weights").status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(kCheckpoint)));
+  fs::current_path(before);
+}
+
 TEST_F(OutputFileTest, ChecksWhatAFlagNamesWithoutTouchingIt) {
   EXPECT_OK(CheckOutput("trace", ""));
   EXPECT_OK(CheckOutput("trace", PathOf("new")));

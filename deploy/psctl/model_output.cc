@@ -39,11 +39,15 @@ absl::Status NotOurs(const std::string& path, absl::string_view otherwise) {
 
 absl::Status CheckFolder(const ModelTarget& target, Replace replace) {
   std::error_code error;
-  if (!std::filesystem::exists(target.path, error)) return absl::OkStatus();
-  if (!std::filesystem::is_directory(target.path, error)) {
+  const bool exists = std::filesystem::exists(target.path, error);
+  if (exists && !std::filesystem::is_directory(target.path, error)) {
     return absl::InvalidArgumentError(
         absl::StrCat(target.path, " is no folder; --format=huggingface writes one"));
   }
+  if (const absl::Status file = ResolveOutput(target.WeightsPath()).status(); !file.ok()) {
+    return absl::Status(file.code(), absl::StrCat("--out=", target.path, ": ", file.message()));
+  }
+  if (!exists) return absl::OkStatus();
   const bool may_write = replace == Replace::kAny ||
                          std::filesystem::is_empty(target.path, error) ||
                          IsModelOfOurs(target.WeightsPath());

@@ -62,6 +62,27 @@ TEST(ModelOutputTest, EvenForceReplacesNoDevice) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a device")));
 }
 
+TEST(ModelOutputTest, RefusesFilesAndFoldersInACheckpointEvenWithForce) {
+  const std::string checkpoint = PathOf("run/round-00000039");
+  std::filesystem::create_directories(checkpoint);
+  WriteSafetensors(checkpoint + "/shard-00000-of-00001.safetensors", {{kModelMetadataKey, "{}"}});
+  std::ofstream(checkpoint + "/MANIFEST.json") << "{}";
+  std::filesystem::create_directory_symlink(checkpoint, PathOf("latest"));
+  const auto is_refused = StatusIs(absl::StatusCode::kInvalidArgument,
+                                   AllOf(HasSubstr("--out"), HasSubstr("run/round-00000039")));
+  for (const Replace replace : {Replace::kModels, Replace::kAny}) {
+    for (const std::string& folder : {checkpoint, PathOf("latest")}) {
+      for (const char* name : {"/shard-00000-of-00001.safetensors", "/MANIFEST.json", "/new"}) {
+        EXPECT_THAT(CheckModelOutput({.path = folder + name}, replace), is_refused);
+        EXPECT_THAT(CheckModelOutput({ModelFormat::kHuggingFace, folder + "/export"}, replace),
+                    is_refused);
+      }
+      EXPECT_THAT(CheckModelOutput({ModelFormat::kHuggingFace, folder}, replace), is_refused);
+    }
+  }
+  std::filesystem::remove(PathOf("latest"));
+}
+
 TEST(ModelOutputTest, FormatsAreNamed) {
   EXPECT_THAT(ParseModelFormat("safetensors"), IsOkAndHolds(ModelFormat::kSafetensors));
   EXPECT_THAT(ParseModelFormat("huggingface"), IsOkAndHolds(ModelFormat::kHuggingFace));

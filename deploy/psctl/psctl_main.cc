@@ -78,7 +78,8 @@ ABSL_FLAG(std::string, format, "safetensors",
 ABSL_FLAG(lodestar::LocalPath, from, "",
           "What to write instead of asking a server: a checkpoint (round-...) of any number of "
           "servers, or a model that psctl export wrote.");
-ABSL_FLAG(bool, force, false, "Replaces whatever regular file is there.");
+ABSL_FLAG(bool, force, false,
+          "Replaces whatever regular file is there, unless it lies in a checkpoint.");
 ABSL_FLAG(lodestar::LocalPath, to, "", "A folder, made if it is not there, that gets a copy.");
 ABSL_FLAG(std::string, reason, "", "What the log and the workers are told; empty: the command.");
 ABSL_FLAG(int64_t, round, -1,
@@ -853,7 +854,7 @@ std::vector<Command> Commands() {
            "that AutoModelForCausalLM.from_pretrained() reads: model.safetensors, config.json,\n"
            "generation_config.json and, of a model over bytes, a tokenizer. --from needs no\n"
            "server. A model that psctl wrote before is replaced, anything else only with\n"
-           "--force.\n",
+           "--force. Nothing is written into a checkpoint.\n",
        .flags = ClientFlags({"format", "from", "out", "force"}),
        .takes_path = true,
        .run = &ExportCommand},

@@ -7,12 +7,15 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/checkpoint_directory.h"
 #include "common/crc32c.h"
 #include "common/file_io.h"
+#include "common/file_system.h"
 #include "common/status_macros.h"
 
 namespace lodestar {
@@ -145,6 +148,12 @@ std::string TensorBoardRestart(Round next_round, absl::Time now) {
 }
 
 absl::StatusOr<TensorBoardFile> TensorBoardFile::Create(const std::string& folder, absl::Time now) {
+  const std::optional<std::string> checkpoint = CheckpointAround(FileSystem::Real(), folder);
+  if (checkpoint.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, " is or lies in checkpoint ", *checkpoint,
+                     ", whose files only servers write; name a folder outside of it"));
+  }
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return ErrnoStatus(error.value(), "make", folder);

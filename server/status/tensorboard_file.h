@@ -32,7 +32,8 @@ std::string TensorBoardRestart(Round next_round, absl::Time now);
 // Not thread-safe.
 class TensorBoardFile {
  public:
-  // A new file in `folder`, which is made if it is not there. Errors: those of files.
+  // A new file in `folder`, which is made if it is not there. Errors: InvalidArgument if `folder`
+  // is a checkpoint or lies in one; those of files.
   static absl::StatusOr<TensorBoardFile> Create(const std::string& folder, absl::Time now);
 
   TensorBoardFile(TensorBoardFile&& other) noexcept;

@@ -103,5 +103,16 @@ TEST(TensorBoardFileTest, AFolderThatCannotBeMadeIsNamed) {
               ::testing::HasSubstr(taken));
 }
 
+TEST(TensorBoardFileTest, RefusesAFolderInACheckpoint) {
+  const std::string checkpoint = testing::TempDir() + "/round-00000039";
+  std::filesystem::create_directories(checkpoint);
+  std::ofstream(checkpoint + "/MANIFEST.json") << "{}";
+  for (const std::string& folder : {checkpoint, checkpoint + "/curves"}) {
+    EXPECT_THAT(TensorBoardFile::Create(folder, kNow).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr(checkpoint)));
+  }
+  EXPECT_FALSE(std::filesystem::exists(checkpoint + "/curves"));
+}
+
 }  // namespace
 }  // namespace lodestar

@@ -104,6 +104,12 @@ class LaunchTest(ClusterTestCase):
       with open(os.path.join(online, name), "rb") as a, open(os.path.join(offline, name), "rb") as b:
         self.assertEqual(a.read(), b.read(), name)
     texts = [self.run_psctl("generate", "--model=" + path, "--prompt=round ", *flags).stdout
+    for flags in ([], ["--force"], ["--format=huggingface"]):
+      shard = self.path("runs/round-00000003/shard-00000-of-00002.safetensors")
+      refused = self.run_psctl("export", "--from=" + online, *flags,
+                               os.path.dirname(shard) if "--format=huggingface" in flags else shard, code=2)
+      self.assertIn("round-00000003", refused.stderr)
+    self.run_psctl("verify", self.path("runs/round-00000003"))
              for path, *flags in ((online,), (offline + "/model.safetensors",),
                                   (self.path("runs/round-00000003"), "--tokenizer=" + online))]
     self.assertEqual(texts, [texts[0]] * 3)
