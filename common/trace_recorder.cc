@@ -1,15 +1,20 @@
 #include "common/trace_recorder.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/file_system.h"
 #include "common/json.h"
 #include "common/logging.h"
 #include "common/output_file.h"
+#include "common/status_macros.h"
 #include "common/version.h"
 
 namespace lodestar {
@@ -36,6 +41,17 @@ std::string Arguments(const TraceTag& tag) {
   return absl::StrCat("{", text, "}");
 }
 
+// What every trace of ours begins with.
+constexpr char kTraceBegin[] = R"({"displayTimeUnit":"ms","otherData":{"version":")";
+
+// Changes whenever the file at `path` is replaced or written to. Empty means that there is none.
+std::string VersionOf(const std::string& path) {
+  struct stat info;
+  if (path.empty() || stat(path.c_str(), &info) != 0) return "";
+  return absl::StrCat(info.st_dev, ":", info.st_ino, ":", info.st_size, ":",
+                      absl::ToUnixNanos(absl::TimeFromTimespec(info.st_mtim)));
+}
+
 std::string Quoted(absl::string_view text) { return FormatJson(Json(std::string(text))); }
 
 // Names a process or a row, or gives its place.
@@ -45,6 +61,23 @@ std::string Metadata(absl::string_view what, int row, absl::string_view argument
 }
 
 }  // namespace
+
+absl::Status CheckTraceOutput(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckOutput("trace", path));
+  std::string begin(sizeof(kTraceBegin) - 1, '\0');
+  std::ifstream there(path, std::ios::binary);
+  there.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<size_t>(there.gcount()));
+  const bool is_readable = there.is_open() || VersionOf(path).empty();
+  if (is_readable && (begin.empty() || begin == kTraceBegin)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--trace=", path, ": a file is there that is no trace of Lodestar: it does not begin with ",
+      kTraceBegin, "; name another file, or move this one away"));
+}
+
+TraceRecorder::TraceRecorder(Options options, Clock* clock)
+    : options_(std::move(options)), version_before_(VersionOf(options_.path)), clock_(clock) {}
 
 void TraceRecorder::BeginRound(int64_t round) {
   bool is_over = false;
@@ -80,13 +113,26 @@ void TraceRecorder::Finish() {
     spans.swap(spans_);
     num_dropped = num_dropped_;
   }
-  const absl::Status written =
-      WriteFileAtomically(options_.path, ToJson(std::move(spans), num_dropped));
-  if (written.ok()) {
-    LogInfo("trace written path={}; open it in https://ui.perfetto.dev", options_.path);
-  } else {
-    LogError("no trace: {}", written.message());
+  const absl::StatusOr<std::string> path = Write(ToJson(std::move(spans), num_dropped));
+  if (!path.ok()) return LogError("no trace: {}", path.status().message());
+  LogInfo("trace written path={}; open it in https://ui.perfetto.dev", *path);
+}
+
+absl::StatusOr<std::string> TraceRecorder::Write(const std::string& json) const {
+  ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(options_.path));
+  RETURN_IF_ERROR(file.Append(json));
+  // Processes of one job end the same round together, so the look comes after the slow writing.
+  RETURN_IF_ERROR(file.Finish().status());
+  std::string path = options_.path;
+  if (VersionOf(path) == version_before_) {
+    RETURN_IF_ERROR(file.Commit());
+    return path;
   }
+  path = UnusedPath(FileSystem::Real(), file.target());
+  RETURN_IF_ERROR(file.CommitAs(path));
+  LogWarn("{} has what another process has written since this one began; give each its own --trace",
+          options_.path);
+  return path;
 }
 
 TraceRecorder::Rows TraceRecorder::AssignRows(const std::vector<Span>& spans) {
@@ -122,9 +168,8 @@ std::string TraceRecorder::ToJson(std::vector<Span> spans, int64_t num_dropped) 
     return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
   });
   const Rows rows = AssignRows(spans);
-  std::string json =
-      absl::StrCat("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"version\":\"", SoftwareVersion(),
-                   "\",\"spans_dropped\":", num_dropped, "},\n\"traceEvents\":[\n");
+  std::string json = absl::StrCat(kTraceBegin, SoftwareVersion(),
+                                  "\",\"spans_dropped\":", num_dropped, "},\n\"traceEvents\":[\n");
   absl::StrAppend(&json,
                   Metadata("process_name", 0, absl::StrCat("\"name\":", Quoted(options_.process))));
   for (size_t row = 0; row < rows.names.size(); ++row) {

@@ -15,12 +15,18 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 
 namespace lodestar {
+
+// Checks that --trace may name `path`: nothing is there, an empty file or an older trace. An empty
+// path is fine. Errors: InvalidArgument if another file is there, such as training data; those of
+// CheckOutput(). All of them name the flag and the path.
+absl::Status CheckTraceOutput(const std::string& path);
 
 // What a span was about. -1 means that this is not said.
 struct TraceTag {
@@ -40,8 +46,8 @@ class TraceRecorder {
     int64_t num_rounds = 5;
   };
 
-  // `clock` outlives the recorder.
-  TraceRecorder(Options options, Clock* clock) : options_(std::move(options)), clock_(clock) {}
+  // `clock` outlives the recorder. Looks at what is there under the path: see Finish().
+  TraceRecorder(Options options, Clock* clock);
   ~TraceRecorder() { Finish(); }
 
   // The next round begins. Recording goes from the first round that is not skipped to the end of
@@ -54,7 +60,9 @@ class TraceRecorder {
            const TraceTag& tag = {}) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Ends the recording and writes the file, unless that has been done or no round was recorded. A
-  // failure is logged: it must not cost the training.
+  // failure is logged: it must not cost the training. If another process has written a file under
+  // the path since this recorder was made, that file stays, and this trace gets the next free name:
+  // PATH.2, PATH.3 and so on.
   void Finish() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -73,8 +81,11 @@ class TraceRecorder {
   // `spans` are in order of begin.
   static Rows AssignRows(const std::vector<Span>& spans);
   std::string ToJson(std::vector<Span> spans, int64_t num_dropped) const;
+  // Returns the path of the file.
+  absl::StatusOr<std::string> Write(const std::string& json) const;
 
   const Options options_;
+  const std::string version_before_;  // of what was there under the path; see VersionOf()
   Clock* const clock_;
   std::atomic<bool> is_recording_{false};
   absl::Mutex mutex_;

@@ -7,6 +7,7 @@
 
 #include "common/file_io.h"
 #include "common/json.h"
+#include "common/output_file.h"
 #include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -111,6 +112,40 @@ TEST_F(TraceRecorderTest, TimesAreMicroseconds) {
 TEST_F(TraceRecorderTest, WithoutARecorderSpansDoNothing) {
   TraceSpan span(nullptr, "training", "step");
   EXPECT_FALSE(IsWritten());
+}
+
+TEST_F(TraceRecorderTest, ReplacesAnOlderTraceAndNoOtherFile) {
+  EXPECT_OK(CheckTraceOutput(""));
+  EXPECT_OK(CheckTraceOutput(path_));
+  EXPECT_FALSE(IsWritten());
+  for (int i = 0; i < 2; ++i) {
+    TraceRecorder trace(Options(0, 1), &clock_);
+    trace.BeginRound(i);
+    { const TraceSpan span(&trace, "training", "step"); }
+    trace.Finish();
+    EXPECT_OK(CheckTraceOutput(path_));
+    EXPECT_THAT(Spans(), ElementsAre(absl::StrCat("step in training round ", i)));
+  }
+  ASSERT_OK(WriteFileAtomically(path_, ""));
+  EXPECT_OK(CheckTraceOutput(path_));
+  ASSERT_OK(WriteFileAtomically(path_, "{\"displayTimeUnit\":\"ns\"}"));
+  EXPECT_THAT(CheckTraceOutput(path_), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                HasSubstr(absl::StrCat("--trace=", path_))));
+}
+
+TEST_F(TraceRecorderTest, KeepsTheTraceThatAnotherProcessWroteMeanwhile) {
+  const std::string second = absl::StrCat(path_, ".2");
+  unlink(second.c_str());
+  TraceRecorder server(Options(0, 1), &clock_);
+  TraceRecorder worker(Options(0, 1), &clock_);
+  for (TraceRecorder* trace : {&server, &worker}) {
+    trace->BeginRound(trace == &server ? 7 : 8);
+    { const TraceSpan span(trace, "training", "step"); }
+    trace->Finish();
+  }
+  EXPECT_THAT(Spans(), ElementsAre("step in training round 7"));
+  path_ = second;
+  EXPECT_THAT(Spans(), ElementsAre("step in training round 8"));
 }
 
 }  // namespace

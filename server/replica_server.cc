@@ -13,12 +13,12 @@
 #include "common/folder_lock.h"
 #include "common/host_port.h"
 #include "common/logging.h"
-#include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/time_text.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "server/limits/refusal_counts.h"
+#include "server/port_file.h"
 #include "server/server_security.h"
 
 namespace lodestar {
@@ -62,6 +62,7 @@ ReplicaServer::ReplicaServer(const ServerConfig& config, const Deps& deps)
 
 ReplicaServer::~ReplicaServer() {
   if (grpc_server_ == nullptr) return;
+  port_file_.reset();
   acceptor_->Stop();
   // Servers end no call by themselves.
   grpc_server_->Shutdown(std::chrono::system_clock::now());
@@ -69,7 +70,7 @@ ReplicaServer::~ReplicaServer() {
 }
 
 absl::Status ReplicaServer::Start() {
-  RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
+  RETURN_IF_ERROR(PortFile::Clear(config_.network.port_file));
   RETURN_IF_ERROR(store_.Open());
   ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_, deps_.is_interrupted));
   ConnectionAcceptor::Config acceptor;
@@ -104,8 +105,9 @@ absl::Status ReplicaServer::Start() {
   for (const ReplicaStore::Copy& copy : store_.copies()) {
     LogInfo("has a copy of {}", TextOf(copy));
   }
-  if (config_.network.port_file.empty()) return absl::OkStatus();
-  return WriteFileAtomically(config_.network.port_file, absl::StrCat(port_, "\n"));
+  ASSIGN_OR_RETURN(PortFile port_file, PortFile::Write(config_.network.port_file, port_));
+  port_file_.emplace(std::move(port_file));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ReplicaStore::Deps::Lock> ReplicaServer::Lock(const std::string& folder) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "server/port_file.h"
 #include "server/replica/replica_store.h"
 #include "server/rpc/call_refusal.h"
 #include "server/rpc/connection_acceptor.h"
@@ -35,7 +36,7 @@ class ReplicaServer {
 
   // Listens and serves from here on. Errors: InvalidArgument (config), Unavailable (the port),
   // AlreadyExists (another process has a folder), FailedPrecondition (a server, not a replica, has
-  // used a folder), those of files.
+  // used a folder), those of files and of PortFile.
   static absl::StatusOr<std::unique_ptr<ReplicaServer>> Create(const ServerConfig& config,
                                                                const Deps& deps);
   ~ReplicaServer();
@@ -68,6 +69,7 @@ class ReplicaServer {
   std::unique_ptr<ServerSecurity> security_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> grpc_server_;
+  std::optional<PortFile> port_file_;  // It goes before the port closes.
 };
 
 }  // namespace lodestar

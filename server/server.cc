@@ -19,7 +19,6 @@
 #include "common/host_memory.h"
 #include "common/host_port.h"
 #include "common/logging.h"
-#include "common/output_file.h"
 #include "common/status_macros.h"
 #include "common/trace_recorder.h"
 #include "common/usable_cores.h"
@@ -34,6 +33,7 @@
 #include "server/host/shard_log.h"
 #include "server/journal/journal_segments.h"
 #include "server/limits/refusal_counts.h"
+#include "server/port_file.h"
 #include "server/replica/replication.h"
 #include "server/replica/replication_mark.h"
 #include "server/rpc/call_refusal.h"
@@ -452,8 +452,8 @@ absl::Status Server::Recover() {
 
 absl::Status Server::Build() {
   // The files are checked before the port opens and workers train.
-  RETURN_IF_ERROR(CheckOutput("port_file", config_.network.port_file));
-  RETURN_IF_ERROR(CheckOutput("trace", config_.output.trace_path));
+  RETURN_IF_ERROR(PortFile::Clear(config_.network.port_file));
+  RETURN_IF_ERROR(CheckTraceOutput(config_.output.trace_path));
   StartTrace();
   ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_, deps_.is_interrupted));
   executor_ = std::make_unique<ThreadPool>(NumThreads(deps_.num_threads), "shard");
@@ -599,8 +599,9 @@ absl::Status Server::Serve() {
   SetHealth(false);
   acceptor_->Serve(std::move(connections));
   address_ = AdvertisedAddress(config_.network, port_);
-  if (config_.network.port_file.empty()) return absl::OkStatus();
-  return WriteFileAtomically(config_.network.port_file, absl::StrCat(port_, "\n"));
+  ASSIGN_OR_RETURN(PortFile port_file, PortFile::Write(config_.network.port_file, port_));
+  port_file_.emplace(std::move(port_file));
+  return absl::OkStatus();
 }
 
 absl::Status Server::BeginService() {
@@ -841,6 +842,7 @@ void Server::Stop(StopKind kind) {
   }
   uplink_.reset();  // The parts that answer it are stopped.
   if (parameter_rpc_ != nullptr) parameter_rpc_->EndSharing();
+  port_file_.reset();
   if (acceptor_ != nullptr) acceptor_->Stop();
   if (grpc_server_ != nullptr) {
     grpc_server_->Shutdown(std::chrono::system_clock::now() + kCallPatience);

@@ -21,6 +21,7 @@
 #include "common/log_tail.h"
 #include "server/checkpoint/patient_file_system.h"
 #include "server/coordinator/checkpoint_task.h"
+#include "server/port_file.h"
 #include "server/server_config.h"
 
 namespace grpc {
@@ -83,7 +84,8 @@ class Server {
   // journals of another number of servers have: see SaveFormerDivision(). Errors: InvalidArgument
   // (config), Unavailable (the port is taken or the address is not this machine's), AlreadyExists
   // (another server has the checkpoint folder), ResourceExhausted (too little disk),
-  // FailedPrecondition (the journal is of another job), those of files.
+  // FailedPrecondition (the journal is of another job), those of files, of PortFile and of
+  // CheckTraceOutput().
   static absl::StatusOr<std::unique_ptr<Server>> Create(const ServerConfig& config,
                                                         const Deps& deps);
   ~Server();  // It stops at once if Stop() was not called.
@@ -212,6 +214,7 @@ class Server {
   FileSystem* shard_disk_ = &disk_;
   std::unique_ptr<ServerSecurity> security_;
   std::unique_ptr<ConnectionAcceptor> acceptor_;  // Null before Listen().
+  std::optional<PortFile> port_file_;             // None before the port can be called.
   uint64_t num_refused_ = 0;  // The connections that were refused when they were last counted.
   std::unique_ptr<TraceRecorder> trace_;   // Null means that nothing is traced.
   std::unique_ptr<CoordinatorRole> role_;  // Only the server of shard 0 has one.

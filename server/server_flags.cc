@@ -54,7 +54,8 @@ ABSL_FLAG(std::vector<std::string>, http_names, {},
           "names: of a proxy, or a name with a domain. The certificate that the authority of this "
           "cluster issues to this server has them, too. Others are refused.");
 ABSL_FLAG(lodestar::LocalPath, port_file, "",
-          "File that receives the port (a decimal number) once the server listens. Empty: none.");
+          "File that receives the port (a decimal number) once the server listens. It is removed "
+          "when the server starts and when it ends in order. Empty: none.");
 ABSL_FLAG(
     bool, shared_memory, true,
     "Payloads of workers on this machine go through memory shared with them, if they want to; "
@@ -294,9 +295,11 @@ ABSL_FLAG(
     bool, exit_when_done, false,
     "Exit with 0 once the job is complete and every worker has been told. Otherwise the server "
     "goes on serving weights and status.");
-ABSL_FLAG(lodestar::LocalPath, trace, "",
-          "File for the times of a few rounds, bucket by bucket, of this server; open it in "
-          "https://ui.perfetto.dev. Written once they are over, or at the end. Empty: none.");
+ABSL_FLAG(
+    lodestar::LocalPath, trace, "",
+    "File for the times of a few rounds, bucket by bucket, of this server; open it in "
+    "https://ui.perfetto.dev. Written once they are over, or at the end. It replaces an older "
+    "trace; one that another process has written meanwhile stays. Empty: none.");
 ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error.");
 ABSL_FLAG(

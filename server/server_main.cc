@@ -24,11 +24,13 @@
 #include "common/status_hints.h"
 #include "common/status_macros.h"
 #include "common/stop_signals.h"
+#include "common/trace_recorder.h"
 #include "common/version.h"
 #include "proto/bulk_options.h"
 #include "server/leader_lease/leader_lease.h"
 #include "server/leader_lease/lease_address.h"
 #include "server/leader_lease/lease_store_factory.h"
+#include "server/port_file.h"
 #include "server/replica_server.h"
 #include "server/server.h"
 #include "server/server_flags.h"
@@ -68,6 +70,13 @@ void EndAtOnce(const absl::Status& lost) {
   LogError("{}; ends at once", lost.message());
   FlushLog();
   _exit(kExitRetry);
+}
+
+// Checks the files that are to be replaced. The port of an earlier process is gone before this one
+// waits for a lease, a folder or another server.
+absl::Status PrepareOutputs(const ServerConfig& config) {
+  RETURN_IF_ERROR(PortFile::Clear(config.network.port_file));
+  return CheckTraceOutput(config.output.trace_path);
 }
 
 using Lease = std::unique_ptr<LeaderLease>;
@@ -281,6 +290,9 @@ int Main(const std::vector<std::string>& arguments) {
             absl::StrJoin(line->ignored, ", --"));
   }
   for (const std::string& doubt : line->doubts) LogWarn("{}", doubt);
+  if (const absl::Status outputs = PrepareOutputs(line->config); !outputs.ok()) {
+    return ExitCodeOfStart(outputs);
+  }
   return line->config.is_replica ? RunReplica(line->config, log) : RunServer(line->config, log);
 }
 

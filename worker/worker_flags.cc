@@ -10,8 +10,8 @@
 #include "common/connect_patience.h"
 #include "common/flag_range.h"
 #include "common/local_path.h"
-#include "common/output_file.h"
 #include "common/status_macros.h"
+#include "common/trace_recorder.h"
 #include "common/version.h"
 #include "common/worker_name.h"
 #include "worker/residual_folder.h"
@@ -143,7 +143,8 @@ ABSL_FLAG(absl::Duration, stall_timeout, absl::Minutes(10),
           "servers has no limit. From 1s to 24h.");
 ABSL_FLAG(lodestar::LocalPath, trace, "",
           "File for the times of a few rounds, block by block and bucket by bucket; open it in "
-          "https://ui.perfetto.dev. Written once they are over, or when the worker leaves. Empty: "
+          "https://ui.perfetto.dev. Written once they are over, or when the worker leaves. It "
+          "replaces an older trace; one that another process has written meanwhile stays. Empty: "
           "none.");
 ABSL_FLAG(int64_t, trace_rounds, 5, "Rounds in the trace, after the first two; 1 to 1000.");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning or error.");
@@ -246,7 +247,7 @@ absl::Status ReadData(DataConfig& config) {
 absl::Status ReadMeasuring(const std::set<std::string>& given, Worker::Config& config) {
   config.overlap = absl::GetFlag(FLAGS_overlap);
   config.trace_path = absl::GetFlag(FLAGS_trace);
-  RETURN_IF_ERROR(CheckOutput("trace", config.trace_path));
+  RETURN_IF_ERROR(CheckTraceOutput(config.trace_path));
   config.trace_rounds = absl::GetFlag(FLAGS_trace_rounds);
   if (config.trace_path.empty() && given.contains("trace_rounds")) {
     return absl::InvalidArgumentError(

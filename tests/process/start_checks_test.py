@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import cluster_processes
-from cluster_processes import BINARIES, ClusterTestCase, alarms_in
+from cluster_processes import BINARIES, ClusterTestCase, alarms_in, wait_until
 
 FAILED = 1
 BAD_FLAGS = 2
@@ -47,6 +47,43 @@ class StartChecksTest(ClusterTestCase):
                         checkpoint_dir="/proc/foo/ck")
     self.assert_refused("--fallback_dir=" + self.path("corpus.txt"),
                         checkpoint_dir=self.checkpoints, fallback_dir=self.path("corpus.txt"))
+
+  def test_port_of_an_earlier_run_is_gone_before_the_server_waits(self):
+    self.write("old_port", "50051\n")
+    replica = cluster_processes.ReservedPort()  # nothing answers there
+    self.addCleanup(replica.close)
+    waiting = self.start(self.server_command(
+        port_file=self.path("old_port"), checkpoint_dir=self.checkpoints, durability="journal",
+        journal_replica=f"127.0.0.1:{replica.number}"), "waiting")
+    wait_until(lambda: not os.path.exists(self.path("old_port")) or not waiting.is_running(),
+               lambda: "the end of the old port:\n" + waiting.log())
+    self.assertTrue(waiting.is_running(), waiting.log())
+    waiting.send(signal.SIGTERM)
+    waiting.wait()
+    server = self.start_server(metrics_out=None)
+    server.send(signal.SIGTERM)
+    self.assert_ends(server, 128 + signal.SIGTERM)
+    self.assertFalse(os.path.exists(self.path("port")), server.log())
+
+  def test_files_of_another_kind_are_not_replaced(self):
+    corpus = self.path("corpus.txt")
+    with open(corpus, "rb") as file:
+      before = file.read()
+    os.makedirs(self.path("round-00000039"))
+    self.write("round-00000039/MANIFEST.json", "{}")
+    for flag in ("trace", "port_file", "metrics_out", "tensorboard_dir"):
+      for path in (corpus, self.path("round-00000039", "new")):
+        code, log = self.run_server(**{flag: path})
+        self.assertEqual(code, FAILED, log)
+        self.assertIn(f"--{flag}={path}", log)
+    self.assertEqual(os.listdir(self.path("round-00000039")), ["MANIFEST.json"])
+    self.port = cluster_processes.ReservedPort().number
+    for path in (corpus, self.path("round-00000039", "new")):
+      worker = self.start_worker("a", "corpus.txt", "--trace=" + path)
+      self.assertEqual(worker.wait(), BAD_FLAGS, worker.log())
+      self.assertIn("--trace=" + path, worker.log())
+    with open(corpus, "rb") as file:
+      self.assertEqual(file.read(), before)
 
   def test_worker_that_reaches_no_server_gives_up_and_names_the_address(self):
     port = cluster_processes.ReservedPort()
