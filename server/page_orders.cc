@@ -1,12 +1,15 @@
 #include "server/page_orders.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "common/flag_range.h"
@@ -18,6 +21,25 @@ namespace lodestar {
 namespace {
 
 constexpr size_t kMaxTextBytes = 256;
+
+// Checks that the form has none but `fields`, and no long texts. Without this, an order whose form
+// is misspelt would be obeyed without what it says. Errors: InvalidArgument naming the field.
+absl::Status CheckForm(const HttpQuery& form, const std::vector<std::string>& fields) {
+  for (const auto& [name, value] : form) {
+    const std::string shown = PeerText(name, kMaxTextBytes);
+    if (std::find(fields.begin(), fields.end(), name) == fields.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the order has no field '", shown, "'; ",
+                       fields.empty() ? "send it without a form"
+                                      : absl::StrCat("it takes ", absl::StrJoin(fields, " and "))));
+    }
+    if (value.size() > kMaxTextBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("the field '", shown, "' has ", value.size(),
+                                                     " bytes; give at most ", kMaxTextBytes));
+    }
+  }
+  return absl::OkStatus();
+}
 
 std::string FieldOf(const HttpQuery& form, const char* name) {
   const auto field = form.find(name);
@@ -70,11 +92,22 @@ absl::StatusOr<std::string> Give(
   return answer->outcome;
 }
 
+using PageOrder =
+    std::function<absl::StatusOr<std::string>(const HttpQuery&, const std::string& caller)>;
+
+PageOrder Taking(std::vector<std::string> fields, PageOrder order) {
+  return [fields = std::move(fields), order = std::move(order)](
+             const HttpQuery& form, const std::string& caller) -> absl::StatusOr<std::string> {
+    RETURN_IF_ERROR(CheckForm(form, fields));
+    return order(form, caller);
+  };
+}
+
 }  // namespace
 
 JobOrders PageOrders(CoordinatorStrand* strand) {
   JobOrders orders;
-  orders["pause"] = [strand](const HttpQuery& form, const std::string& caller) {
+  orders["pause"] = Taking({"reason"}, [strand](const HttpQuery& form, const std::string& caller) {
     const std::string reason = ReasonIn(form);
     LogInfo("audit: {} orders a pause: {}", WhoOrders(caller), reason);
     return Give(*strand, caller,
@@ -82,16 +115,16 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
                   RETURN_IF_ERROR(coordinator.Pause(reason, now));
                   return std::string("No round is opened any more; those that are open end.");
                 });
-  };
-  orders["resume"] = [strand](const HttpQuery&, const std::string& caller) {
+  });
+  orders["resume"] = Taking({}, [strand](const HttpQuery&, const std::string& caller) {
     LogInfo("audit: {} orders the job to go on", WhoOrders(caller));
     return Give(*strand, caller,
                 [](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
                   RETURN_IF_ERROR(coordinator.Resume(now));
                   return std::string("The job goes on.");
                 });
-  };
-  orders["checkpoint"] = [strand](const HttpQuery&, const std::string& caller) {
+  });
+  orders["checkpoint"] = Taking({}, [strand](const HttpQuery&, const std::string& caller) {
     LogInfo("audit: {} asks for a checkpoint", WhoOrders(caller));
     return Give(*strand, caller,
                 [](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
@@ -99,39 +132,42 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
                   return std::string(
                       "A checkpoint is taken between two rounds; its path comes with the events.");
                 });
-  };
-  orders["set-learning-rate"] = [strand](const HttpQuery& form,
-                                         const std::string& caller) -> absl::StatusOr<std::string> {
-    ASSIGN_OR_RETURN(const double rate, RateIn(form));
-    LogInfo("audit: {} orders a learning rate of {}", WhoOrders(caller), rate);
-    return Give(*strand, caller,
-                [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
-                  ASSIGN_OR_RETURN(const LearningRateChange change,
-                                   coordinator.SetLearningRate(rate, now));
-                  return absl::StrCat("The next round has ", change.after, " instead of ",
-                                      change.before, ".");
-                });
-  };
-  orders["evict"] = [strand](const HttpQuery& form, const std::string& caller) {
-    const std::string worker = FieldOf(form, "worker");
-    const std::string reason = ReasonIn(form);
-    LogInfo("audit: {} orders worker {} out: {}", WhoOrders(caller), worker, reason);
-    return Give(*strand, caller,
-                [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
-                  RETURN_IF_ERROR(coordinator.Evict(worker, reason, now));
-                  return absl::StrCat(worker, " is out, until it is readmitted.");
-                });
-  };
-  orders["readmit"] = [strand](const HttpQuery& form, const std::string& caller) {
-    const std::string worker = FieldOf(form, "worker");
-    LogInfo("audit: {} asks to let worker {} in again", WhoOrders(caller), worker);
-    return Give(*strand, caller,
-                [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
-                  RETURN_IF_ERROR(coordinator.Readmit(worker, now));
-                  return absl::StrCat(worker, " may join again; start it.");
-                });
-  };
-  orders["stop"] = [strand](const HttpQuery& form, const std::string& caller) {
+  });
+  orders["set-learning-rate"] = Taking(
+      {"rate"},
+      [strand](const HttpQuery& form, const std::string& caller) -> absl::StatusOr<std::string> {
+        ASSIGN_OR_RETURN(const double rate, RateIn(form));
+        LogInfo("audit: {} orders a learning rate of {}", WhoOrders(caller), rate);
+        return Give(*strand, caller,
+                    [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                      ASSIGN_OR_RETURN(const LearningRateChange change,
+                                       coordinator.SetLearningRate(rate, now));
+                      return absl::StrCat("The next round has ", change.after, " instead of ",
+                                          change.before, ".");
+                    });
+      });
+  orders["evict"] =
+      Taking({"worker", "reason"}, [strand](const HttpQuery& form, const std::string& caller) {
+        const std::string worker = FieldOf(form, "worker");
+        const std::string reason = ReasonIn(form);
+        LogInfo("audit: {} orders worker {} out: {}", WhoOrders(caller), worker, reason);
+        return Give(*strand, caller,
+                    [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                      RETURN_IF_ERROR(coordinator.Evict(worker, reason, now));
+                      return absl::StrCat(worker, " is out, until it is readmitted.");
+                    });
+      });
+  orders["readmit"] =
+      Taking({"worker"}, [strand](const HttpQuery& form, const std::string& caller) {
+        const std::string worker = FieldOf(form, "worker");
+        LogInfo("audit: {} asks to let worker {} in again", WhoOrders(caller), worker);
+        return Give(*strand, caller,
+                    [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {
+                      RETURN_IF_ERROR(coordinator.Readmit(worker, now));
+                      return absl::StrCat(worker, " may join again; start it.");
+                    });
+      });
+  orders["stop"] = Taking({"reason"}, [strand](const HttpQuery& form, const std::string& caller) {
     const std::string reason = ReasonIn(form);
     LogInfo("audit: {} orders the job to stop: {}", WhoOrders(caller), reason);
     // The order is taken also while the disk is full: the job can end without making room first.
@@ -142,7 +178,7 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
           return std::string("The job stops; the servers exit once it is saved.");
         },
         CoordinatorStrand::Unwritable::kTake);
-  };
+  });
   return orders;
 }
 

@@ -7,8 +7,9 @@
 namespace lodestar {
 
 // Forms: `pause` and `stop` take `reason`; `evict` and `readmit` take `worker`, the first `reason`,
-// too; `set-learning-rate` takes `rate`; `resume` and `checkpoint` nothing. None waits for what it
-// leads to. Each is in the log. `strand` outlives them.
+// too; `set-learning-rate` takes `rate`; `resume` and `checkpoint` nothing. Each field has at most
+// 256 bytes. None waits for what it leads to. Each is in the log. `strand` outlives them. Errors of
+// each: InvalidArgument for another field or a long one; those of the coordinator.
 JobOrders PageOrders(CoordinatorStrand* strand);
 
 }  // namespace lodestar

@@ -30,6 +30,8 @@ constexpr char kContentPolicy[] =
 
 constexpr size_t kMaxShownBytes = 128;  // of a header, in texts
 
+constexpr char kFormType[] = "application/x-www-form-urlencoded";
+
 constexpr char kNeedsKey[] =
     "orders need the key of an operator: open the address that psctl dashboard prints";
 
@@ -52,6 +54,11 @@ HttpQuery QueryOf(const httplib::Request& request) {
   HttpQuery query;
   for (const auto& [name, value] : request.params) query[name] = value;
   return query;
+}
+
+// Whether the library has read the body as a form: of types that are spelt so, and of no others.
+bool IsForm(const httplib::Request& request) {
+  return absl::StartsWith(request.get_header_value("Content-Type"), kFormType);
 }
 
 // One request in memory, and room for its answer.
@@ -286,6 +293,16 @@ class OneRequest : private httplib::Server {
     }
     if (!HasOrderKey(request)) {
       return Write({.status = 401, .body = absl::StrCat(kNeedsKey, "\n")}, response);
+    }
+    // A body of another type, such as JSON, would be obeyed unread. The library takes multipart
+    // ones out of the body.
+    const bool has_body = !request.body.empty() || request.is_multipart_form_data();
+    if (has_body && !IsForm(request)) {
+      return Write({.status = 415,
+                    .body = absl::StrCat("an order takes a form and no other body; leave the body "
+                                         "out, or send it as ",
+                                         kFormType, "\n")},
+                   response);
     }
     Write(order->second(QueryOf(request), caller_.text), response);
   }

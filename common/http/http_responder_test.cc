@@ -130,6 +130,30 @@ TEST_F(HttpResponderTest, AnOrderComesFromAPageOfThisServerWithTheKey) {
   EXPECT_EQ(Order("Host: localhost\r\n"), 403);
 }
 
+TEST_F(HttpResponderTest, RefusesAnOrderWithABodyThatIsNoForm) {
+  const auto order = [this](absl::string_view path, absl::string_view type,
+                            absl::string_view body) {
+    const std::string field = type.empty() ? "" : absl::StrCat("Content-Type: ", type, "\r\n");
+    return StatusOf(Answer(absl::StrCat("POST ", path),
+                           absl::StrCat("Host: localhost\r\n", HttpResponder::kOrderHeader,
+                                        ": -\r\n", field, "Content-Length: ", body.size(), "\r\n"),
+                           body));
+  };
+  for (const char* type :
+       {"", "application/json", "text/plain", "Application/X-WWW-Form-Urlencoded"}) {
+    for (const char* body : {R"({"confirm":false)", "reason=x", " "}) {
+      EXPECT_EQ(order("/pause?reason=x", type, body), 415) << type << ": " << body;
+    }
+  }
+  EXPECT_EQ(order("/pause?reason=x", "multipart/form-data; boundary=b",
+                  "--b\r\nContent-Disposition: form-data; name=\"reason\"\r\n\r\nx\r\n--b--\r\n"),
+            415);
+  EXPECT_EQ(num_orders_, 0);
+  EXPECT_EQ(order("/pause", "application/x-www-form-urlencoded; charset=UTF-8", "reason=x"), 409);
+  EXPECT_EQ(order("/pause?reason=x", "", ""), 409);
+  EXPECT_EQ(num_orders_, 2);
+}
+
 TEST_F(HttpResponderTest, TellsWhichOrdersTheCallerMayGive) {
   config_.routes.orders.clear();
   EXPECT_EQ(StatusOf(Answer("GET /api/orders")), 404);

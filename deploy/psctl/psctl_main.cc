@@ -81,7 +81,8 @@ ABSL_FLAG(lodestar::LocalPath, from, "",
 ABSL_FLAG(bool, force, false,
           "Replaces whatever regular file is there, unless it lies in a checkpoint.");
 ABSL_FLAG(lodestar::LocalPath, to, "", "A folder, made if it is not there, that gets a copy.");
-ABSL_FLAG(std::string, reason, "", "What the log and the workers are told; empty: the command.");
+ABSL_FLAG(std::string, reason, "",
+          "What the log and the workers are told, in at most 256 bytes; empty: the command.");
 ABSL_FLAG(int64_t, round, -1,
           "Of rollback: back to the newest checkpoint of at most so many rounds. Of logs: lines of "
           "that round alone.");
@@ -1091,7 +1092,14 @@ int Explain(const std::vector<Command>& commands, const std::vector<std::string>
 absl::Status CheckFlags() {
   RETURN_IF_ERROR(AddressList::Parse("server", absl::GetFlag(FLAGS_server)).status());
   if (const std::string output = absl::GetFlag(FLAGS_output);
+// Servers keep so much of a reason.
+constexpr size_t kMaxReasonBytes = 256;
+
       output != "table" && output != "json") {
+  if (const size_t bytes = absl::GetFlag(FLAGS_reason).size(); bytes > kMaxReasonBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--reason has ", bytes, " bytes; give at most ", kMaxReasonBytes));
+  }
     return absl::InvalidArgumentError(
         absl::StrCat("--output=", output, ": table or json is wanted"));
   }

@@ -193,6 +193,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertEqual(self.give_order("evict", worker="nobody")[0], 404)
     self.assertEqual(self.give_order("readmit", worker="b")[0], 200)
     self.assertEqual(self.give_order("explode")[0], 404)
+    self.assertEqual(self.give_order("pause", resaon="lunch")[0], 400)
     self.assertEqual(self.psctl("dashboard").stdout, self.url + "\n")
     self.assertEqual(self.give_order("stop", reason="enough")[0], 200)
     self.assert_ends(server)

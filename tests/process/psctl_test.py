@@ -121,6 +121,11 @@ class LaunchTest(ClusterTestCase):
         "generate", "--model=" + online, "--tokenizer=" + self.path("runs"), code=1).stderr)
 
   def test_words_behind_two_dashes_are_no_flags(self):
+  def test_a_long_reason_is_refused_by_name(self):
+    for order in (["pause"], ["stop"], ["evict", "a"], ["rollback", "--round=1"]):
+      refused = self.run_psctl(*order, "--reason=" + 257 * "x", code=2)
+      self.assertIn("--reason has 257 bytes", refused.stderr)
+
     self.assertIn("'-y'", self.run_psctl("rollback", "--", "-y", code=2).stderr)
     missing = self.run_psctl("verify", "--", "-missing", code=1)
     self.assertIn("-missing", missing.stdout + missing.stderr)
