@@ -375,9 +375,12 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
   const std::string to = absl::GetFlag(FLAGS_to);
   if (to.empty()) return Print(absl::StrCat(reply->path(), "\n"));
   StoppableFileSystem disk(&FileSystem::Real(), std::move(stop));
+  // But for a checkpoint that is removed meanwhile, the same command meets the error again.
   const auto fail = [&reply](const absl::Status& status, absl::string_view advice = "") {
-    return FailCall({status.code(), absl::StrCat("saved in ", reply->path(),
-                                                 ", and not copied: ", status.message(), advice)});
+    const absl::Status whole(
+        status.code(),
+        absl::StrCat("saved in ", reply->path(), ", and not copied: ", status.message(), advice));
+    return absl::IsUnavailable(status) ? FailCall(whole) : Fail(whole);
   };
   if (const absl::Status there = CheckIsThere(reply->path()); !there.ok()) {
     return fail(there, absl::IsNotFound(there)
@@ -1089,17 +1092,17 @@ int Explain(const std::vector<Command>& commands, const std::vector<std::string>
   return Print(CommandHelp(*command));
 }
 
-absl::Status CheckFlags() {
-  RETURN_IF_ERROR(AddressList::Parse("server", absl::GetFlag(FLAGS_server)).status());
-  if (const std::string output = absl::GetFlag(FLAGS_output);
 // Servers keep so much of a reason.
 constexpr size_t kMaxReasonBytes = 256;
 
-      output != "table" && output != "json") {
+absl::Status CheckFlags() {
   if (const size_t bytes = absl::GetFlag(FLAGS_reason).size(); bytes > kMaxReasonBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("--reason has ", bytes, " bytes; give at most ", kMaxReasonBytes));
   }
+  RETURN_IF_ERROR(AddressList::Parse("server", absl::GetFlag(FLAGS_server)).status());
+  if (const std::string output = absl::GetFlag(FLAGS_output);
+      output != "table" && output != "json") {
     return absl::InvalidArgumentError(
         absl::StrCat("--output=", output, ": table or json is wanted"));
   }

@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -103,13 +104,13 @@ class LaunchTest(ClusterTestCase):
     for name in names:
       with open(os.path.join(online, name), "rb") as a, open(os.path.join(offline, name), "rb") as b:
         self.assertEqual(a.read(), b.read(), name)
-    texts = [self.run_psctl("generate", "--model=" + path, "--prompt=round ", *flags).stdout
     for flags in ([], ["--force"], ["--format=huggingface"]):
       shard = self.path("runs/round-00000003/shard-00000-of-00002.safetensors")
       refused = self.run_psctl("export", "--from=" + online, *flags,
                                os.path.dirname(shard) if "--format=huggingface" in flags else shard, code=2)
       self.assertIn("round-00000003", refused.stderr)
     self.run_psctl("verify", self.path("runs/round-00000003"))
+    texts = [self.run_psctl("generate", "--model=" + path, "--prompt=round ", *flags).stdout
              for path, *flags in ((online,), (offline + "/model.safetensors",),
                                   (self.path("runs/round-00000003"), "--tokenizer=" + online))]
     self.assertEqual(texts, [texts[0]] * 3)
@@ -120,12 +121,12 @@ class LaunchTest(ClusterTestCase):
     self.assertIn("neither tokenizer.json nor", self.run_psctl(
         "generate", "--model=" + online, "--tokenizer=" + self.path("runs"), code=1).stderr)
 
-  def test_words_behind_two_dashes_are_no_flags(self):
   def test_a_long_reason_is_refused_by_name(self):
     for order in (["pause"], ["stop"], ["evict", "a"], ["rollback", "--round=1"]):
       refused = self.run_psctl(*order, "--reason=" + 257 * "x", code=2)
       self.assertIn("--reason has 257 bytes", refused.stderr)
 
+  def test_words_behind_two_dashes_are_no_flags(self):
     self.assertIn("'-y'", self.run_psctl("rollback", "--", "-y", code=2).stderr)
     missing = self.run_psctl("verify", "--", "-missing", code=1)
     self.assertIn("-missing", missing.stdout + missing.stderr)
@@ -221,6 +222,16 @@ class StatusTest(ClusterTestCase):
       refused = self.psctl("checkpoint", "--to=" + self.path(own))
       self.assertEqual(refused.returncode, 2, refused.stderr)
       self.assertIn(self.path("checkpoints"), refused.stderr)
+    # Whatever round the next checkpoint is of, another run's is there already.
+    self.assertEqual(self.psctl("pause").returncode, 0)
+    self.wait_for_status(lambda status: status["state"] == "paused", "the pause")
+    name = os.path.basename(self.psctl("checkpoint").stdout.strip())
+    os.makedirs(self.path("foreign"))
+    shutil.copytree(path, self.path("foreign", name))
+    taken = self.psctl("checkpoint", "--to=" + self.path("foreign"))
+    self.assertEqual(taken.returncode, 1, taken.stderr)
+    self.assertIn(self.path("foreign", name), taken.stderr)
+    self.assertEqual(self.psctl("resume").returncode, 0)
     verified = subprocess.run([BINARIES["psctl"], "verify", path], capture_output=True, text=True,
                               timeout=cluster_processes.PATIENCE_SECONDS, check=True)
     self.assertIn(path + "  whole: round ", verified.stdout)
