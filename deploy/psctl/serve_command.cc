@@ -89,7 +89,10 @@ class KeptRun {
   absl::StatusOr<absl::Time> Written() const {
     struct stat facts;
     if (lstat(file_.c_str(), &facts) == 0) return absl::TimeFromTimespec(facts.st_mtim);
-    if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError("the file is gone");
+    if (errno == ENOENT || errno == ENOTDIR) {
+      return absl::NotFoundError(absl::StrCat("there is no ", kHistoryFileName,
+                                              "; a server at work writes it every ten seconds"));
+    }
     return ErrnoStatus(errno, "look at", PeerText(file_.string(), PATH_MAX));
   }
 
@@ -135,7 +138,7 @@ absl::Status Explain(const absl::Status& status) {
 absl::Status NoHistoryIn(const std::filesystem::path& folder) {
   std::string text =
       absl::StrCat("there is no ", kHistoryFileName, " in ", PeerText(folder.string(), PATH_MAX),
-                   ": no server has had it as its --checkpoint_dir");
+                   ", which servers write into their --checkpoint_dir");
   const absl::StatusOr<NeighbourList> list = NeighbourRuns(folder.string()).List();
   std::vector<std::string> below;
   const std::string own = absl::StrCat(PeerText(folder.filename().string(), NAME_MAX), "/");
@@ -167,9 +170,11 @@ absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
   }
   const auto run = std::make_shared<KeptRun>(path);
   const absl::Status status = run->Look()->status;
-  if (absl::IsNotFound(status)) return NoHistoryIn(path);
-  // A history that is being written may be readable in a moment, and the pages say so meanwhile.
-  if (!status.ok() && !absl::IsUnavailable(status)) return Explain(status);
+  // A history that is being written may be readable in a moment, and a server that has just begun
+  // writes it within ten seconds. The pages say so meanwhile.
+  const bool is_awaited = absl::IsNotFound(status) && IsFolderHeld(path.string());
+  if (absl::IsNotFound(status) && !is_awaited) return NoHistoryIn(path);
+  if (!status.ok() && !is_awaited && !absl::IsUnavailable(status)) return Explain(status);
 
   HttpRoutes routes;
   routes.pages["/"] = [](const HttpQuery&) {

@@ -19,8 +19,9 @@ namespace lodestar {
 //                 its own data has changed: {"name", "folder", "written" (seconds since 1970),
 //                 "is_held" (a server is at work there after all), "trouble" (why the history
 //                 cannot be read; empty if it can)}
-// The pages of neighbour_pages.h are there as well. Errors: NotFound (there is no such folder, or
-// no history in it: with the runs that are below it), FailedPrecondition (it is no folder),
+// The pages of neighbour_pages.h are there as well. If a server at work has not written its history
+// yet, the pages wait for it. Errors: NotFound (there is no such folder, or no history in it and no
+// server at work: with the runs that are below it), FailedPrecondition (it is no folder),
 // PermissionDenied (folder or history are not for this user). The errors of ReadHistoryUntouched()
 // are returned as well, except for Unavailable, which the pages tell.
 absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder);

@@ -120,12 +120,28 @@ TEST_F(ServeCommandTest, AServerAtWorkInTheFolderIsNoticed) {
   EXPECT_THAT(source()[0].data, HasSubstr(R"("is_held":false)"));
 }
 
+TEST_F(ServeCommandTest, WaitsForTheHistoryOfAServerThatHasJustBegun) {
+  std::filesystem::remove(FileOf("run"));
+  EXPECT_THAT(KeptRunPages(FolderOf("run")).status(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(kHistoryFileName)));
+  const auto lock = FolderLock::Take(FolderOf("run"), NewFolderClaim(), {});
+  ASSERT_OK(lock);
+  ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
+  const HttpEventSource source = routes.begin_events();
+  const std::vector<HttpEvent> first = source();
+  ASSERT_THAT(NamesOf(first), ElementsAre("finished"));
+  EXPECT_THAT(first[0].data, AllOf(HasSubstr(R"("is_held":true)"), HasSubstr(kHistoryFileName)));
+  EXPECT_EQ(routes.pages.at("/api/history")({}).status, 500);
+  AddRun("run");
+  EXPECT_THAT(NamesOf(source()), ElementsAre("finished", "history"));
+}
+
 TEST_F(ServeCommandTest, AFileThatIsGoneOrDamagedMeanwhileIsTold) {
   ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
   const HttpEventSource source = routes.begin_events();
   source();
   std::filesystem::rename(FileOf("run"), FileOf("run") + ".aside");
-  EXPECT_THAT(source()[0].data, HasSubstr("the file is gone"));
+  EXPECT_THAT(source()[0].data, HasSubstr(kHistoryFileName));
   std::ofstream(FileOf("run")) << std::string(5000, 'x');
   EXPECT_THAT(source()[0].data, HasSubstr("history.sqlite"));
   EXPECT_EQ(routes.pages.at("/api/history")({}).status, 500);
