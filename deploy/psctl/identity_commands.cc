@@ -39,6 +39,14 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
     RETURN_IF_ERROR(AddressList::Parse("address", options.address).status());
   }
   ASSIGN_OR_RETURN(const v1::CreateTokenReply reply, client.CreateToken(request));
+  if (options.address.empty() && !AddressList::Parse("address", reply.address()).ok()) {
+    // Only this answer has the token's secret.
+    client.RevokeToken(reply.token_id()).IgnoreError();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the server says that it is reached at '", reply.address(),
+        "', which is no HOST:PORT, as its machine's name cannot be one; give --address=HOST:PORT, "
+        "or start the server with --advertise=HOST:PORT. The token is revoked"));
+  }
   JoinString join;
   join.servers = options.address.empty() ? reply.address() : options.address;
   join.authority_sha256 = reply.authority_sha256();

@@ -67,6 +67,7 @@ class Job final : public v1::AdminService::Service, public v1::AuthorityService:
     return ClusterClient(AddressList::Of(absl::StrCat("127.0.0.1:", port_)), TransportSecurity());
   }
   const std::vector<std::string>& asked() const { return asked_; }
+  void Advertise(const std::string& address) { address_ = address; }
 
  private:
   grpc::Status RollBack(grpc::ServerContext*, const v1::RollBackRequest* request,
@@ -89,7 +90,22 @@ class Job final : public v1::AdminService::Service, public v1::AuthorityService:
     return grpc::Status::OK;
   }
 
+  grpc::Status CreateToken(grpc::ServerContext*, const v1::CreateTokenRequest*,
+                           v1::CreateTokenReply* reply) override {
+    reply->set_token_id("71");
+    reply->set_secret("5ec");
+    reply->set_authority_sha256(std::string(64, 'a'));
+    reply->set_address(address_);
+    return grpc::Status::OK;
+  }
+  grpc::Status RevokeToken(grpc::ServerContext*, const v1::RevokeTokenRequest* request,
+                           v1::RevokeTokenReply*) override {
+    asked_.push_back(absl::StrCat("revoke token ", request->id()));
+    return grpc::Status::OK;
+  }
+
   std::vector<std::string> asked_;
+  std::string address_;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -119,6 +135,27 @@ TEST(IdentityCommandsTest, TheJobGoesBackOnceAllAreRevoked) {
   EXPECT_THAT(RevokeIdentities(client, {"a", "b"}, true, 5),
               IsOkAndHolds(AllOf(HasSubstr("b is revoked"), HasSubstr("3 rounds are undone"))));
   EXPECT_THAT(job.asked(), ElementsAre("check 5", "revoke a", "revoke b", "go back 5"));
+}
+
+TEST(IdentityCommandsTest, AServerWhoseNameIsNoAddressIsToldByTheFlagsThatNameOne) {
+  Job job;
+  ClusterClient client = job.Client();
+  TokenOptions options;
+  options.words = {"create"};
+  for (const char* address : {"(none):50051", "my machine:50051", "m\u00fcller:50051"}) {
+    job.Advertise(address);
+    EXPECT_THAT(
+        TokenText(client, options, absl::Now()).status(),
+        StatusIs(absl::StatusCode::kInvalidArgument,
+                 AllOf(HasSubstr(address), HasSubstr("--address"), HasSubstr("--advertise"))));
+  }
+  EXPECT_THAT(job.asked(), ElementsAre("revoke token 71", "revoke token 71", "revoke token 71"));
+  options.address = "10.0.0.5:50051";
+  EXPECT_THAT(TokenText(client, options, absl::Now()),
+              IsOkAndHolds(HasSubstr("//10.0.0.5:50051/")));
+  job.Advertise("box:50051");
+  options.address = "";
+  EXPECT_THAT(TokenText(client, options, absl::Now()), IsOkAndHolds(HasSubstr("//box:50051/")));
 }
 
 }  // namespace
