@@ -40,12 +40,15 @@ absl::Status SocketError(absl::string_view action) {
 // A socket, non-blocking, and TLS on it once that has begun. All of it ends at one time.
 class Connection {
  public:
-  Connection(int descriptor, absl::Time deadline) : descriptor_(descriptor), deadline_(deadline) {
+  // `is_accepted` is false before the system of the other side has accepted the connection.
+  Connection(int descriptor, absl::Time deadline, bool is_accepted = true)
+      : descriptor_(descriptor), deadline_(deadline), is_accepted_(is_accepted) {
     fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
   }
   Connection(Connection&& other) noexcept
       : descriptor_(std::exchange(other.descriptor_, -1)),
         deadline_(other.deadline_),
+        is_accepted_(other.is_accepted_),
         ssl_(std::move(other.ssl_)) {}
   ~Connection() {
     ssl_.reset();
@@ -57,12 +60,17 @@ class Connection {
   // connection has ended.
   int tls_failure() const { return tls_failure_; }
   SSL* ssl() const { return ssl_.get(); }
+  void SetAccepted() { is_accepted_ = true; }
 
   absl::Status Await(short events) const {
     while (true) {
       const absl::Duration left = deadline_ - absl::Now();
       if (left <= absl::ZeroDuration()) {
-        return absl::DeadlineExceededError("the other side does not answer");
+        return absl::DeadlineExceededError(
+            is_accepted_
+                ? "the other side accepted the connection and does not answer: its process "
+                  "may be stopped or hang"
+                : "the other side does not accept the connection");
       }
       pollfd entry{descriptor_, events, 0};
       const int64_t wait_ms = absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)));
@@ -184,6 +192,7 @@ class Connection {
 
   int descriptor_;
   absl::Time deadline_;
+  bool is_accepted_;
   OwnedSsl ssl_;
   int tls_failure_ = 0;
 };
@@ -205,7 +214,7 @@ absl::StatusOr<Connection> Dial(const std::string& address, absl::Time deadline)
     const int descriptor =
         socket(candidate->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) return SocketError("cannot open a socket");
-    Connection connection(descriptor, deadline);
+    Connection connection(descriptor, deadline, /*is_accepted=*/false);
     const int no_delay = 1;
     setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &no_delay, sizeof(no_delay));
     if (connect(descriptor, candidate->ai_addr, candidate->ai_addrlen) != 0) {
@@ -219,6 +228,7 @@ absl::StatusOr<Connection> Dial(const std::string& address, absl::Time deadline)
       }
       if (failure != 0 || !last.ok()) continue;
     }
+    connection.SetAccepted();
     return connection;
   }
   return last;

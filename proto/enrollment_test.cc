@@ -185,6 +185,13 @@ TEST_F(EnrollmentTest, NobodyThereIsToldByAddress) {
   EXPECT_OK(EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); }));
 }
 
+// As a process that was stopped with SIGSTOP: its system accepts the connection.
+TEST_F(EnrollmentTest, TellsAProcessThatMayBeStoppedFromAMachineThatIsAway) {
+  EXPECT_THAT(Enroll(join_, {Role::kWorker}, "box", absl::Seconds(1)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       AllOf(HasSubstr(door_.address()), HasSubstr("process"))));
+}
+
 // Returns what a greeting finds out about a peer that sends `bytes` once the greeting has come, and
 // leaves.
 absl::StatusOr<Greeting> GreetOneWhoSays(absl::string_view bytes) {
