@@ -84,6 +84,11 @@ TEST(FormatDetectionTest, DocumentationBesideTokensIsNoData) {
   ExpectFormat(folder.Path("d"), DataFormat::kTokens);
 }
 
+TEST(FormatDetectionTest, TellsTextFromTheHeaderWhoseNameItBeginsWith) {
+  TestFolder folder;
+  ExpectFormat(folder.Write("a.txt", "LITPKDS is the name of a format."), DataFormat::kText);
+}
+
 TEST(FormatDetectionTest, NamesCifar100) {
   TestFolder folder;
   folder.Write("d/train.bin", std::string(3074, 'x'));

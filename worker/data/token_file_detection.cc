@@ -1,10 +1,12 @@
 #include "worker/data/token_file_detection.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <vector>
@@ -24,6 +26,10 @@ constexpr size_t kWordHeaderBytes = 1024;
 constexpr int32_t kNemoMagic = 278895051;
 constexpr int32_t kNemoVersion = 1;
 constexpr absl::string_view kNumpyMagic = "\x93NUMPY";
+// The PackedDataset of lit-gpt and TinyLlama writes this magic and version 1, then the code of a
+// dtype (one byte) and the tokens per chunk (eight bytes).
+constexpr absl::string_view kPackedMagic("LITPKDS\1\0\0\0\0\0\0\0", 15);
+constexpr size_t kPackedHeaderBytes = 24;
 // No vocabulary has as many tokens.
 constexpr uint32_t kVocabularyLimit = uint32_t{1} << 21;
 
@@ -66,9 +72,12 @@ int32_t HeaderWord(absl::Span<const uint8_t> start, size_t index) {
   return word;
 }
 
-bool HasNumpyMagic(absl::Span<const uint8_t> start) {
-  return start.size() >= kNumpyMagic.size() &&
-         std::memcmp(start.data(), kNumpyMagic.data(), kNumpyMagic.size()) == 0;
+bool StartsWithMagic(absl::Span<const uint8_t> start, absl::string_view magic) {
+  return start.size() >= magic.size() && std::memcmp(start.data(), magic.data(), magic.size()) == 0;
+}
+
+bool HasPackedHeader(absl::Span<const uint8_t> start) {
+  return start.size() >= kPackedHeaderBytes && StartsWithMagic(start, kPackedMagic);
 }
 
 bool HasKnownMagic(int32_t magic) {
@@ -76,10 +85,11 @@ bool HasKnownMagic(int32_t magic) {
          FindMagic<OtherFile>(kOthers, magic) != nullptr;
 }
 
-// The command that makes a file of uint32 tokens out of the array that `expression` reads.
+// The command that makes a file of uint32 tokens out of the array that `expression` reads. The
+// header of .npy says how wide they are.
 std::string ConvertWith(absl::string_view expression) {
-  return absl::StrCat("convert it in Python: ", expression,
-                      ".astype('<u4').tofile('tokens.bin'), and give that file");
+  return absl::StrCat("convert it in Python: numpy.save('tokens.npy', ", expression,
+                      ".astype('<u4')), and give that file");
 }
 
 absl::Status WrongSize(const std::string& path, int64_t num_tokens, int64_t token_bytes,
@@ -87,6 +97,34 @@ absl::Status WrongSize(const std::string& path, int64_t num_tokens, int64_t toke
   return absl::InvalidArgumentError(absl::StrCat(
       path, ": the header tells ", num_tokens, " tokens of ", token_bytes, " bytes, that is ",
       wanted_bytes, " bytes, but the file has ", num_bytes, "; copy or make it again"));
+}
+
+// The command that makes a file of what follows the first bytes of `path`.
+std::string CutWith(const std::string& path, size_t header_bytes) {
+  return absl::StrCat("cut it off: tail -c +", header_bytes + 1, " ", path,
+                      " > tokens.bin, and give that file");
+}
+
+// What to do with a file of lit-gpt, which depends on the dtype that its header names.
+absl::Status RefusePacked(const std::string& path, absl::Span<const uint8_t> start) {
+  struct Dtype {
+    int code;
+    absl::string_view numpy;
+  };
+  static constexpr Dtype kOthers[] = {{1, "<u1"}, {2, "<i1"}, {3, "<i2"},
+                                      {5, "<i8"}, {6, "<f4"}, {7, "<f8"}};
+  const int code = start[kPackedMagic.size()];
+  const auto other = std::find_if(std::begin(kOthers), std::end(kOthers),
+                                  [code](const Dtype& dtype) { return dtype.code == code; });
+  std::string next = CutWith(path, kPackedHeaderBytes);
+  if (code == 4) absl::StrAppend(&next, " with --token_bytes=4");
+  if (other != std::end(kOthers)) {
+    next = ConvertWith(absl::StrCat("numpy.fromfile('", path, "', '", other->numpy,
+                                    "', offset=", kPackedHeaderBytes, ")"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, " has the header of lit-gpt's PackedDataset (LITPKDS, ",
+                   kPackedHeaderBytes, " bytes), and it is not read here; ", next));
 }
 
 // What a header of 256 int32 says, whose magic number is known.
@@ -195,8 +233,9 @@ bool LooksLikeUnknownHeader(absl::Span<const uint8_t> start, int64_t num_bytes) 
          !std::all_of(behind.begin(), behind.end(), is_zero);
 }
 
-// What numbers without a header can be. Looks at groups of 8 bytes, but for those
-// that are all zero.
+// What numbers without a header can be. Looks at groups of 8 bytes, but for those that are zero or
+// fillers. Decides by nearly all of them, because a short header and a few sentinels say nothing
+// about the type of the rest.
 class NumberCensus {
  public:
   // Requires: `bytes` begins at a multiple of 8 in its file.
@@ -210,31 +249,74 @@ class NumberCensus {
   struct OtherType {
     absl::string_view name;
     absl::string_view dtype;
+    bool has_negative = false;
   };
   std::optional<OtherType> Other() const {
-    if (num_groups_ < kFewestGroups) return std::nullopt;
-    if (is_int64_) return OtherType{"int64", "<i8"};
-    if (is_swapped_int64_) return OtherType{"big-endian int64", ">i8"};
-    if (is_float32_) return OtherType{"float32", "<f4"};
-    if (is_float64_) return OtherType{"float64", "<f8"};
-    if (most_odd_half_ > kMostUpperHalf && most_swapped_even_half_ <= kMostUpperHalf) {
-      return OtherType{"big-endian uint32", ">u4"};
+    if (!HasEnough()) return std::nullopt;
+    if (IsNearlyAll(num_int64_, num_groups_)) return OtherType{"int64", "<i8", has_negative_};
+    if (IsNearlyAll(num_swapped_int64_, num_groups_)) {
+      return OtherType{"big-endian int64", ">i8", has_negative_};
     }
+    if (IsNearlyAll(num_float32_, num_groups_)) return OtherType{"float32", "<f4"};
+    if (IsNearlyAll(num_float64_, num_groups_)) return OtherType{"float64", "<f8"};
+    if (IsNearlyAll(num_swapped_words_inside_, num_words_) &&
+        IsMany(num_words_ - num_words_inside_)) {
+      return OtherType{"big-endian uint32", ">u4", has_negative_};
+    }
+    if (LooksLikeUint32()) {
+      if (has_negative_) return OtherType{"int32", "<i4", true};
+      return std::nullopt;
+    }
+    if (LooksLikeSwappedUint16()) return OtherType{"big-endian uint16", ">u2"};
     return std::nullopt;
   }
 
   void Fill(TokenFileFacts* facts) const {
-    facts->is_never_uint32 = most_word_ >= kVocabularyLimit;
-    if (num_groups_ < kFewestGroups) return;
-    facts->is_never_uint16 = most_odd_half_ == 0 && most_even_half_ > 0;
-    facts->looks_like_uint32 = facts->is_never_uint16 || (most_odd_half_ <= kMostUpperHalf &&
-                                                          most_even_half_ > kMostUpperHalf);
+    facts->is_never_uint32 = !IsNearlyAll(num_words_inside_, num_words_);
+    if (!HasEnough()) return;
+    facts->is_never_uint16 = HasOddHalvesOfZero();
+    facts->looks_like_uint32 = LooksLikeUint32();
   }
 
  private:
+  using ByteCounts = std::array<int64_t, 256>;
+
   static constexpr size_t kGroupBytes = 8;
   static constexpr int64_t kFewestGroups = 8;
   static constexpr uint16_t kMostUpperHalf = (kVocabularyLimit >> 16) - 1;
+  static constexpr int32_t kLeastFiller = -1000;  // -1, or -100 where a loss ignores a token
+
+  bool HasEnough() const { return num_groups_ >= kFewestGroups && num_words_ >= kFewestGroups; }
+  // True if at most one number in 50 is missing, or the 8 that a short header may have.
+  static bool IsNearlyAll(int64_t count, int64_t total) {
+    return total - count <= std::max(total / 50, std::min<int64_t>(8, total / 16));
+  }
+  bool IsMany(int64_t num_words) const { return 4 * num_words >= num_words_; }
+
+  bool HasOddHalvesOfZero() const {
+    return IsNearlyAll(num_zero_odd_halves_, num_words_) && IsMany(num_even_halves_above_zero_);
+  }
+  bool LooksLikeUint32() const {
+    return HasOddHalvesOfZero() ||
+           (IsNearlyAll(num_words_inside_, num_words_) && IsMany(num_high_even_halves_));
+  }
+
+  // Frequent tokens have small numbers, so that upper bytes differ less than lower ones: in text of
+  // GPT-2 by 3 bits of entropy and more. Uniformly random tokens have no such difference.
+  bool LooksLikeSwappedUint16() const {
+    constexpr double kLeastDifference = 1.5;  // bits
+    constexpr int64_t kFewestTokens = 128;
+    return 2 * num_words_ >= kFewestTokens &&
+           Entropy(second_bytes_) - Entropy(first_bytes_) > kLeastDifference;
+  }
+  static double Entropy(const ByteCounts& counts) {
+    const double total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    double bits = 0;
+    for (const int64_t count : counts) {
+      if (count > 0) bits -= count / total * std::log2(count / total);
+    }
+    return bits;
+  }
 
   template <typename Number>
   static Number Load(const uint8_t* bytes) {
@@ -254,38 +336,63 @@ class NumberCensus {
                          number < static_cast<Float>(kVocabularyLimit) &&
                          number == std::floor(number) && number > 0);
   }
+  static bool IsFiller(int64_t number) { return number >= kLeastFiller && number < 0; }
 
   void AddGroup(const uint8_t* group) {
-    constexpr int64_t kLeastFiller = -1000;  // -1, or -100 where a loss ignores a token
     const int64_t number = Load<int64_t>(group);
-    if (number >= kLeastFiller && number <= 0) return;
+    const int64_t swapped = static_cast<int64_t>(__builtin_bswap64(number));
+    if (number == 0) return;
+    if (IsFiller(number) || IsFiller(swapped)) {
+      has_negative_ = true;
+      return;
+    }
     ++num_groups_;
-    is_int64_ = is_int64_ && number > 0 && number < int64_t{kVocabularyLimit};
-    is_swapped_int64_ =
-        is_swapped_int64_ && __builtin_bswap64(Load<uint64_t>(group)) < kVocabularyLimit;
-    is_float32_ =
-        is_float32_ && IsToken<float, uint32_t>(group) && IsToken<float, uint32_t>(group + 4);
-    is_float64_ = is_float64_ && IsToken<double, uint64_t>(group);
-    for (const uint8_t* word : {group, group + 4}) {
-      const uint16_t even = Load<uint16_t>(word);
-      const uint16_t odd = Load<uint16_t>(word + 2);
-      most_word_ = std::max(most_word_, Load<uint32_t>(word));
-      most_even_half_ = std::max(most_even_half_, even);
-      most_odd_half_ = std::max(most_odd_half_, odd);
-      most_swapped_even_half_ =
-          std::max(most_swapped_even_half_, static_cast<uint16_t>(even << 8 | even >> 8));
+    const auto is_inside = [](int64_t token) {
+      return token >= 0 && token < int64_t{kVocabularyLimit};
+    };
+    num_int64_ += is_inside(number);
+    num_swapped_int64_ += is_inside(swapped);
+    num_float32_ += IsToken<float, uint32_t>(group) && IsToken<float, uint32_t>(group + 4);
+    num_float64_ += IsToken<double, uint64_t>(group);
+    AddWord(group);
+    AddWord(group + 4);
+  }
+
+  void AddWord(const uint8_t* bytes) {
+    const uint32_t word = Load<uint32_t>(bytes);
+    const uint32_t swapped = __builtin_bswap32(word);
+    if (IsFiller(static_cast<int32_t>(word)) || IsFiller(static_cast<int32_t>(swapped))) {
+      has_negative_ = true;
+      return;
+    }
+    ++num_words_;
+    num_words_inside_ += word < kVocabularyLimit;
+    num_swapped_words_inside_ += swapped < kVocabularyLimit;
+    const auto even = Load<uint16_t>(bytes);
+    num_even_halves_above_zero_ += even > 0;
+    num_high_even_halves_ += even > kMostUpperHalf;
+    num_zero_odd_halves_ += Load<uint16_t>(bytes + 2) == 0;
+    for (const uint8_t* token : {bytes, bytes + 2}) {
+      ++first_bytes_[token[0]];
+      ++second_bytes_[token[1]];
     }
   }
 
   int64_t num_groups_ = 0;
-  bool is_int64_ = true;
-  bool is_swapped_int64_ = true;
-  bool is_float32_ = true;
-  bool is_float64_ = true;
-  uint32_t most_word_ = 0;
-  uint16_t most_even_half_ = 0;  // of the first halves of 4 bytes, little-endian
-  uint16_t most_odd_half_ = 0;   // of the second halves
-  uint16_t most_swapped_even_half_ = 0;
+  int64_t num_int64_ = 0;
+  int64_t num_swapped_int64_ = 0;
+  int64_t num_float32_ = 0;
+  int64_t num_float64_ = 0;
+  int64_t num_words_ = 0;
+  int64_t num_words_inside_ = 0;  // that a vocabulary may have
+  int64_t num_swapped_words_inside_ = 0;
+  int64_t num_even_halves_above_zero_ = 0;  // of the first halves of 4 bytes, little-endian
+  int64_t num_high_even_halves_ = 0;        // above what is the upper half of a token
+  int64_t num_zero_odd_halves_ = 0;         // of the second halves
+  bool has_negative_ = false;
+  // How often each value occurs among the first and the second bytes of uint16.
+  ByteCounts first_bytes_ = {};
+  ByteCounts second_bytes_ = {};
 };
 
 // Looks at start, middle and end of a file without a header.
@@ -299,10 +406,18 @@ absl::StatusOr<TokenFileFacts> FactsOfNumbers(const DataFile& file) {
     census.Add(probe);
   }
   if (const auto other = census.Other(); other.has_value()) {
+    const std::string read =
+        absl::StrCat("numpy.fromfile('", file.path(), "', '", other->dtype, "')");
+    const bool may_be_tokens = other->dtype == ">u2";
     return absl::InvalidArgumentError(absl::StrCat(
-        file.path(), " has no header, and its bytes look like ", other->name,
-        " numbers; tokens are uint16 or uint32, little-endian; ",
-        ConvertWith(absl::StrCat("numpy.fromfile('", file.path(), "', '", other->dtype, "')"))));
+        file.path(), " has no header, and its bytes look like ", other->name, " numbers",
+        other->has_negative ? ", of which some are negative" : "",
+        "; tokens are uint16 or uint32, little-endian; ",
+        ConvertWith(other->has_negative ? absl::StrCat("(t := ", read, ")[t >= 0]") : read),
+        may_be_tokens
+            ? absl::StrCat("; if they are little-endian, say so with a header: ",
+                           "numpy.save('tokens.npy', numpy.fromfile('", file.path(), "', '<u2'))")
+            : ""));
   }
   TokenFileFacts facts;
   census.Fill(&facts);
@@ -317,7 +432,7 @@ bool HasTokenFileName(absl::string_view path) {
 }
 
 bool HasTokenHeader(absl::Span<const uint8_t> start) {
-  return HasNumpyMagic(start) ||
+  return StartsWithMagic(start, kNumpyMagic) || HasPackedHeader(start) ||
          (start.size() >= 3 * sizeof(int32_t) && HasKnownMagic(HeaderWord(start, 0)));
 }
 
@@ -325,15 +440,16 @@ absl::StatusOr<TokenFileFacts> DetectTokenFile(const DataFile& file) {
   // One piece of data follows the header, so that both are seen.
   std::vector<uint8_t> start(std::min<int64_t>(4 * kWordHeaderBytes, file.num_bytes()));
   RETURN_IF_ERROR(file.Read(0, absl::MakeSpan(start)));
-  if (HasNumpyMagic(start)) return ParseNumpyHeader(file.path(), start, file.num_bytes());
+  if (StartsWithMagic(start, kNumpyMagic))
+    return ParseNumpyHeader(file.path(), start, file.num_bytes());
+  if (HasPackedHeader(start)) return RefusePacked(file.path(), start);
   if (HasTokenHeader(start)) return ParseWordHeader(file.path(), start, file.num_bytes());
   if (LooksLikeUnknownHeader(start, file.num_bytes())) {
     return absl::InvalidArgumentError(
         absl::StrCat(file.path(), ": its first ", kWordHeaderBytes,
                      " bytes look like a header, but magic number ", HeaderWord(start, 0),
                      " at offset 0 is not known (those of llm.c and NeMo are); if tokens ",
-                     "follow it, cut it off: tail -c +", kWordHeaderBytes + 1, " ", file.path(),
-                     " > tokens.bin, and give that file"));
+                     "follow it, ", CutWith(file.path(), kWordHeaderBytes)));
   }
   return FactsOfNumbers(file);
 }

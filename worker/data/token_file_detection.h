@@ -26,9 +26,10 @@ struct TokenFileFacts {
   int64_t header_bytes = 0;    // tokens follow, to the end of the file
   int64_t token_bytes = 0;     // 2 or 4, by the header; 0 without a header
   // What the bytes behind the header say where it says nothing. Both are false for short files.
+  // A short header and a few sentinels (-1, -100) do not change them.
   bool looks_like_uint32 = false;  // every second uint16 is the upper half of a number below 2^21
   bool is_never_uint16 = false;    // every second uint16 is zero
-  bool is_never_uint32 = false;    // some uint32 is 2^21 or above, which no vocabulary has
+  bool is_never_uint32 = false;    // many uint32 are 2^21 or above, which no vocabulary has
 };
 
 // True if the name ends in one of kTokenFileSuffixes.
@@ -40,7 +41,8 @@ bool HasTokenHeader(absl::Span<const uint8_t> start);
 // Reads the header and three parts of the file. Errors: those of DataFile::Read(); InvalidArgument
 // that names the path, what was found and how to convert it, for a header that is unknown, of other
 // data, damaged, or that does not match the size; and for numbers of another type without a header
-// (int64, float32, float64, big-endian uint32), under which every reading as tokens is wrong.
+// (int64, float32, float64, int32 with negative numbers, big-endian numbers), under which every
+// reading as tokens is wrong. Big-endian uint16 is refused only where it is clear.
 absl::StatusOr<TokenFileFacts> DetectTokenFile(const DataFile& file);
 
 }  // namespace lodestar

@@ -1,7 +1,9 @@
 #include "worker/data/token_file_detection.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -148,6 +150,94 @@ TEST_F(TokenFileDetectionTest, TakesSmallIntegersForNoFloatsWhereDenormalsAreFlu
   FlushDenormals();
   ASSERT_OK_AND_ASSIGN(const TokenFileFacts facts, Detect(TokensAs<uint32_t>()));
   EXPECT_TRUE(facts.looks_like_uint32);
+}
+
+TEST_F(TokenFileDetectionTest, RefusesPackedDatasetWithTheCommandThatCutsItsHeader) {
+  const auto packed = [](char dtype) {
+    return absl::StrCat("LITPKDS", std::string("\1\0\0\0\0\0\0\0", 8), std::string(1, dtype),
+                        std::string("\0\0\1\0\0\0\0\0", 8));
+  };
+  ExpectRefused(packed(8) + TokensAs<uint16_t>(), "tail -c +25 ");
+  ExpectRefused(packed(5) + TokensAs<int64_t>(), "'<i8', offset=24).astype('<u4')");
+  EXPECT_THAT(Detect(packed(4) + TokensAs<int32_t>()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("tail -c +25 "), HasSubstr("--token_bytes=4"))));
+}
+
+TEST_F(TokenFileDetectionTest, KnowsTheWidthBehindAShortHeader) {
+  for (const absl::string_view header : {"TOKENS01", "A header, of 24 bytes...", "V\1\2\3"}) {
+    ASSERT_OK_AND_ASSIGN(const TokenFileFacts wide,
+                         Detect(absl::StrCat(header, TokensAs<uint32_t>())));
+    EXPECT_TRUE(wide.looks_like_uint32) << header;
+    EXPECT_TRUE(wide.is_never_uint16) << header;
+    EXPECT_FALSE(wide.is_never_uint32) << header;
+    ASSERT_OK_AND_ASSIGN(const TokenFileFacts narrow,
+                         Detect(absl::StrCat(header, TokensAs<uint16_t>())));
+    EXPECT_FALSE(narrow.looks_like_uint32) << header;
+    EXPECT_TRUE(narrow.is_never_uint32) << header;
+  }
+  ExpectRefused("TOKENS01" + TokensAs<int64_t>(), "'<i8'");
+  ExpectRefused("TOKENS01" + TokensAs<float>(), "'<f4'");
+  ExpectRefused("TOKENS01" + Swapped(TokensAs<uint32_t>(), 4), "'>u4'");
+}
+
+TEST_F(TokenFileDetectionTest, RefusesNegativeNumbersWithTheLineThatTakesThemOut) {
+  for (const int32_t sentinel : {-1, -100}) {
+    std::vector<int32_t> narrow;
+    std::vector<int64_t> wide;
+    for (int i = 0; i < kNumTokens; ++i) {
+      const int32_t token = i % 10 == 9 ? sentinel : i * 7919 % 50257;
+      narrow.push_back(token);
+      wide.push_back(token);
+    }
+    ExpectRefused(BytesOf(narrow), "'<i4'))[t >= 0].astype('<u4')");
+    ExpectRefused(Swapped(BytesOf(narrow), 4), "'>u4'))[t >= 0].astype('<u4')");
+    ExpectRefused(BytesOf(wide), "'<i8'))[t >= 0].astype('<u4')");
+  }
+}
+
+// As in text: the number of a token is the smaller, the more frequent it is.
+std::vector<uint16_t> TokensOfText(int count, double vocabulary) {
+  std::minstd_rand generator(1);
+  std::vector<uint16_t> tokens;
+  for (int i = 0; i < count; ++i) {
+    const double uniform = static_cast<double>(generator()) / std::minstd_rand::max();
+    tokens.push_back(static_cast<uint16_t>(std::pow(vocabulary, uniform) - 1));
+  }
+  return tokens;
+}
+
+std::vector<uint16_t> UniformTokens(int count, uint32_t vocabulary) {
+  std::minstd_rand generator(1);
+  std::vector<uint16_t> tokens;
+  for (int i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<uint16_t>((generator() >> 8) % vocabulary));
+  }
+  return tokens;
+}
+
+TEST_F(TokenFileDetectionTest, RefusesBigEndianUint16OfText) {
+  for (const double vocabulary : {1000, 32000, 50257, 65536}) {
+    for (const int count : {500, 100'000}) {
+      const std::string bytes = BytesOf(TokensOfText(count, vocabulary));
+      EXPECT_OK(Detect(bytes)) << vocabulary << " " << count;
+      ExpectRefused(Swapped(bytes, 2), "'>u2').astype('<u4')");
+    }
+  }
+}
+
+// Both orders of such bytes are as likely, or there is too little to tell.
+TEST_F(TokenFileDetectionTest, TakesUint16OfEitherOrderWhereItIsNotClear) {
+  for (const int count : {30, 64, 100, 128, 1000, 30'000}) {
+    for (const uint32_t vocabulary : {2u, 65u, 300u, 4096u, 32000u, 50257u, 65536u}) {
+      EXPECT_OK(Detect(BytesOf(UniformTokens(count, vocabulary)))) << count << " " << vocabulary;
+    }
+    EXPECT_OK(Detect(Swapped(BytesOf(UniformTokens(count, 50257)), 2))) << count;
+  }
+  EXPECT_OK(Detect(Swapped(BytesOf(TokensOfText(100, 50257)), 2)));
+  std::vector<uint16_t> two_tokens;
+  for (const uint16_t bit : UniformTokens(kNumTokens, 2)) two_tokens.push_back(5 + 256 * bit);
+  EXPECT_OK(Detect(BytesOf(two_tokens)));
 }
 
 // Tokens of small vocabularies, long runs of one token, and a few tokens say little.

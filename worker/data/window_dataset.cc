@@ -199,10 +199,12 @@ class WindowDataset : public Dataset {
   }
 
   absl::Status TokenOutsideVocabulary(const TokenFile& file, int64_t offset, uint32_t token) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(file.file->path(), ": token ", token, " at offset ", offset,
-                     ", but the model's vocabulary is ", cut_.vocabulary, " (tokens 0 to ",
-                     cut_.vocabulary - 1, "); read as ", corpus_.reading, ". ", corpus_.advice));
+    const auto signed_token = static_cast<int32_t>(token);
+    return absl::InvalidArgumentError(absl::StrCat(
+        file.file->path(), ": token ", token,
+        signed_token < 0 ? absl::StrCat(" (", signed_token, " as int32)") : "", " at offset ",
+        offset, ", but the model's vocabulary is ", cut_.vocabulary, " (tokens 0 to ",
+        cut_.vocabulary - 1, "); read as ", corpus_.reading, ". ", corpus_.advice));
   }
 
   int64_t Phase(int64_t epoch) const {
