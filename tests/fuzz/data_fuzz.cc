@@ -127,15 +127,17 @@ void ReadIdx(absl::string_view bytes) {
   ReadData(config, DigitsModel());
 }
 
-// All files alike: the input, after as many records of zeros as its first byte says.
+// All files alike: the input, after as many records of zeros as its first byte says. The test batch
+// has one record more, because it is refused if it is the training data.
 void ReadCifar10(absl::string_view bytes) {
   constexpr size_t kRecordBytes = 1 + 3 * 32 * 32;
   std::string content(TakeByte(bytes) % 3 * kRecordBytes, '\0');
   absl::StrAppend(&content, bytes);
   for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
-                           "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
+                           "data_batch_4.bin", "data_batch_5.bin"}) {
     Scratch().Write(absl::StrCat("cifar10/", name), content);
   }
+  Scratch().Write("cifar10/test_batch.bin", std::string(kRecordBytes, '\0') + content);
   DataConfig config;
   config.path = Scratch().Path("cifar10");
   ReadData(config, PhotosModel());
@@ -211,10 +213,11 @@ std::string Gzip(const std::string& bytes) {
 
 Seeds IdxSeeds() {
   const std::string images = BigEndian({0x803, 3, 2, 2}) + "abcdefghijkl";
+  const std::string heldout = BigEndian({0x803, 3, 2, 2}) + "mnopqrstuvwx";
   const std::string labels = BigEndian({0x801, 3}) + std::string("\0\1\2", 3);
-  return {absl::StrCat(std::string(1, '\0'), Piece(images), Piece(labels), Piece(images),
+  return {absl::StrCat(std::string(1, '\0'), Piece(images), Piece(labels), Piece(heldout),
                        Piece(labels)),
-          absl::StrCat("\x0f", Piece(Gzip(images)), Piece(Gzip(labels)), Piece(Gzip(images)),
+          absl::StrCat("\x0f", Piece(Gzip(images)), Piece(Gzip(labels)), Piece(Gzip(heldout)),
                        Piece(Gzip(labels)))};
 }
 

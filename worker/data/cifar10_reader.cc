@@ -61,6 +61,7 @@ absl::StatusOr<ImageCorpus> OpenCifar10(const std::string& folder) {
   }
   ASSIGN_OR_RETURN(ImageFile heldout, OpenBatch(folder, kHeldoutName, &corpus));
   corpus.heldout.push_back(std::move(heldout));
+  RETURN_IF_ERROR(LeaveOutHeldoutCopies(&corpus));
   return corpus;
 }
 

@@ -42,6 +42,24 @@ void WriteGood(const TestFolder& folder) {
   folder.Write("test_batch.bin", Batch(2, 200));
 }
 
+TEST(Cifar10ReaderTest, BatchThatIsTheTestBatchIsNotTrainedOn) {
+  TestFolder folder;
+  WriteGood(folder);
+  folder.Write("data_batch_5.bin", Batch(2, 200));
+  auto dataset = OpenDataset(folder.root(), Input());
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_train_samples(), 10);
+  EXPECT_EQ((*dataset)->num_heldout_samples(), 2);
+  EXPECT_THAT((*dataset)->Describe(), HasSubstr("data_batch_5.bin"));
+  for (int number = 1; number <= 5; ++number) {
+    std::filesystem::remove(folder.Path(absl::StrCat("data_batch_", number, ".bin")));
+    folder.Link("test_batch.bin", absl::StrCat("data_batch_", number, ".bin"));
+  }
+  const absl::Status status = OpenDataset(folder.root(), Input()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("test_batch.bin"));
+}
+
 TEST(Cifar10ReaderTest, ReadsAllBatchesInOrder) {
   TestFolder folder;
   WriteGood(folder);

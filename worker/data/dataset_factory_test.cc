@@ -35,10 +35,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const DataConfig& config, const st
 
 // Eight digits-sized images, all of class 3.
 std::string WriteDigits(const TestFolder& folder) {
-  const std::string images = BigEndianBytes({0x803, 8, 8, 8}) + std::string(8 * 64, '\x80');
+  const std::string header = BigEndianBytes({0x803, 8, 8, 8});
   const std::string labels = BigEndianBytes({0x801, 8}) + std::string(8, '\x03');
-  folder.Write("digits/train-images-idx3-ubyte", images);
-  folder.Write("digits/t10k-images-idx3-ubyte", images);
+  folder.Write("digits/train-images-idx3-ubyte", header + std::string(8 * 64, '\x80'));
+  folder.Write("digits/t10k-images-idx3-ubyte", header + std::string(8 * 64, '\x81'));
   folder.Write("digits/train-labels-idx1-ubyte", labels);
   folder.Write("digits/t10k-labels-idx1-ubyte", labels);
   return folder.Path("digits");

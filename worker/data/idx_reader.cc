@@ -160,6 +160,7 @@ absl::StatusOr<ImageCorpus> OpenIdx(const std::string& folder) {
   }
   corpus.train.push_back(std::move(train));
   corpus.heldout.push_back(std::move(heldout));
+  RETURN_IF_ERROR(LeaveOutHeldoutCopies(&corpus));
   return corpus;
 }
 

@@ -67,6 +67,23 @@ std::string ErrorWith(const std::string& name, const std::string& content,
   return std::string(status.message());
 }
 
+TEST(IdxReaderTest, TestImagesThatAreTheTrainingImagesAreRefused) {
+  TestFolder folder;
+  WriteGood(folder);
+  folder.Write(kTestImages, Images(12));
+  folder.Write(kTestLabels, Labels(12));
+  for (const bool is_compressed : {false, true}) {
+    if (is_compressed) {
+      std::filesystem::remove(folder.Path(kTestImages));
+      folder.WriteGzip(absl::StrCat(kTestImages, ".gz"), Images(12));
+    }
+    const absl::Status status = OpenDataset(folder.root(), Input()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(kTrainImages), HasSubstr(kTestImages)));
+  }
+}
+
 TEST(IdxReaderTest, ReadsPixelsAndLabels) {
   TestFolder folder;
   WriteGood(folder);

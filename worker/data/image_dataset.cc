@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "common/status_macros.h"
 #include "worker/data/content_hash.h"
+#include "worker/data/heldout_copies.h"
 
 namespace lodestar {
 namespace {
@@ -83,9 +84,11 @@ class ImageDataset : public Dataset {
   const std::string& fingerprint() const override { return fingerprint_; }
 
   std::string Describe() const override {
-    return absl::StrCat(corpus_->format, ": ", corpus_->files.size(), " files, images ",
-                        corpus_->shape.ToString(), ", ", num_train_, " for training, ",
-                        num_heldout_, " held out");
+    std::string text = absl::StrCat(corpus_->format, ": ", corpus_->files.size(), " files, images ",
+                                    corpus_->shape.ToString(), ", ", num_train_, " for training, ",
+                                    num_heldout_, " held out");
+    for (const std::string& note : corpus_->notes) absl::StrAppend(&text, "; ", note);
+    return text;
   }
 
   absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
@@ -157,6 +160,36 @@ absl::StatusOr<std::vector<uint8_t>> ReadLabels(const LabelPlaces& places, int64
                                  return absl::OkStatus();
                                }));
   return labels;
+}
+
+absl::Status LeaveOutHeldoutCopies(ImageCorpus* corpus) {
+  HeldoutCopies copies;
+  for (const ImageFile& file : corpus->heldout) {
+    RETURN_IF_ERROR(copies.Add(*file.images, file.image_offset));
+  }
+  std::vector<ImageFile> kept;
+  std::string example;
+  for (ImageFile& file : corpus->train) {
+    ASSIGN_OR_RETURN(const DataFile* twin, copies.Find(*file.images, file.image_offset));
+    if (twin == nullptr) {
+      kept.push_back(std::move(file));
+    } else {
+      example = absl::StrCat(file.images->path(), " is ", twin->path());
+    }
+  }
+  const size_t num_left_out = corpus->train.size() - kept.size();
+  corpus->train = std::move(kept);
+  if (corpus->train.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nothing is left to train on: all images for training are held out, too (",
+                     example, "); copy or make these files again"));
+  }
+  if (num_left_out > 0) {
+    corpus->notes.push_back(absl::StrCat("not trained on ", num_left_out,
+                                         num_left_out == 1 ? " file" : " files",
+                                         " with the same images as held-out data, as ", example));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(std::shared_ptr<const ImageCorpus> corpus,

@@ -57,7 +57,12 @@ struct ImageCorpus {
   std::vector<std::shared_ptr<const DataFile>> files;  // all, in order
   std::vector<ImageFile> train;
   std::vector<ImageFile> heldout;
+  std::vector<std::string> notes = {};  // what is worth knowing, for the log
 };
+
+// Takes files out of the training data whose images are those of a held-out file, and notes how
+// many. Errors: InvalidArgument if no file is left; those of DataFile::Read().
+absl::Status LeaveOutHeldoutCopies(ImageCorpus* corpus);
 
 // Pixels are divided by 255. Reads every byte once.
 // Errors: InvalidArgument for images of another size than the model's, labels out of its range, no

@@ -15,6 +15,7 @@ absl::StatusOr<TokenCorpus> OpenText(const DataConfig& config) {
                      "holds tokens"));
   }
   ASSIGN_OR_RETURN(TokenCorpus corpus, OpenTokenCorpus(config, {.names = NameRule::kAllOrNone}));
+  RETURN_IF_ERROR(LeaveOutHeldoutCopies(&corpus));
   corpus.format = "text";
   corpus.reading = "text: each byte is a token";
   corpus.advice = "Use a model with a vocabulary of 256";

@@ -182,6 +182,36 @@ TEST(TextReaderTest, HoldsOutWholeFilesWhereTenthsAreShorterThanAWindow) {
   }
 }
 
+// Each of 41 documents is there twice, the second time as a link.
+TEST(TextReaderTest, CopiesOfWholeHeldOutFilesAreNotTrainedOn) {
+  TestFolder folder;
+  for (int i = 0; i < 41; ++i) {
+    folder.Write(absl::StrCat("d/", 100 + i), std::string(20, static_cast<char>('0' + i)));
+    folder.Link(absl::StrCat(100 + i), absl::StrCat("d/", 200 + i));
+  }
+  const auto dataset = OpenOrDie(folder.Path("d"), {8, 256, 1});
+  EXPECT_THAT(dataset->Describe(), AllOf(HasSubstr("8 whole files"), HasSubstr("on 8 files")));
+  std::set<int32_t> heldout;
+  HostBatch batch;
+  for (int64_t i = 0; i < dataset->num_heldout_samples(); ++i) {
+    ASSERT_TRUE(dataset->ReadHeldout({i}, &batch).ok());
+    heldout.insert(batch.tokens.begin(), batch.tokens.end());
+  }
+  EXPECT_EQ(heldout.size(), 8);
+  for (int64_t i = 0; i < dataset->num_train_samples(); ++i) {
+    ASSERT_TRUE(dataset->ReadTrain({SampleRef{i % 3, i}}, &batch).ok());
+    for (const int32_t token : batch.tokens) EXPECT_EQ(heldout.count(token), 0) << token;
+  }
+}
+
+// Without the copies nothing would be left. Of cut files the same tenth is held out in each copy.
+TEST(TextReaderTest, KeepsTenthsWhereAllFilesAreCopies) {
+  TestFolder folder;
+  for (int i = 0; i < 40; ++i) folder.Write(absl::StrCat("d/", i), "one document, many times");
+  EXPECT_THAT(OpenOrDie(folder.Path("d"), {8, 256, 1})->Describe(),
+              HasSubstr("the last tenth of every file"));
+}
+
 TEST(TextReaderTest, KeepsTenthsWhereTheyHoldAWindow) {
   TestFolder folder;
   for (int i = 0; i < 40; ++i) folder.Write(absl::StrCat("short/", i), "text");

@@ -5,9 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
-#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -122,93 +120,6 @@ bool IsAmong(const CorpusFile& file, const std::vector<CorpusFile>& files) {
   });
 }
 
-bool IsHeldout(const TokenFile& file) { return file.part == FilePart::kHeldout; }
-
-// Finds files with the same bytes as a held-out one, under the same or another name.
-class HeldoutTwins {
- public:
-  // `files` must outlive this.
-  absl::Status Add(const std::vector<TokenFile>& files) {
-    for (const TokenFile& file : files) {
-      if (!IsHeldout(file)) continue;
-      sizes_.insert(file.file->num_bytes());
-      ASSIGN_OR_RETURN(const std::string start, StartOf(*file.file));
-      by_start_.emplace(start, file.file.get());
-    }
-    return absl::OkStatus();
-  }
-
-  // The held-out file with the bytes of `file`; null without one.
-  absl::StatusOr<const DataFile*> Find(const DataFile& file) const {
-    if (sizes_.count(file.num_bytes()) == 0) return nullptr;
-    ASSIGN_OR_RETURN(const std::string start, StartOf(file));
-    for (auto [twin, end] = by_start_.equal_range(start); twin != end; ++twin) {
-      if (twin->second->IsSameAs(file)) return twin->second;
-      ASSIGN_OR_RETURN(const bool is_same, HasSameBytes(*twin->second, file));
-      if (is_same) return twin->second;
-    }
-    return nullptr;
-  }
-
- private:
-  // Tells nearly all different files apart.
-  static absl::StatusOr<std::string> StartOf(const DataFile& file) {
-    constexpr int64_t kStartBytes = 4096;
-    std::string start(std::min(kStartBytes, file.num_bytes()), '\0');
-    RETURN_IF_ERROR(
-        file.Read(0, absl::MakeSpan(reinterpret_cast<uint8_t*>(start.data()), start.size())));
-    return absl::StrCat(file.num_bytes(), " ", start);
-  }
-
-  static absl::StatusOr<bool> HasSameBytes(const DataFile& a, const DataFile& b) {
-    bool is_same = a.num_bytes() == b.num_bytes();
-    std::vector<uint8_t> other;
-    const absl::Status status = ScanDataFile(
-        a, 0, NeverStopped, [&](int64_t offset, absl::Span<const uint8_t> piece) -> absl::Status {
-          other.resize(piece.size());
-          RETURN_IF_ERROR(b.Read(offset, absl::MakeSpan(other)));
-          is_same = std::equal(piece.begin(), piece.end(), other.begin());
-          return is_same ? absl::OkStatus() : absl::CancelledError("");
-        });
-    if (!status.ok() && is_same) return status;
-    return is_same;
-  }
-
-  std::set<int64_t> sizes_;
-  std::multimap<std::string, const DataFile*> by_start_;
-};
-
-// Takes files out of the training data whose bytes are held out, too.
-absl::Status LeaveOutWhatIsHeldout(TokenCorpus* corpus) {
-  HeldoutTwins twins;
-  RETURN_IF_ERROR(twins.Add(corpus->files));
-  std::vector<TokenFile> kept;
-  std::string example;
-  for (const TokenFile& file : corpus->files) {
-    const DataFile* twin = nullptr;
-    if (!IsHeldout(file)) {
-      ASSIGN_OR_RETURN(twin, twins.Find(*file.file));
-    }
-    if (twin == nullptr) {
-      kept.push_back(file);
-    } else if (example.empty()) {
-      example = absl::StrCat(file.file->path(), " is ", twin->path());
-    }
-  }
-  const size_t num_left_out = corpus->files.size() - kept.size();
-  corpus->files = std::move(kept);
-  if (std::all_of(corpus->files.begin(), corpus->files.end(), IsHeldout)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("nothing is left to train on: all data for training is held out, too (",
-                     example, "); give other held-out data"));
-  }
-  if (num_left_out > 0) {
-    corpus->notes.push_back(absl::StrCat("not trained on ", FilesText(num_left_out),
-                                         " with the same bytes as held-out data, as ", example));
-  }
-  return absl::OkStatus();
-}
-
 // Adds the files that are for training, or held out by their names. Returns those that are left out
 // by their names, and adds to `counts` the other files of 0 bytes.
 absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& rule,
@@ -278,7 +189,6 @@ absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const Corp
     corpus.notes.push_back(absl::StrCat(SideEntriesText(counts.num_side_entries), " left out, as ",
                                         counts.side_entry));
   }
-  RETURN_IF_ERROR(LeaveOutWhatIsHeldout(&corpus));
   return corpus;
 }
 

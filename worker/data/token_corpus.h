@@ -25,10 +25,10 @@ struct CorpusRule {
   EmptyFiles empty_files = EmptyFiles::kLeftOut;
 };
 
-// Fills in the files, what is held out, and notes on what was left out. No file for training has
-// the same bytes as one that is held out. Errors: those of ListCorpusFiles() and DataFile; NotFound
-// if a folder has no file that is taken; InvalidArgument for an empty corpus or file, for one
-// without training data, and for held-out data that is all of the training data.
+// Fills in the files, what is held out, and notes on what was left out. Once headers are known,
+// call LeaveOutHeldoutCopies(). Errors: those of ListCorpusFiles() and DataFile; NotFound if a
+// folder has no file that is taken; InvalidArgument for an empty corpus or file, and for one
+// without training data.
 absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const CorpusRule& rule);
 
 }  // namespace lodestar

@@ -22,7 +22,11 @@ class TokenCorpusTest : public testing::Test {
  protected:
   static absl::StatusOr<TokenCorpus> OpenAs(const DataConfig& config) {
     static constexpr absl::string_view kSuffixes[] = {".bin"};
-    return OpenTokenCorpus(config, {.suffixes = kSuffixes, .empty_files = EmptyFiles::kRefused});
+    absl::StatusOr<TokenCorpus> corpus =
+        OpenTokenCorpus(config, {.suffixes = kSuffixes, .empty_files = EmptyFiles::kRefused});
+    if (!corpus.ok()) return corpus.status();
+    if (const absl::Status left = LeaveOutHeldoutCopies(&*corpus); !left.ok()) return left;
+    return corpus;
   }
   absl::StatusOr<TokenCorpus> Open(const std::string& heldout_path = "") {
     return OpenAs({.path = folder_.Path("data"), .heldout_path = heldout_path});

@@ -151,6 +151,7 @@ absl::StatusOr<TokensSource> OpenTokens(const DataConfig& config) {
     }
     files.push_back({file.file->path(), std::move(facts)});
   }
+  RETURN_IF_ERROR(LeaveOutHeldoutCopies(&corpus));
   RETURN_IF_ERROR(SettleWidth(files, config, &source));
   RETURN_IF_ERROR(CheckWholeTokens(corpus, source.token_bytes == 0 ? 2 : source.token_bytes));
   return source;

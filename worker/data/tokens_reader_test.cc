@@ -1,9 +1,11 @@
 #include "worker/data/tokens_reader.h"
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -326,6 +328,39 @@ TEST(TokensReaderTest, HeldOutFilesAreNeverTrainedOn) {
   ASSERT_TRUE(cut.ok() && apart.ok());
   EXPECT_NE((*cut)->fingerprint(), (*apart)->fingerprint());
   EXPECT_EQ((*dataset)->fingerprint(), (*apart)->fingerprint());
+}
+
+TEST(TokensReaderTest, CopyOfHeldOutTokensIsNotTrainedOnWhateverItsHeader) {
+  TestFolder folder;
+  folder.Write("d/train_1.bin", TokenBytes(Tokens(90)));
+  folder.Write("d/train_2.bin", Header(20240520, 1, 50) + TokenBytes(Tokens(50)));
+  folder.Write("d/val.bin", TokenBytes(Tokens(50)));
+  const auto dataset = Open(folder.Path("d"));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_train_samples(), 90 / 4 - 1);
+  EXPECT_THAT((*dataset)->Describe(), HasSubstr("train_2.bin"));
+}
+
+TEST(TokensReaderTest, CopiesOfWholeHeldOutFilesAreNotTrainedOn) {
+  TestFolder folder;
+  for (int i = 0; i < 41; ++i) {
+    const std::string tokens = TokenBytes(std::vector<uint16_t>(20, 1000 + i));
+    folder.Write(absl::StrCat("d/", 100 + i, ".bin"), tokens);
+    folder.Write(absl::StrCat("d/", 200 + i, ".bin"), tokens);
+  }
+  const auto dataset = Open(folder.Path("d"));
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  std::set<int32_t> heldout;
+  HostBatch batch;
+  for (int64_t i = 0; i < (*dataset)->num_heldout_samples(); ++i) {
+    ASSERT_OK((*dataset)->ReadHeldout({i}, &batch));
+    heldout.insert(batch.tokens.begin(), batch.tokens.end());
+  }
+  EXPECT_EQ(heldout.size(), 8);
+  for (int64_t i = 0; i < (*dataset)->num_train_samples(); ++i) {
+    ASSERT_OK((*dataset)->ReadTrain({SampleRef{i % 3, i}}, &batch));
+    for (const int32_t token : batch.tokens) EXPECT_EQ(heldout.count(token), 0) << token;
+  }
 }
 
 TEST(TokensReaderTest, AFileThatChangesWhileItIsTrainedOnIsAnError) {

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "common/status_macros.h"
 #include "worker/data/content_hash.h"
+#include "worker/data/heldout_copies.h"
 
 namespace lodestar {
 namespace {
@@ -36,13 +37,49 @@ int64_t FirstOutside(TokenWidth width, absl::Span<const uint8_t> piece, int64_t 
   return std::find_if(scratch->begin(), scratch->end(), is_outside) - scratch->begin();
 }
 
+int64_t NumTokens(const TokenFile& file, TokenWidth width) {
+  return (file.file->num_bytes() - file.header_bytes) / WidthBytes(width);
+}
+
+bool IsHeldout(const TokenFile& file) { return file.part == FilePart::kHeldout; }
+
+// Holds out whole files where the last tenth of a typical file is shorter than a window: a window
+// of such pieces of many files is no text that occurs anywhere. Keeps the tenths if there are too
+// few files for that, or too few that differ.
+absl::Status ChooseWholeFiles(TokenWidth width, int64_t window, TokenCorpus* corpus) {
+  std::vector<int64_t> sizes;
+  for (const TokenFile& file : corpus->files) {
+    if (file.part != FilePart::kCut) return absl::OkStatus();
+    sizes.push_back(NumTokens(file, width));
+  }
+  const int64_t typical = TypicalFileTokens(sizes);
+  if (sizes.size() == 1 || typical / kHeldoutDivisor >= window) return absl::OkStatus();
+  const std::vector<FilePart> parts = HoldOutWholeFiles(sizes);
+  TokenCorpus chosen = *corpus;
+  for (size_t i = 0; i < parts.size(); ++i) chosen.files[i].part = parts[i];
+  const absl::Status left_out = LeaveOutHeldoutCopies(&chosen);
+  if (absl::IsInvalidArgument(left_out)) return absl::OkStatus();
+  RETURN_IF_ERROR(left_out);
+  int64_t num_train = 0;
+  int64_t num_heldout = 0;
+  for (const TokenFile& file : chosen.files) {
+    (IsHeldout(file) ? num_heldout : num_train) += NumTokens(file, width);
+  }
+  if (num_heldout < window || num_train < window) return absl::OkStatus();
+  chosen.heldout_name =
+      absl::StrCat(std::count_if(chosen.files.begin(), chosen.files.end(), IsHeldout),
+                   " whole files, because a tenth of a typical file of ", typical,
+                   " tokens is shorter than a window");
+  *corpus = std::move(chosen);
+  return absl::OkStatus();
+}
+
 class WindowDataset : public Dataset {
  public:
   WindowDataset(TokenCorpus corpus, TokenWidth width, const WindowCut& cut)
       : corpus_(std::move(corpus)), width_(width), cut_(cut), train_(width), heldout_(width) {
-    ChooseWholeFiles();
     for (const TokenFile& file : corpus_.files) {
-      const int64_t num_tokens = NumTokens(file);
+      const int64_t num_tokens = NumTokens(file, width);
       const int64_t num_heldout = file.part == FilePart::kHeldout ? num_tokens
                                   : file.part == FilePart::kTrain ? 0
                                                                   : num_tokens / kHeldoutDivisor;
@@ -109,37 +146,6 @@ class WindowDataset : public Dataset {
   }
 
  private:
-  int64_t NumTokens(const TokenFile& file) const {
-    return (file.file->num_bytes() - file.header_bytes) / WidthBytes(width_);
-  }
-
-  // Holds out whole files where the last tenth of a typical file is shorter than a window: a window
-  // of such pieces of many files is no text that occurs anywhere. Keeps the tenths if there are too
-  // few files for that.
-  void ChooseWholeFiles() {
-    const int64_t window = cut_.context + 1;
-    std::vector<int64_t> sizes;
-    for (const TokenFile& file : corpus_.files) {
-      if (file.part != FilePart::kCut) return;
-      sizes.push_back(NumTokens(file));
-    }
-    const int64_t typical = TypicalFileTokens(sizes);
-    if (sizes.size() == 1 || typical / kHeldoutDivisor >= window) return;
-    const std::vector<FilePart> parts = HoldOutWholeFiles(sizes);
-    int64_t num_heldout = 0;
-    size_t num_heldout_files = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      if (parts[i] != FilePart::kHeldout) continue;
-      num_heldout += sizes[i];
-      ++num_heldout_files;
-    }
-    if (num_heldout < window) return;
-    for (size_t i = 0; i < parts.size(); ++i) corpus_.files[i].part = parts[i];
-    corpus_.heldout_name =
-        absl::StrCat(num_heldout_files, " whole files, because a tenth of a typical file of ",
-                     typical, " tokens is shorter than a window");
-  }
-
   std::string NameOfFiles() const {
     const std::vector<TokenFile>& files = corpus_.files;
     const std::string& first = files.front().file->path();
@@ -248,9 +254,43 @@ class WindowDataset : public Dataset {
 
 }  // namespace
 
+absl::Status LeaveOutHeldoutCopies(TokenCorpus* corpus) {
+  HeldoutCopies copies;
+  for (const TokenFile& file : corpus->files) {
+    if (IsHeldout(file)) RETURN_IF_ERROR(copies.Add(*file.file, file.header_bytes));
+  }
+  std::vector<TokenFile> kept;
+  std::string example;
+  for (const TokenFile& file : corpus->files) {
+    const DataFile* twin = nullptr;
+    if (!IsHeldout(file)) {
+      ASSIGN_OR_RETURN(twin, copies.Find(*file.file, file.header_bytes));
+    }
+    if (twin == nullptr) {
+      kept.push_back(file);
+    } else if (example.empty()) {
+      example = absl::StrCat(file.file->path(), " is ", twin->path());
+    }
+  }
+  const size_t num_left_out = corpus->files.size() - kept.size();
+  corpus->files = std::move(kept);
+  if (std::all_of(corpus->files.begin(), corpus->files.end(), IsHeldout)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("nothing is left to train on: all data for training is held out, too (",
+                     example, "); give other held-out data"));
+  }
+  if (num_left_out > 0) {
+    corpus->notes.push_back(absl::StrCat("not trained on ", num_left_out,
+                                         num_left_out == 1 ? " file" : " files",
+                                         " with the same bytes as held-out data, as ", example));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> MakeWindowDataset(TokenCorpus corpus, TokenWidth width,
                                                            const WindowCut& cut,
                                                            StopRequested stop_requested) {
+  RETURN_IF_ERROR(ChooseWholeFiles(width, cut.context + 1, &corpus));
   auto dataset = std::make_unique<WindowDataset>(std::move(corpus), width, cut);
   RETURN_IF_ERROR(dataset->Validate(stop_requested));
   return dataset;

@@ -2,7 +2,8 @@
 // common.
 //
 // Of every file the last floor(tokens / 10) tokens are held out, unless its part says otherwise. If
-// that is less than a window for the files that most tokens lie in, whole files are held out. Both
+// that is less than a window for the files that most tokens lie in, whole files are held out, and
+// their copies are not trained on. Both
 // parts are laid end to end over all files, so a window may cross files. Held-out windows lie
 // `context` apart from the start, so that they share one token and every token but the first is
 // predicted once. Training windows do the same from a start that differs per epoch.
@@ -44,6 +45,11 @@ struct TokenCorpus {
   std::string heldout_name;        // what is held out, for messages: "the last tenth of every file"
   std::vector<std::string> notes;  // what is worth knowing, for the log
 };
+
+// Takes files out of the training data whose bytes behind the header are held out as a whole, too,
+// and notes how many. Errors: InvalidArgument if nothing is left to train on; those of
+// DataFile::Read().
+absl::Status LeaveOutHeldoutCopies(TokenCorpus* corpus);
 
 // Reads every byte once.
 // Errors: InvalidArgument for an empty corpus, one shorter than a window, or a token outside the
