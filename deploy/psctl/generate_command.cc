@@ -1,5 +1,6 @@
 #include "deploy/psctl/generate_command.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -17,6 +18,19 @@
 namespace lodestar {
 namespace {
 
+// Errors: FailedPrecondition if the model has far more tokens than the tokenizer beside it. Sizes
+// are rounded up for cards, to 50304 from 50257.
+absl::Status CheckTokenizerIsOfModel(const std::string& folder, const Tokenizer& tokenizer,
+                                     int64_t vocabulary) {
+  constexpr int64_t kMostUnused = 1024;
+  const int64_t num_tokens = tokenizer.vocabulary();
+  if (vocabulary - num_tokens <= std::min(kMostUnused, num_tokens / 2)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the tokenizer in ", folder, " has ", num_tokens, " tokens, and the model ", vocabulary,
+      ": it is of another model; give --tokenizer=PATH with the one that the model was trained "
+      "with (also with this path, if it is right)"));
+}
+
 // That of --tokenizer, else that in the folder of the model, else bytes. Files beside a model of
 // bytes may be anything's.
 absl::StatusOr<std::unique_ptr<Tokenizer>> ChooseTokenizer(const GenerateOptions& options,
@@ -28,7 +42,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> ChooseTokenizer(const GenerateOptions
   const bool is_folder = disk.IsDirectory(options.model_path);
   const std::string folder = is_folder ? options.model_path : parent.empty() ? "." : parent;
   if ((is_folder || vocabulary != kBytes) && HasTokenizer(disk, folder)) {
-    return OpenTokenizer(disk, folder);
+    ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(disk, folder));
+    RETURN_IF_ERROR(CheckTokenizerIsOfModel(folder, *tokenizer, vocabulary));
+    return tokenizer;
   }
   if (vocabulary == kBytes) return std::make_unique<ByteTokenizer>();
   return absl::FailedPreconditionError(absl::StrCat(

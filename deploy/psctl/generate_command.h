@@ -23,8 +23,8 @@ struct GenerateOptions {
 
 // Writes the prompt and what follows to stdout. Errors: NotFound naming --model if nothing is
 // there; those of LoadModel(), which come before any output; FailedPrecondition
-// for a model that is no gpt, or one of other tokens than bytes without a tokenizer; those of
-// OpenTokenizer().
+// for a model that is no gpt, or one of other tokens than bytes without a tokenizer, or with one
+// of far fewer tokens beside it; those of OpenTokenizer() and TextGenerator::Create().
 absl::Status RunGenerate(const GenerateOptions& options);
 
 }  // namespace lodestar

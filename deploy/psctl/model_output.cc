@@ -123,6 +123,30 @@ absl::StatusOr<bool> HasEarlierNames(const std::string& path, const ModelSpec& s
                      [&](const TensorSpec& tensor) { return file->Find(tensor.name) == nullptr; });
 }
 
+// Paths of the files that the export of the model that is there wrote beside it, and that the new
+// one does not write: a tokenizer of bytes, say. Files with other bytes are not ours and stay.
+std::vector<std::string> FilesOfEarlierExport(const ModelTarget& target,
+                                              const std::vector<NamedText>& files) {
+  FileSystem& disk = FileSystem::Real();
+  const auto weights = TrainedWeights::Open(disk, target.WeightsPath());
+  if (!weights.ok()) return {};
+  const absl::StatusOr<ModelSpec> spec = (*weights)->Spec();
+  if (!spec.ok()) return {};
+  const absl::StatusOr<std::vector<NamedText>> earlier = HuggingFaceFiles(*spec);
+  if (!earlier.ok()) return {};
+  std::vector<std::string> paths;
+  for (const NamedText& file : *earlier) {
+    if (std::any_of(files.begin(), files.end(),
+                    [&file](const NamedText& other) { return other.name == file.name; })) {
+      continue;
+    }
+    const std::string path = absl::StrCat(target.path, "/", file.name);
+    const auto text = disk.ReadWholeFile(path, kMaxHuggingFaceJsonBytes);
+    if (text.ok() && *text == file.text) paths.push_back(path);
+  }
+  return paths;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelFormat> ParseModelFormat(const std::string& text) {
@@ -204,9 +228,11 @@ absl::Status ModelWriter::Commit() {
                    TrainedWeights::Open(FileSystem::Real(), written));
   const absl::StatusOr<ModelSpec> spec = weights->Spec();
   std::vector<NamedText> others;
+  std::vector<std::string> stale;
   if (target_.format == ModelFormat::kHuggingFace) {
     RETURN_IF_ERROR(spec.status());
     ASSIGN_OR_RETURN(others, HuggingFaceFiles(*spec));
+    stale = FilesOfEarlierExport(target_, others);
   }
   bool is_earlier = false;
   if (spec.ok()) {  // else it is of a later release
@@ -220,6 +246,7 @@ absl::Status ModelWriter::Commit() {
         *weights, [&renamed](absl::string_view bytes) { return renamed.Append(bytes); }));
     RETURN_IF_ERROR(renamed.Commit());
   }
+  for (const std::string& path : stale) RETURN_IF_ERROR(FileSystem::Real().RemoveAll(path));
   for (const NamedText& file : others) {
     RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(target_.path, "/", file.name), file.text));
   }

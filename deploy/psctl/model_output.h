@@ -54,6 +54,7 @@ class ModelWriter {
   // more bytes follow than it announces; ResourceExhausted if the disk has less room than it
   // announces; those of files.
   absl::Status Append(absl::string_view bytes);
+  // Removes what an earlier export to the folder wrote, byte for byte, and this one does not.
   // What a server sends that goes on from a journal of an earlier release gets the names and shapes
   // of today. Errors: those of files; InvalidArgument for a model that the format cannot hold, or
   // bytes that are no safetensors file.

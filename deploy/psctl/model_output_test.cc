@@ -146,6 +146,21 @@ TEST_F(HuggingFaceOutputTest, AFolderIsWrittenThatCanBeReadAgain) {
   EXPECT_OK(Export(target().path));
 }
 
+TEST_F(HuggingFaceOutputTest, ReplacedExportLeavesNoTokenizerOfTheEarlierModel) {
+  const ModelSpec tokens = {"tokens", GptSpec{1, 2, 4, 3, 500}};
+  const std::string config = target().path + "/tokenizer_config.json";
+  ASSERT_OK(Export(WriteModel(spec_, *BuildLayout(spec_))));
+  ASSERT_TRUE(std::filesystem::exists(config));
+  std::ofstream(config) << "of another program";
+  ASSERT_OK(Export(WriteModel(tokens, *BuildLayout(tokens))));
+  EXPECT_FALSE(std::filesystem::exists(target().path + "/tokenizer.json"));
+  EXPECT_TRUE(std::filesystem::exists(config));
+  // A tokenizer that a user put there stays.
+  std::ofstream(target().path + "/tokenizer.json") << "{}";
+  ASSERT_OK(Export(WriteModel(tokens, *BuildLayout(tokens))));
+  EXPECT_TRUE(std::filesystem::exists(target().path + "/tokenizer.json"));
+}
+
 TEST_F(HuggingFaceOutputTest, WhatAServerSendsInAnEarlierLayoutGetsTheNamesOfToday) {
   const std::string path = WriteModel(spec_, *BuildEarlierLayout(spec_));
   ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));

@@ -1,0 +1,70 @@
+#include "deploy/psctl/generate_command.h"
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/file_system.h"
+#include "common/hugging_face.h"
+#include "common/layout.h"
+#include "common/model_spec_json.h"
+#include "common/safetensors.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// A folder with a model of zeros with `vocabulary` tokens, and the tokenizer of a model of bytes.
+std::string WriteFolder(int vocabulary) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/model-", vocabulary);
+  EXPECT_OK(FileSystem::Real().CreateDirectories(folder));
+  const ModelSpec spec = {"m", GptSpec{1, 2, 4, 3, vocabulary}};
+  const ModelSpec of_bytes = {"m", GptSpec{1, 2, 4, 3, 256}};
+  const Layout layout = *BuildLayout(spec);
+  std::vector<SafetensorsEntry> entries;
+  for (const TensorSpec& tensor : layout.tensors()) entries.push_back({tensor.name, tensor.shape});
+  auto writer = SafetensorsWriter::Create(FileSystem::Real(), folder + "/model.safetensors",
+                                          entries, {{kModelMetadataKey, ModelSpecToJson(spec)}});
+  EXPECT_OK(writer);
+  EXPECT_OK((*writer)->Append(std::vector<float>(layout.num_elements())));
+  EXPECT_OK((*writer)->Finish(/*sync=*/false));
+  const std::vector<NamedText> files = *HuggingFaceFiles(spec);
+  const std::vector<NamedText> files_of_bytes = *HuggingFaceFiles(of_bytes);
+  for (const NamedText& file : files) std::ofstream(folder + "/" + file.name) << file.text;
+  for (const NamedText& file : files_of_bytes) {
+    if (file.name == "tokenizer.json") std::ofstream(folder + "/" + file.name) << file.text;
+  }
+  return folder;
+}
+
+absl::Status Generate(const std::string& folder, const std::string& tokenizer = "") {
+  GenerateOptions options;
+  options.model_path = folder;
+  options.tokenizer = tokenizer;
+  options.device = "cpu";
+  options.prompt = "a";
+  options.num_bytes = 1;
+  return RunGenerate(options);
+}
+
+TEST(GenerateCommandTest, RefusesTheTokenizerOfAnotherModelBesideTheModel) {
+  const std::string folder = WriteFolder(600);
+  EXPECT_THAT(Generate(folder), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                         AllOf(HasSubstr(folder), HasSubstr("--tokenizer"))));
+  EXPECT_OK(Generate(folder, /*tokenizer=*/folder));
+  EXPECT_THAT(Generate(WriteFolder(100)), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+TEST(GenerateCommandTest, TakesTheTokenizerOfAVocabularyThatIsRoundedUp) {
+  for (const int vocabulary : {256, 320}) EXPECT_OK(Generate(WriteFolder(vocabulary)));
+}
+
+}  // namespace
+}  // namespace lodestar
