@@ -31,6 +31,60 @@ std::vector<std::string> WordsOf(absl::string_view name) {
   return words;
 }
 
+// What a name says only beside files for training.
+struct WeakName {
+  FilePart part = FilePart::kCut;
+  int rank = 0;  // among held-out data: of what is there the lowest rank is held out
+};
+
+WeakName WeakNameOfWord(absl::string_view word) {
+  if (word == "dev" || word == "development") return {FilePart::kHeldout, 1};
+  if (word == "heldout" || word == "held" || word == "holdout") return {FilePart::kHeldout, 2};
+  if (word == "eval" || word == "evaluation") return {FilePart::kHeldout, 3};
+  if (word == "testing") return {FilePart::kLeftOut};
+  return {PartOfWord(word)};
+}
+
+// Any word of the file's own name counts, and the first and the last one of a folder's, as in
+// "validation-shuffled/1.txt"; the nearest folder first.
+WeakName WeakNameOf(absl::string_view relative_path) {
+  std::vector<absl::string_view> names = absl::StrSplit(relative_path, '/');
+  std::vector<std::string> words = WordsOf(names.back());
+  names.pop_back();
+  for (auto folder = names.rbegin(); folder != names.rend(); ++folder) {
+    std::vector<std::string> of_folder = WordsOf(*folder);
+    if (of_folder.size() > 1 && of_folder.back().empty()) of_folder.pop_back();
+    words.push_back(of_folder.front());
+    words.push_back(of_folder.back());
+  }
+  for (const std::string& word : words) {
+    if (const WeakName name = WeakNameOfWord(word); name.part != FilePart::kCut) return name;
+  }
+  return {};
+}
+
+// Gives a part to files that have none, if files for training are beside them.
+void AddWeakNames(const std::vector<absl::string_view>& relative_paths,
+                  std::vector<FilePart>& parts) {
+  std::vector<WeakName> weak(parts.size());
+  bool has_train = false;
+  std::optional<int> rank;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] != FilePart::kCut) {
+      weak[i] = {parts[i]};
+    } else if (!IsDocumentation(relative_paths[i])) {
+      weak[i] = WeakNameOf(relative_paths[i]);
+    }
+    has_train |= weak[i].part == FilePart::kTrain;
+    if (weak[i].part == FilePart::kHeldout) rank = std::min(rank.value_or(3), weak[i].rank);
+  }
+  if (!has_train) return;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const bool is_other = weak[i].part == FilePart::kHeldout && weak[i].rank != rank;
+    parts[i] = is_other ? FilePart::kLeftOut : weak[i].part;
+  }
+}
+
 }  // namespace
 
 FilePart PartByName(absl::string_view relative_path) {
@@ -65,6 +119,7 @@ NameSplit SplitByNames(const std::vector<absl::string_view>& relative_paths, Nam
   const FilePart by_default = has_other_heldout ? FilePart::kTrain : FilePart::kCut;
   std::vector<FilePart> parts;
   for (absl::string_view path : relative_paths) parts.push_back(PartByName(path));
+  AddWeakNames(relative_paths, parts);
   const auto find = [&parts](FilePart part) -> std::optional<size_t> {
     const auto found = std::find(parts.begin(), parts.end(), part);
     if (found == parts.end()) return std::nullopt;
@@ -74,16 +129,14 @@ NameSplit SplitByNames(const std::vector<absl::string_view>& relative_paths, Nam
   if (parts.size() == 1) return split;
   if (rule == NameRule::kAllOrNone) {
     if (!find(FilePart::kTrain).has_value()) return split;
+    std::optional<size_t> example = find(FilePart::kHeldout);
+    if (!example.has_value()) example = find(FilePart::kLeftOut);
     for (size_t i = 0; i < parts.size(); ++i) {
       if (parts[i] == FilePart::kCut && IsDocumentation(relative_paths[i])) {
         parts[i] = FilePart::kLeftOut;
       }
     }
     if (const auto nameless = find(FilePart::kCut); nameless.has_value()) {
-      std::optional<size_t> example = find(FilePart::kHeldout);
-      for (size_t i = 0; i < parts.size() && !example.has_value(); ++i) {
-        if (PartByName(relative_paths[i]) == FilePart::kLeftOut) example = i;
-      }
       if (example.has_value()) split.ignored = {*nameless, *example};
       return split;
     }

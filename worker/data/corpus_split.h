@@ -47,7 +47,10 @@ struct NameSplit {
   std::optional<Ignored> ignored = std::nullopt;
 };
 
-// The parts of the files with these relative paths. As soon as one is held out, all others are for
+// The parts of the files with these relative paths. Beside files for training more names count:
+// "dev", "heldout" and "eval" in the name of a file, and the first or last word of a folder's name
+// ("validation-shuffled"). Of val, dev, heldout and eval the first that is there is held out, and
+// the others are left out, as test sets are. As soon as one is held out, all others are for
 // training as a whole; test sets are left out. `has_other_heldout`: held-out data is elsewhere, so
 // that files held out by their names are left out. A corpus of one file has only that.
 NameSplit SplitByNames(const std::vector<absl::string_view>& relative_paths, NameRule rule,

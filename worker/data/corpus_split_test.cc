@@ -53,6 +53,32 @@ TEST(SplitByNamesTest, TestSetsAreLeftOut) {
   EXPECT_THAT(Parts({"test.bin", "train.bin"}, kEach, false), ElementsAre(kLeftOut, kCut));
 }
 
+TEST(SplitByNamesTest, MoreNamesOfHeldOutDataCountBesideTrainingData) {
+  for (const char* name : {"dev.txt", "eval.txt", "heldout.txt", "held-out.txt", "x_dev_01.txt",
+                           "dev/1.txt", "validation-shuffled/1.txt", "books_val/1.txt"}) {
+    for (const NameRule rule : {kEach, kAllOrNone}) {
+      EXPECT_THAT(Parts({name, "train.txt"}, rule, false), ElementsAre(kHeldout, kTrain)) << name;
+      EXPECT_THAT(Parts({name, "train.txt"}, rule, true), ElementsAre(kLeftOut, kTrain)) << name;
+      EXPECT_THAT(Parts({name, "part.txt"}, rule, false), Each(kCut)) << name;
+    }
+  }
+  for (const char* name : {"device.txt", "evaluated.txt", "my_val_runs/1.txt", "devs/1.txt"}) {
+    EXPECT_THAT(Parts({name, "train.txt"}, kEach, false), Each(kCut)) << name;
+  }
+  EXPECT_THAT(
+      Parts({"heldout-x/heldout-1-of-50", "training-x/news.en-1-of-100"}, kAllOrNone, false),
+      ElementsAre(kHeldout, kTrain));
+  EXPECT_THAT(Parts({"testing/a.txt", "training/a.txt", "validation/a.txt"}, kAllOrNone, false),
+              ElementsAre(kLeftOut, kTrain, kHeldout));
+}
+
+TEST(SplitByNamesTest, OfSeveralHeldOutSplitsOneCounts) {
+  EXPECT_THAT(Parts({"dev.txt", "eval.txt", "test.txt", "train.txt"}, kAllOrNone, false),
+              ElementsAre(kHeldout, kLeftOut, kLeftOut, kTrain));
+  EXPECT_THAT(Parts({"dev.bin", "train.bin", "val.bin"}, kEach, false),
+              ElementsAre(kLeftOut, kTrain, kHeldout));
+}
+
 TEST(SplitByNamesTest, OtherHeldOutDataTakesTheirPlace) {
   EXPECT_THAT(Parts({"train.bin", "val.bin", "x.bin"}, kEach, true),
               ElementsAre(kTrain, kLeftOut, kTrain));

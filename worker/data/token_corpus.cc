@@ -132,7 +132,8 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
   if (split.ignored.has_value()) {
     corpus->notes.push_back(absl::StrCat(
         names[split.ignored->example], " is trained on, because names count only if all files are ",
-        "called train, val or test, and ", names[split.ignored->because_of], " is not"));
+        "called train, val, dev, test or the like, and ", names[split.ignored->because_of],
+        " is not"));
   }
   // An empty file is an error if its name gives it a part, and text without a word otherwise.
   const bool is_split = std::any_of(parts.begin(), parts.end(), [](FilePart part) {
