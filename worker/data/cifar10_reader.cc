@@ -1,11 +1,17 @@
 #include "worker/data/cifar10_reader.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/file_io.h"
 #include "common/status_macros.h"
 #include "worker/data/corpus_files.h"
@@ -48,10 +54,27 @@ absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string
   return file;
 }
 
+// Names of files that look like batches and are not read.
+std::vector<std::string> OtherBatches(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code none;  // what cannot be listed has no others
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    std::string name = entry.path().filename().string();
+    if (absl::StartsWith(name, "data_batch_") && absl::EndsWith(name, ".bin")) {
+      names.push_back(std::move(name));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  for (int number = 1; number <= kNumTrainFiles; ++number) {
+    names.erase(std::remove(names.begin(), names.end(), TrainName(number)), names.end());
+  }
+  return names;
+}
+
 }  // namespace
 
 absl::StatusOr<ImageCorpus> OpenCifar10(const std::string& folder) {
-  RETURN_IF_ERROR(CheckNotCifar100(folder));
+  RETURN_IF_ERROR(CheckNoOtherCifar(folder));
   ImageCorpus corpus;
   corpus.format = "cifar10";
   corpus.shape = kShape;
@@ -62,17 +85,38 @@ absl::StatusOr<ImageCorpus> OpenCifar10(const std::string& folder) {
   ASSIGN_OR_RETURN(ImageFile heldout, OpenBatch(folder, kHeldoutName, &corpus));
   corpus.heldout.push_back(std::move(heldout));
   RETURN_IF_ERROR(LeaveOutHeldoutCopies(&corpus));
+  if (const std::vector<std::string> others = OtherBatches(folder); !others.empty()) {
+    corpus.notes.push_back(absl::StrCat("left out ", absl::StrJoin(others, ", "),
+                                        ", because CIFAR-10 has ", kNumTrainFiles,
+                                        " batches for training"));
+  }
   return corpus;
 }
 
-absl::Status CheckNotCifar100(const std::string& folder) {
+absl::Status CheckNoOtherCifar(const std::string& folder) {
   const auto has = [&folder](absl::string_view name) {
     return IsFile(absl::StrCat(folder, "/", name));
   };
-  if (!has("fine_label_names.txt") && !has("coarse_label_names.txt")) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      folder, " holds CIFAR-100, whose images have two labels each and which is not read here; ",
-      "give CIFAR-10 (", Cifar10FileNames(), ") or a folder of IDX files"));
+  if (has("fine_label_names.txt") || has("coarse_label_names.txt")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder, " holds CIFAR-100, whose images have two labels each and which is not read here; ",
+        "give CIFAR-10 (", Cifar10FileNames(), ") or a folder of IDX files"));
+  }
+  if (LooksLikeCifar10Folder(folder)) return absl::OkStatus();
+  if (has("data_batch_1") && has("test_batch")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder, " holds the Python version of CIFAR-10 (data_batch_1, test_batch); get the binary ",
+        "version (cifar-10-binary.tar.gz), or convert it in that folder in Python: import pickle; ",
+        "[open(n + '.bin', 'wb').write(b''.join(bytes([l]) + bytes(p) for l, p in ",
+        "zip(d[b'labels'], d[b'data']))) for n in ['test_batch'] + ['data_batch_%d' % i for i in ",
+        "range(1, 6)] for d in [pickle.load(open(n, 'rb'), encoding='bytes')]]"));
+  }
+  if (has("data_batch_1.bin.gz") && has("test_batch.bin.gz")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, " holds compressed files of CIFAR-10 (data_batch_1.bin.gz); ",
+                     "unpack them: gunzip ", folder, "/*_batch*.bin.gz"));
+  }
+  return absl::OkStatus();
 }
 
 bool LooksLikeCifar10Folder(const std::string& folder) {
@@ -80,6 +124,14 @@ bool LooksLikeCifar10Folder(const std::string& folder) {
     if (IsFile(absl::StrCat(folder, "/", TrainName(number)))) return true;
   }
   return IsFile(absl::StrCat(folder, "/", kHeldoutName));
+}
+
+bool HasAllCifar10Files(const std::string& folder) {
+  bool has_all = IsFile(absl::StrCat(folder, "/", kHeldoutName));
+  for (int number = 1; number <= kNumTrainFiles; ++number) {
+    has_all = has_all && IsFile(absl::StrCat(folder, "/", TrainName(number)));
+  }
+  return has_all;
 }
 
 std::string Cifar10FileNames() {

@@ -9,15 +9,19 @@
 
 namespace lodestar {
 
-// Errors: NotFound naming a missing file; InvalidArgument for a file that is not a whole number of
-// records; those of DataFile.
+// Notes other files that are named as batches. Errors: NotFound naming a missing file;
+// InvalidArgument for a file that is not a whole number of records; those of DataFile.
 absl::StatusOr<ImageCorpus> OpenCifar10(const std::string& folder);
 
-// True if the folder has any of the files.
-// Errors: InvalidArgument naming what is read here, if the folder holds CIFAR-100.
-absl::Status CheckNotCifar100(const std::string& folder);
+// Errors: InvalidArgument naming what is read here, and how to get it, if the folder holds
+// CIFAR-100, or CIFAR-10 in its Python version or compressed.
+absl::Status CheckNoOtherCifar(const std::string& folder);
 
+// True if the folder has any of the files.
 bool LooksLikeCifar10Folder(const std::string& folder);
+
+// True if the folder has all of them.
+bool HasAllCifar10Files(const std::string& folder);
 
 // What OpenCifar10Dataset() looks for, for messages.
 std::string Cifar10FileNames();

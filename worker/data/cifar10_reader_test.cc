@@ -60,6 +60,16 @@ TEST(Cifar10ReaderTest, BatchThatIsTheTestBatchIsNotTrainedOn) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("test_batch.bin"));
 }
 
+TEST(Cifar10ReaderTest, NamesFurtherBatches) {
+  TestFolder folder;
+  WriteGood(folder);
+  folder.Write("data_batch_6.bin", Batch(2, 20));
+  auto dataset = OpenDataset(folder.root(), Input());
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_train_samples(), 15);
+  EXPECT_THAT((*dataset)->Describe(), HasSubstr("data_batch_6.bin"));
+}
+
 TEST(Cifar10ReaderTest, ReadsAllBatchesInOrder) {
   TestFolder folder;
   WriteGood(folder);

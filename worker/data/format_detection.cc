@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -62,7 +63,7 @@ absl::Status CountFile(const std::string& path, Census& census) {
   } else if (const absl::string_view kind = KindByMagic(start); !kind.empty()) {
     census.strange.push_back(absl::StrCat(path, " (", kind, ")"));
     census.has_known_kind = true;
-    census.has_parts_of_idx |= absl::StartsWith(kind, "IDX") || absl::StartsWith(kind, "gzip");
+    census.has_parts_of_idx |= absl::StartsWith(kind, "IDX") || absl::EndsWith(path, "-ubyte.gz");
   } else if (HasTokenFileName(path) && has_zero) {
     census.tokens.push_back(path);
   } else {
@@ -81,6 +82,22 @@ std::string Named(const std::vector<std::string>& files) {
   return absl::StrCat(
       absl::StrJoin(files.begin(), files.begin() + named, ", "),
       named < files.size() ? absl::StrCat(" and ", files.size() - named, " more") : "");
+}
+
+// The next step is to give the folder with the images, not one above it.
+absl::Status CheckNoImagesBelow(const std::string& path, const std::vector<CorpusFile>& files) {
+  std::set<std::string> folders;
+  for (const CorpusFile& file : files) folders.insert(file.path.substr(0, file.path.rfind('/')));
+  folders.erase(path);
+  for (const std::string& folder : folders) {
+    RETURN_IF_ERROR(CheckNoOtherCifar(folder));
+    const bool is_idx = HasAllIdxFiles(folder);
+    if (!is_idx && !HasAllCifar10Files(folder)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " has ", is_idx ? "IDX" : "CIFAR-10",
+                     " images in a folder below it; give --data=", folder));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status NoText(const Census& census) {
@@ -126,10 +143,11 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
   if (IsFolder(path)) {
     if (LooksLikeIdxFolder(path)) return DataFormat::kIdx;
     if (LooksLikeCifar10Folder(path)) return DataFormat::kCifar10;
-    RETURN_IF_ERROR(CheckNotCifar100(path));
+    RETURN_IF_ERROR(CheckNoOtherCifar(path));
   }
   ASSIGN_OR_RETURN(const CorpusListing listing, ListCorpusFiles(path));
   const std::vector<CorpusFile>& files = listing.files;
+  if (IsFolder(path)) RETURN_IF_ERROR(CheckNoImagesBelow(path, files));
   Census census;
   for (const CorpusFile& file : files) {
     if (file.num_bytes > 0) RETURN_IF_ERROR(CountFile(file.path, census));
@@ -147,16 +165,19 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
     return file.num_bytes > 0 && HasTokenFileName(file.path) &&
            std::find(census.tokens.begin(), census.tokens.end(), file.path) == census.tokens.end();
   });
-  // nanoGPT keeps what its tokens were made of, and with, beside them.
-  const bool is_of_nano_gpt = std::any_of(files.begin(), files.end(), [](const CorpusFile& file) {
-    return file.path.substr(file.path.rfind('/') + 1) == "meta.pkl";
-  });
-  if (is_apart_by_name && is_of_nano_gpt) return DataFormat::kTokens;
+  // nanoGPT keeps what its tokens were made of, and with, beside them; DataTrove keeps an index.
+  const bool has_notes_of_writer =
+      std::any_of(files.begin(), files.end(), [](const CorpusFile& file) {
+        return file.path.substr(file.path.rfind('/') + 1) == "meta.pkl" ||
+               absl::EndsWith(file.path, ".ds.metadata");
+      });
+  if (is_apart_by_name && has_notes_of_writer) return DataFormat::kTokens;
   return absl::InvalidArgumentError(absl::StrCat(
       path, " holds files of tokens (", Named(census.tokens), ") and others (", Named(others),
       "): take one kind away",
-      is_apart_by_name ? ", or give --data_format=tokens, which reads the .bin and .npy files alone"
-                       : ""));
+      is_apart_by_name
+          ? ", or give --data_format=tokens, which reads the .bin, .npy and .ds files alone"
+          : ""));
 }
 
 }  // namespace lodestar

@@ -97,6 +97,50 @@ TEST(FormatDetectionTest, NamesCifar100) {
   ExpectRefused(folder.Path("d"), {"CIFAR-100", "data_batch_1.bin"});
 }
 
+TEST(FormatDetectionTest, NamesTheFolderWithImagesBelow) {
+  TestFolder folder;
+  const std::string batch(3073, '\1');
+  for (const char* name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                           "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
+    folder.Write(absl::StrCat("cifar/binary/", name), batch);
+  }
+  folder.Write("cifar/binary/batches.meta.txt", "airplane\n");
+  ExpectRefused(folder.Path("cifar"), {"CIFAR-10", "--data=", "/cifar/binary"});
+  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                           "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte"}) {
+    folder.Write(absl::StrCat("mnist/raw/", name), "");
+  }
+  ExpectRefused(folder.Path("mnist"), {"IDX", "--data=", "/mnist/raw"});
+}
+
+TEST(FormatDetectionTest, NamesOtherVersionsOfCifar10) {
+  TestFolder folder;
+  for (const char* name : {"data_batch_1", "test_batch"}) {
+    folder.Write(absl::StrCat("python/", name), "\x80\x04");
+    folder.Write(absl::StrCat("packed/", name, ".bin.gz"), "\x1f\x8b");
+  }
+  ExpectRefused(folder.Path("python"), {"/python", "CIFAR-10", "cifar-10-binary", "pickle"});
+  ExpectRefused(folder.Path("packed"), {"data_batch_1.bin.gz", "gunzip"});
+  ExpectRefused(folder.root(), {"gunzip"});
+}
+
+TEST(FormatDetectionTest, FolderOfDataTroveIsTokens) {
+  TestFolder folder;
+  folder.Write("d/0_text.ds", TokenBytes({464, 13, 198}));
+  ExpectFormat(folder.Path("d"), DataFormat::kTokens);
+  folder.Write("d/0_text.ds.index", std::string(16, '\1'));
+  folder.Write("d/0_text.ds.metadata", "gpt2|2\n3");
+  ExpectFormat(folder.Path("d"), DataFormat::kTokens);
+}
+
+TEST(FormatDetectionTest, SpeaksOfIdxOnlyForItsNames) {
+  TestFolder folder;
+  const std::string gzip("\x1f\x8b\x08\0", 4);
+  ExpectRefused(folder.Write("a/train-images-idx3-ubyte.gz", gzip), {"gzip data", "IDX"});
+  EXPECT_THAT(std::string(DetectDataFormat(folder.Write("b.txt.gz", gzip)).status().message()),
+              Not(HasSubstr("IDX")));
+}
+
 // Under the flag, notes.bin would be read as tokens.
 TEST(FormatDetectionTest, AdvisesNoFlagUnderWhichTextIsReadAsTokens) {
   TestFolder folder;
@@ -136,8 +180,8 @@ TEST(FormatDetectionTest, ImageFoldersAreKnownByTheirFiles) {
 
 TEST(FormatDetectionTest, SingleImageOrGzipFileSaysWhatToGiveInstead) {
   TestFolder folder;
-  for (const std::string& path :
-       {folder.Write("i", BigEndianBytes({0x803, 1, 1, 1})), folder.WriteGzip("x.gz", "text")}) {
+  for (const std::string& path : {folder.Write("i", BigEndianBytes({0x803, 1, 1, 1})),
+                                  folder.WriteGzip("t10k-images-idx3-ubyte.gz", "text")}) {
     const absl::Status status = DetectDataFormat(path).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("give the folder"));

@@ -143,6 +143,11 @@ absl::StatusOr<ImageFile> OpenPair(const std::string& folder, const char* images
   return file;
 }
 
+bool HasIdxFile(const std::string& folder, const char* name) {
+  const std::string plain = absl::StrCat(folder, "/", name);
+  return IsFile(plain) || IsFile(absl::StrCat(plain, ".gz"));
+}
+
 }  // namespace
 
 absl::StatusOr<ImageCorpus> OpenIdx(const std::string& folder) {
@@ -165,11 +170,13 @@ absl::StatusOr<ImageCorpus> OpenIdx(const std::string& folder) {
 }
 
 bool LooksLikeIdxFolder(const std::string& folder) {
-  for (const char* name : kFileNames) {
-    const std::string plain = absl::StrCat(folder, "/", name);
-    if (IsFile(plain) || IsFile(absl::StrCat(plain, ".gz"))) return true;
-  }
-  return false;
+  return std::any_of(kFileNames.begin(), kFileNames.end(),
+                     [&folder](const char* name) { return HasIdxFile(folder, name); });
+}
+
+bool HasAllIdxFiles(const std::string& folder) {
+  return std::all_of(kFileNames.begin(), kFileNames.end(),
+                     [&folder](const char* name) { return HasIdxFile(folder, name); });
 }
 
 std::string IdxFileNames() {

@@ -17,6 +17,9 @@ absl::StatusOr<ImageCorpus> OpenIdx(const std::string& folder);
 // True if the folder has any of the files.
 bool LooksLikeIdxFolder(const std::string& folder);
 
+// True if the folder has all of them.
+bool HasAllIdxFiles(const std::string& folder);
+
 // What OpenIdxDataset() looks for, for messages.
 std::string IdxFileNames();
 

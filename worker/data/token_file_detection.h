@@ -16,8 +16,8 @@
 
 namespace lodestar {
 
-// Ends of the names of files of tokens.
-inline constexpr absl::string_view kTokenFileSuffixes[] = {".bin", ".npy"};
+// Ends of the names of files of tokens. DataTrove writes .ds.
+inline constexpr absl::string_view kTokenFileSuffixes[] = {".bin", ".npy", ".ds"};
 
 struct TokenFileFacts {
   std::string writer = {};     // of the header: "llm.c", "NeMo", "NumPy"; empty without a header

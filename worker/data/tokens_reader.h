@@ -24,7 +24,7 @@ struct TokensSource {
   std::string not_uint32_path = {};
 };
 
-// Opens `config.path`; of a folder the files ending in .bin or .npy. Errors: those of
+// Opens `config.path`; of a folder the files ending in .bin, .npy or .ds. Errors: those of
 // OpenTokenCorpus() and DetectTokenFile(); InvalidArgument for files of unlike widths, a header or
 // bytes that contradict --token_bytes, a file without tokens, and a size that is no whole number of
 // tokens.
