@@ -1,5 +1,7 @@
 #include "common/flag_file.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -45,7 +47,10 @@ absl::StatusOr<std::string> ArgumentOf(absl::string_view line) {
   const size_t name_end = line.find_first_of("= \t");
   const absl::string_view name = line.substr(0, name_end);
   if (name_end == absl::string_view::npos) return std::string(name);
-  const absl::string_view rest = absl::StripLeadingAsciiWhitespace(line.substr(name_end + 1));
+  // "--name = value": the blank before the sign and the one behind it are no part of the value.
+  const size_t sign = line.find_first_not_of(" \t", name_end);
+  const size_t value_begin = (line[sign] == '=' ? sign : name_end) + 1;
+  const absl::string_view rest = absl::StripLeadingAsciiWhitespace(line.substr(value_begin));
   if (absl::StartsWith(rest, "\"")) {
     ASSIGN_OR_RETURN(const std::string value, Unquoted(rest));
     return absl::StrCat(name, "=", value);
@@ -54,7 +59,9 @@ absl::StatusOr<std::string> ArgumentOf(absl::string_view line) {
   // begins a comment.
   const absl::string_view text = WithoutComment(line);
   if (text.size() <= name_end) return std::string(name);
-  return absl::StrCat(name, "=", absl::StripLeadingAsciiWhitespace(text.substr(name_end + 1)));
+  return absl::StrCat(
+      name, "=",
+      absl::StripLeadingAsciiWhitespace(text.substr(std::min(value_begin, text.size()))));
 }
 
 }  // namespace

@@ -29,8 +29,10 @@ std::vector<std::string> ArgumentsOf(const std::string& content) {
 }
 
 TEST(FlagFileTest, TakesTheFormsOfACommandLine) {
-  EXPECT_THAT(ArgumentsOf("--a=1\n  -b 2\r\n\n--c\t3\n--d\n--e=x y"),
-              ElementsAre("--a=1", "-b=2", "--c=3", "--d", "--e=x y"));
+  EXPECT_THAT(ArgumentsOf("--a=1\n  -b 2\r\n\n--c\t3\n--d\n--e=x y\n--f = 4\n--g  =\"5\"\n--h "
+                          "=\n--i = # no\n--j==6"),
+              ElementsAre("--a=1", "-b=2", "--c=3", "--d", "--e=x y", "--f=4", "--g=5",
+                          "--h=", "--i=", "--j==6"));
 }
 
 TEST(FlagFileTest, SkipsCommentsAndAByteOrderMark) {

@@ -116,6 +116,10 @@ std::vector<std::string> ModelPresetNames() {
   return names;
 }
 
+std::string ModelInWords(absl::string_view name) {
+  return name.empty() ? "the model" : absl::StrCat("model ", name);
+}
+
 absl::Status ValidateModelSpec(const ModelSpec& spec) {
   return std::visit([](const auto& architecture) { return Validate(architecture); },
                     spec.architecture);

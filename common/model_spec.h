@@ -64,6 +64,9 @@ absl::StatusOr<ModelSpec> ModelPreset(absl::string_view name);
 // Names that ModelPreset() knows, in the order to print them.
 std::vector<std::string> ModelPresetNames();
 
+// "model NAME", or "the model" for one without a name, for messages.
+std::string ModelInWords(absl::string_view name);
+
 // Checks every dimension: positive, within limits, heads divide the width, image large enough for
 // its pooling. Errors: InvalidArgument naming the field, the value and the limit.
 absl::Status ValidateModelSpec(const ModelSpec& spec);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -28,29 +29,70 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
 // The weights of a folder as PyTorch pickles them.
 constexpr const char* kPickledWeights[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
 
-// A folder without a manifest: most likely the one that has the checkpoints in it.
-absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
+// Names in a folder; none if it cannot be listed.
+std::vector<std::string> NamesIn(FileSystem& file_system, const std::string& folder) {
+  std::vector<std::string> names = file_system.List(folder).value_or(std::vector<std::string>());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Whether a folder can be given: a checkpoint, or one of Hugging Face.
+bool HasWeights(FileSystem& file_system, const std::string& folder) {
+  return file_system.Exists(absl::StrCat(folder, "/", kManifestName)) ||
+         file_system.Exists(absl::StrCat(folder, "/", kHuggingFaceWeights)) ||
+         file_system.Exists(absl::StrCat(folder, "/", kHuggingFaceIndex));
+}
+
+// What is wrong with a folder that has weights which cannot be read as they are. Empty if it has
+// none.
+std::string WhyNotRead(FileSystem& file_system, const std::string& path) {
   for (const char* const name : kPickledWeights) {
     if (!file_system.Exists(absl::StrCat(path, "/", name))) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
+    return absl::StrCat(
         path, " has only ", name, ", a pickle of Python, and no ", kHuggingFaceWeights,
         "; convert it: in Python, transformers.AutoModelForCausalLM.from_pretrained('", path,
-        "').save_pretrained('FOLDER', safe_serialization=True), and give that folder"));
+        "').save_pretrained('FOLDER', safe_serialization=True), and give that folder");
   }
-  std::vector<std::string> checkpoints;
-  for (const std::string& name : file_system.List(path).value_or(std::vector<std::string>())) {
-    std::string candidate = (std::filesystem::path(path) / name).string();
-    if (file_system.Exists(absl::StrCat(candidate, "/", kManifestName))) {
-      checkpoints.push_back(std::move(candidate));
+  if (file_system.Exists(absl::StrCat(path, "/adapter_model.safetensors"))) {
+    return absl::StrCat(
+        path, " has the adapter of a model (adapter_model.safetensors, as LoRA's), and no ",
+        kHuggingFaceWeights,
+        "; merge it: in Python, peft.AutoPeftModelForCausalLM.from_pretrained('", path,
+        "').merge_and_unload().save_pretrained('FOLDER'), and give that folder");
+  }
+  std::vector<std::string> files = NamesIn(file_system, path);
+  files.erase(
+      std::remove_if(files.begin(), files.end(),
+                     [](const std::string& name) { return !absl::EndsWith(name, ".safetensors"); }),
+      files.end());
+  if (files.empty()) return "";
+  const std::string first = absl::StrCat(path, "/", PeerText(files.front()));
+  if (files.size() == 1) {
+    return absl::StrCat(path, " has no ", kHuggingFaceWeights, "; give its file: ", first);
+  }
+  return absl::StrCat(path, " has ", files.size(), " files of weights, as ", first, ", and no ",
+                      kHuggingFaceIndex, ", which names them; copy that file there, too");
+}
+
+// A folder without a manifest: most likely the one that has the checkpoints in it, or the snapshots
+// of a cache of Hugging Face.
+absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
+  if (std::string why = WhyNotRead(file_system, path); !why.empty()) {
+    return absl::InvalidArgumentError(why);
+  }
+  std::vector<std::string> candidates;
+  for (const std::string& parent : {path, absl::StrCat(path, "/snapshots")}) {
+    for (const std::string& name : NamesIn(file_system, parent)) {
+      std::string candidate = (std::filesystem::path(parent) / name).string();
+      if (HasWeights(file_system, candidate)) candidates.push_back(std::move(candidate));
     }
   }
-  std::sort(checkpoints.begin(), checkpoints.end());
   return absl::NotFoundError(absl::StrCat(
       path, " is a folder without ", kManifestName, ", so no checkpoint, and without ",
       kHuggingFaceWeights, "; ",
-      checkpoints.empty()
+      candidates.empty()
           ? "give a checkpoint, a safetensors file, or a folder as Hugging Face has it"
-          : absl::StrCat("give one of those in it: ", absl::StrJoin(checkpoints, ", "))));
+          : absl::StrCat("give one of those in it: ", absl::StrJoin(candidates, ", "))));
 }
 
 bool HasFloats(absl::string_view dtype) { return dtype == "F32"; }
@@ -61,6 +103,12 @@ absl::string_view AdviceFor(absl::string_view dtype) {
   return is_convertible ? "; convert the weights to float32: in Python, "
                           "model.float().save_pretrained('FOLDER'), and give that folder"
                         : "";
+}
+
+// nanoGPT has matrices as torch.nn.Linear has them. Square ones do not tell.
+bool IsTransposed(const std::vector<int64_t>& shape, const std::vector<int64_t>& wanted) {
+  return shape.size() == 2 && shape != wanted &&
+         std::equal(shape.begin(), shape.end(), wanted.rbegin(), wanted.rend());
 }
 
 constexpr absl::string_view kTokenTable = "wte.weight";
@@ -217,7 +265,12 @@ absl::Status TrainedWeights::CheckTensors(const Layout& layout) const {
     if (!HasFloats(tensor.dtype) || tensor.shape != shape) {
       return absl::InvalidArgumentError(absl::StrCat(
           path_, ": tensor ", match.name, " is ", tensor.dtype, " ", ShapeText(tensor.shape),
-          ", the model needs F32 ", ShapeText(shape), AdviceFor(tensor.dtype)));
+          ", the model needs F32 ", ShapeText(shape), AdviceFor(tensor.dtype),
+          IsTransposed(tensor.shape, shape)
+              ? "; it is transposed, as in nanoGPT: transpose the weights of c_attn, c_proj and "
+                "c_fc "
+                "(in Python, weight.t().contiguous()), and save them again"
+              : ""));
     }
     used.insert(match.name);
   }

@@ -296,6 +296,30 @@ TEST_F(HuggingFaceWeightsTest, PickledWeightsAreNamed) {
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("pytorch_model.bin"), HasSubstr("save_pretrained")));
 }
 
+TEST_F(HuggingFaceWeightsTest, AdaptersAndFilesWithoutAnIndexAreNamed) {
+  Write("weights.safetensors");
+  EXPECT_THAT(Refusal(), HasSubstr(folder_ + "/weights.safetensors"));
+  Write("weights-2.safetensors");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("2 files"), HasSubstr("model.safetensors.index.json")));
+  Write("adapter_model.safetensors");
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("LoRA"), HasSubstr("merge_and_unload")));
+}
+
+TEST_F(HuggingFaceWeightsTest, RootOfACacheNamesItsSnapshots) {
+  std::filesystem::create_directories(folder_ + "/snapshots/abc");
+  Write("snapshots/abc/model.safetensors");
+  EXPECT_THAT(Check(),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr(folder_ + "/snapshots/abc")));
+}
+
+TEST_F(HuggingFaceWeightsTest, TransposedWeightsAreNamedWithAWayOut) {
+  for (SafetensorsEntry& entry : entries_) {
+    if (entry.name == "h.0.attn.c_attn.weight") entry.shape = {12, 4};
+  }
+  Write();
+  EXPECT_THAT(Refusal(), AllOf(HasSubstr("c_attn"), HasSubstr("[12, 4]"), HasSubstr(".t()")));
+}
+
 TEST_F(HuggingFaceWeightsTest, NamesInMessagesHaveNoControls) {
   Add("evil\x1b[2J" + std::string(1 << 20, 'x'), {1});
   Write();

@@ -16,7 +16,8 @@ enter_out_folder "data"
 
 bytes_per_token="$(run "$root/deploy/examples/words_to_tokens.py" --vocabulary="$vocabulary" --out=tokens.bin \
   "$data")"
-say "$(($(stat --format=%s tokens.bin) / 2)) tokens of $bytes_per_token bytes each, in tokens.bin"
+header_bytes=1024
+say "$((($(stat --format=%s tokens.bin) - header_bytes) / 2)) tokens of $bytes_per_token bytes each, in tokens.bin"
 cat >model.textproto <<MODEL
 name: "words" gpt { num_layers: 2 num_heads: 4 width: 64 context: 64 vocabulary: $vocabulary }
 MODEL

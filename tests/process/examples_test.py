@@ -96,7 +96,12 @@ class ExamplesTest(ClusterTestCase):
     text = self.example("tokens.sh", "--data=" + self.path("corpus.txt"), "--vocabulary=300",
                         "--rounds=10")
     # The five words of the corpus are tokens, so one has several bytes.
-    self.assertRegex(text, r"\d+ tokens of [5-7]\.\d+ bytes each")
+    counted = re.search(r"(\d+) tokens of ([5-7]\.\d+) bytes each", text)
+    self.assertIsNotNone(counted, text)
+    num_tokens = int(counted[1])
+    # The average is rounded to 0.001 bytes.
+    self.assertAlmostEqual(num_tokens * float(counted[2]), os.path.getsize(self.path("corpus.txt")),
+                           delta=0.001 * num_tokens)
     self.assertIn("vocabulary: 300", text)
     self.assertRegex(text, r"Held-out loss: \d\.\d+ bits per byte")
 

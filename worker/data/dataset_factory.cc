@@ -93,9 +93,10 @@ class DatasetMaker {
       ASSIGN_OR_RETURN(const TokenWidth width, ChooseTokenWidth(spec.vocabulary, &chosen));
       return MakeWindowDataset(std::move(chosen.corpus), width, cut, stop_requested_);
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        source_.path, " holds ", DataFormatName(source_.format), " images, but model ", model_.name,
-        " is a gpt and needs text or tokens; mlp and cnn models take images"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(source_.path, " holds ", DataFormatName(source_.format), " images, but ",
+                     ModelInWords(model_.name),
+                     " is a gpt and needs text or tokens; mlp and cnn models take images"));
   }
   absl::StatusOr<std::unique_ptr<Dataset>> operator()(const MlpSpec& spec) const {
     return MakeImages({model_.name, true, {1, 1, spec.widths.front()}, spec.widths.back()});
@@ -105,18 +106,19 @@ class DatasetMaker {
     return MakeImages({model_.name, false, shape, spec.num_classes});
   }
   absl::StatusOr<std::unique_ptr<Dataset>> operator()(const ClientModelSpec&) const {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model ", model_.name, " is supplied by a client of its own; gpu_worker cannot train it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(ModelInWords(model_.name),
+                     " is supplied by a client of its own; gpu_worker cannot train it"));
   }
 
  private:
   absl::StatusOr<std::unique_ptr<Dataset>> MakeImages(const ImageInput& input) const {
     const auto* images = std::get_if<std::shared_ptr<const ImageCorpus>>(&source_.content);
     if (images != nullptr) return MakeImageDataset(*images, input, stop_requested_);
-    return absl::InvalidArgumentError(
-        absl::StrCat(source_.path, " holds ", DataFormatName(source_.format), ", but model ",
-                     input.model_name, " needs images: a folder with IDX files (", IdxFileNames(),
-                     ") or CIFAR-10 (", Cifar10FileNames(), "); gpt models take text and tokens"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        source_.path, " holds ", DataFormatName(source_.format), ", but ",
+        ModelInWords(input.model_name), " needs images: a folder with IDX files (", IdxFileNames(),
+        ") or CIFAR-10 (", Cifar10FileNames(), "); gpt models take text and tokens"));
   }
 
   const DataSource& source_;

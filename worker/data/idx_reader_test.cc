@@ -206,6 +206,8 @@ TEST(IdxReaderTest, ImageSizeMustBeTheModels) {
               AllOf(HasSubstr("images are 1x2x3"), HasSubstr("model square takes 1x3x2")));
   EXPECT_THAT(ErrorWith(kTrainLabels, Labels(12), {"flat", true, {1, 1, 784}, 10}),
               AllOf(HasSubstr("6 pixels"), HasSubstr("model flat takes 784 pixels")));
+  EXPECT_THAT(ErrorWith(kTestLabels, Labels(3), {"", true, {1, 1, 784}, 10}),
+              HasSubstr("the model takes 784 pixels"));
   EXPECT_THAT(ErrorWith(kTestImages, Images(3, 3, 2)), HasSubstr("images are 1x3x2 at offset 8"));
   TestFolder folder;
   WriteGood(folder);

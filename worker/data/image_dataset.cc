@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/model_spec.h"
 #include "common/status_macros.h"
 #include "worker/data/content_hash.h"
 #include "worker/data/heldout_copies.h"
@@ -22,10 +23,10 @@ absl::Status CheckShape(const ImageCorpus& corpus, const ImageInput& input) {
   }
   const std::string wanted =
       input.is_flat ? absl::StrCat(input.shape.num_pixels(), " pixels") : input.shape.ToString();
-  return absl::InvalidArgumentError(
-      absl::StrCat(corpus.train.front().images->path(), ": images are ", corpus.shape.ToString(),
-                   " (", corpus.shape.num_pixels(), " pixels), but model ", input.model_name,
-                   " takes ", wanted, "; choose a model for this size of image"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      corpus.train.front().images->path(), ": images are ", corpus.shape.ToString(), " (",
+      corpus.shape.num_pixels(), " pixels), but ", ModelInWords(input.model_name), " takes ",
+      wanted, "; choose a model for this size of image"));
 }
 
 absl::Status CheckLabels(const ImageFile& file, const ImageInput& input) {
@@ -34,8 +35,8 @@ absl::Status CheckLabels(const ImageFile& file, const ImageInput& input) {
     const LabelPlaces& places = file.label_places;
     return absl::InvalidArgumentError(
         absl::StrCat(places.file->path(), ": label ", file.labels[i], " at offset ",
-                     places.offset + i * places.stride, ", but model ", input.model_name, " has ",
-                     input.num_classes, " classes (0 to ", input.num_classes - 1, ")"));
+                     places.offset + i * places.stride, ", but ", ModelInWords(input.model_name),
+                     " has ", input.num_classes, " classes (0 to ", input.num_classes - 1, ")"));
   }
   return absl::OkStatus();
 }

@@ -21,7 +21,7 @@ absl::Status CheckSize(const std::string& model, const char* what, size_t size, 
                        const HostBatch& batch) {
   if (static_cast<int64_t>(size) == want) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("model ", model, " wants ", want, " ", what, " for ", batch.num_samples,
+      absl::StrCat(ModelInWords(model), " wants ", want, " ", what, " for ", batch.num_samples,
                    " samples, the batch has ", size, "; compare the data set with the model"));
 }
 
@@ -30,9 +30,9 @@ absl::Status CheckRange(const std::string& model, const char* what,
   const auto bad = std::find_if(values.begin(), values.end(),
                                 [limit](int32_t value) { return value < 0 || value >= limit; });
   if (bad == values.end()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("model ", model, " knows ", what, " 0 to ", limit - 1, ", the batch has ", *bad,
-                   " at position ", bad - values.begin(), "; compare the data set with the model"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      ModelInWords(model), " knows ", what, " 0 to ", limit - 1, ", the batch has ", *bad,
+      " at position ", bad - values.begin(), "; compare the data set with the model"));
 }
 
 template <typename T>
@@ -218,8 +218,9 @@ absl::StatusOr<BatchResult> BatchedModel::Evaluate(const HostBatch& batch, Weigh
 
 absl::Status BatchedModel::CheckBatch(const HostBatch& batch) const {
   if (batch.num_samples < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model ", name_, " got a batch of ", batch.num_samples, " samples; it needs at least 1"));
+    return absl::InvalidArgumentError(absl::StrCat(ModelInWords(name_), " got a batch of ",
+                                                   batch.num_samples,
+                                                   " samples; it needs at least 1"));
   }
   RETURN_IF_ERROR(CheckSizes(batch));
   if (sample_.token_limit > 0) {

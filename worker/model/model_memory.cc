@@ -238,7 +238,7 @@ absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config
                     "; a smaller --batch_size of the servers makes the samples of a step fewer");
   }
   return absl::ResourceExhaustedError(absl::StrCat(
-      "model ", config.spec.name, " with micro-batches of ", SamplesText(config.max_batch),
+      ModelInWords(config.spec.name), " with micro-batches of ", SamplesText(config.max_batch),
       " wants ", BytesText(wanted), " (", PartsText(memory, config.max_batch, other, is_host),
       "), ", room.text, "; ", what_would_fit));
 }
