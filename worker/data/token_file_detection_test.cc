@@ -226,6 +226,10 @@ TEST_F(TokenFileDetectionTest, RefusesBigEndianUint16OfText) {
   }
 }
 
+TEST_F(TokenFileDetectionTest, ShiftedTokensAreNotTakenForBigEndian) {
+  EXPECT_OK(Detect("7 bytes" + BytesOf(TokensOfText(10'000, 50257))));
+}
+
 // Both orders of such bytes are as likely, or there is too little to tell.
 TEST_F(TokenFileDetectionTest, TakesUint16OfEitherOrderWhereItIsNotClear) {
   for (const int count : {30, 64, 100, 128, 1000, 30'000}) {
