@@ -64,10 +64,14 @@ TEST_F(CheckpointFolderTest, CheckpointsHoldNoRuns) {
   std::filesystem::create_directories(checkpoint);
   std::ofstream(checkpoint + "/MANIFEST.json") << "{}";
   for (const char* below : {"", "/", "/run", "/run/of/today"}) {
-    EXPECT_THAT(
-        TryCheckpointFolder(FileSystem::Real(), checkpoint + below, 0, 1),
-        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--init_from=" + checkpoint)));
+    EXPECT_THAT(TryCheckpointFolder(FileSystem::Real(), checkpoint + below, 0, 1),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr("--init_from="), HasSubstr("/round-00000007"))));
   }
+  std::filesystem::create_directory_symlink(checkpoint, folder_ + "/latest");
+  EXPECT_THAT(TryCheckpointFolder(FileSystem::Real(), folder_ + "/latest", 0, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("/round-00000007")));
+  std::filesystem::remove(folder_ + "/latest");
   EXPECT_FALSE(std::filesystem::exists(checkpoint + "/run"));
   EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1));
   // A copy under another name is a checkpoint, too, but a manifest above may be that of anything.
