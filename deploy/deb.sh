@@ -22,7 +22,7 @@ for argument in "$@"; do
   esac
 done
 cd "$(dirname "$(readlink -f "$0")")/.."
-version="$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/version.h)"
+version="$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/process/version.h)"
 [[ -n "$out" ]] || out="$PWD/lodestar_${version}_amd64.deb"
 command -v dpkg-deb >/dev/null || fail "there is no dpkg-deb"
 

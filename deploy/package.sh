@@ -25,7 +25,7 @@ done
 [[ -z "$out" || -z "$folder" ]] || fail "--out and --folder exclude each other"
 
 cd "$(dirname "$(readlink -f "$0")")/.."
-version="$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/version.h)"
+version="$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/process/version.h)"
 name="lodestar-$version-linux-x86_64"
 [[ -n "$out" || -n "$folder" ]] || out="$PWD/$name.tar.xz"
 [[ -z "$folder" || ! -e "$folder" ]] || fail "--folder=$folder exists already"

@@ -181,9 +181,9 @@ class Wheel(unittest.TestCase):
         init = self.write("lodestar/__init__.py", content='"""Doc."""\n__version__ = "1.2"\n')
         name = "lodestar-1.2-py3-none-linux_x86_64.whl"
         build_wheel.check_versions("1.2", [init], name)
-        with self.assertRaisesRegex(ValueError, "says 1.2, common/version.h 1.3"):
+        with self.assertRaisesRegex(ValueError, "says 1.2, common/process/version.h 1.3"):
             build_wheel.check_versions("1.3", [init], name)
-        with self.assertRaisesRegex(ValueError, "is to be other.whl; by common/version.h it is"):
+        with self.assertRaisesRegex(ValueError, "is to be other.whl; by common/process/version.h it is"):
             build_wheel.check_versions("1.2", [init], "other.whl")
         with self.assertRaisesRegex(ValueError, "no lodestar/__init__.py"):
             build_wheel.check_versions("1.2", ["lodestar/server.py"], name)

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "common/check.h"
-#include "common/encoding.h"
+#include "common/params/encoding.h"
+#include "common/runtime/check.h"
 #include "kernels/device.h"
 
 namespace lodestar {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 

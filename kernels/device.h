@@ -26,7 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/encoding.h"
+#include "common/params/encoding.h"
 #include "kernels/buf.h"
 #include "kernels/device_group.h"
 #include "kernels/dropout_mask.h"
@@ -136,7 +136,7 @@ class Device {
   virtual void SumOfSquares(Buf sum, Buf x) = 0;
 
   // Encodes a vector for the wire: encoded = scale * values + residual. kFp32 is not allowed, as it
-  // is the vector itself (common/encoding.h). `encoded` is device memory, 4-byte aligned, of
+  // is the vector itself (common/params/encoding.h). `encoded` is device memory, 4-byte aligned, of
   // EncodedBytes() of values.num_elements. values and residual are f32; residual may be empty.
   // Every device gives the same bytes, except for the sign of a NaN.
   virtual void Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,

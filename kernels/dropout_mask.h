@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "common/philox.h"
+#include "common/runtime/philox.h"
 
 namespace lodestar {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "common/random.h"
+#include "common/runtime/random.h"
 #include "gtest/gtest.h"
 
 namespace lodestar {

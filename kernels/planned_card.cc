@@ -1,6 +1,6 @@
 #include "kernels/planned_card.h"
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "kernels/card_workspace.h"
 
 namespace lodestar {

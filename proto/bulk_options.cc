@@ -9,8 +9,8 @@
 #include <cstring>
 #include <string>
 
-#include "common/logging.h"
-#include "common/usable_cores.h"
+#include "common/logging/logging.h"
+#include "common/machine/usable_cores.h"
 
 namespace lodestar {
 namespace {

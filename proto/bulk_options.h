@@ -40,8 +40,9 @@ inline constexpr int kHandshakeTimeoutMs = 10'000;
 inline constexpr char kCallNumberKey[] = "lodestar-call";
 // Metadata of every call in a worker's name: RegisterReply.life_secret.
 inline constexpr char kLifeSecretKey[] = "lodestar-life";
-// Metadata of a control call: its id in the logs of both sides (common/request_id.h). A server that
-// refuses the call has it in the trailing metadata of its answer; nothing depends on it.
+// Metadata of a control call: its id in the logs of both sides (common/runtime/request_id.h). A
+// server that refuses the call has it in the trailing metadata of its answer; nothing depends on
+// it.
 inline constexpr char kRequestIdKey[] = "lodestar-request";
 
 // One data channel of several to the same server: its own TCP connection, no retries by gRPC (a

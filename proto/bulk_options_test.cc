@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "common/logging.h"
+#include "common/logging/logging.h"
 
 namespace lodestar {
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/contribution.h"
-#include "common/crc32c.h"
-#include "common/status_macros.h"
+#include "common/crc32c/crc32c.h"
+#include "common/messages/contribution.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 #include "proto/bulk_options.h"
 
 namespace lodestar {

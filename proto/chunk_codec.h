@@ -20,9 +20,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/crc32c.h"
-#include "common/ids.h"
-#include "common/shared_region.h"
+#include "common/crc32c/crc32c.h"
+#include "common/runtime/ids.h"
+#include "common/storage/shared_region.h"
 #include "proto/parameter_service.pb.h"
 
 namespace lodestar {

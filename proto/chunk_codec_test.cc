@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "common/contribution.h"
-#include "common/crc32c.h"
-#include "common/shared_region.h"
+#include "common/crc32c/crc32c.h"
+#include "common/messages/contribution.h"
+#include "common/storage/shared_region.h"
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
 

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/connect_patience.h"
+#include "common/net/connect_patience.h"
 #include "common/security/security_flags.h"
 #include "proto/transport_security.h"
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

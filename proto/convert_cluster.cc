@@ -7,12 +7,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/host_port.h"
-#include "common/peer_text.h"
-#include "common/program_metrics.h"
-#include "common/shard_plan.h"
-#include "common/status_macros.h"
-#include "common/version.h"
+#include "common/messages/program_metrics.h"
+#include "common/net/host_port.h"
+#include "common/params/shard_plan.h"
+#include "common/process/version.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 #include "proto/convert.h"
 
 namespace lodestar {

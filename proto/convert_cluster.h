@@ -1,5 +1,5 @@
 // Between the messages of workers and coordinator in proto/cluster_service.proto and
-// common/cluster_messages.h, for both sides.
+// common/messages/cluster_messages.h, for both sides.
 //
 // FromProto checks sizes of texts, signs, finite numbers, and that the parts of a message fit each
 // other, before anything is made of them. Errors are InvalidArgument and name the field. Texts for
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 #include "proto/cluster_service.pb.h"
 
 namespace lodestar {

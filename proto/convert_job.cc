@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 #include "proto/convert.h"
 #include "proto/job_field_convert.h"
 

@@ -18,12 +18,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/host_port.h"
+#include "common/net/host_port.h"
+#include "common/process/version.h"
+#include "common/runtime/status_macros.h"
+#include "common/runtime/time_text.h"
+#include "common/runtime/worker_name.h"
 #include "common/security/openssl_handles.h"
-#include "common/status_macros.h"
-#include "common/time_text.h"
-#include "common/version.h"
-#include "common/worker_name.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {

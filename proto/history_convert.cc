@@ -1,7 +1,7 @@
 #include "proto/history_convert.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/run_history.h"
+#include "common/history/run_history.h"
 #include "proto/status_service.pb.h"
 
 namespace lodestar {

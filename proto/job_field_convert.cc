@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "common/check.h"
-#include "common/job_fields.h"
-#include "common/status_macros.h"
+#include "common/job/job_fields.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "proto/job.pb.h"
 
 namespace lodestar {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/job_fields.h"
+#include "common/job/job_fields.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/peer_text.h"
+#include "common/runtime/peer_text.h"
 
 namespace lodestar {
 namespace {

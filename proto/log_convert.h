@@ -1,10 +1,10 @@
-// ReadLog of AdminService <-> common/log_tail.h.
+// ReadLog of AdminService <-> common/logging/log_tail.h.
 #pragma once
 
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/log_tail.h"
+#include "common/logging/log_tail.h"
 #include "proto/status_service.pb.h"
 
 namespace lodestar {

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "common/file_io.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 #include "proto/convert.h"
 #include "proto/model.pb.h"
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/model_spec.h"
+#include "common/params/model_spec.h"
 
 namespace lodestar {
 

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "common/model_spec_json.h"
+#include "common/params/model_spec_json.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "common/peer_text.h"
+#include "common/runtime/peer_text.h"
 
 namespace lodestar {
 namespace {

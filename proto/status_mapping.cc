@@ -6,10 +6,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/host_port.h"
-#include "common/peer_text.h"
-#include "common/remedy.h"
-#include "common/status_hints.h"
+#include "common/net/host_port.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/remedy.h"
+#include "common/runtime/status_hints.h"
 #include "proto/error_details.pb.h"
 
 namespace lodestar {

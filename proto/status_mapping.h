@@ -1,5 +1,5 @@
 // absl::Status <-> grpc::Status, and what each code means. What a caller does about it:
-// common/remedy.h.
+// common/runtime/remedy.h.
 //
 // UNAVAILABLE          not reachable, not ready
 // DEADLINE_EXCEEDED    no answer in time
@@ -22,8 +22,8 @@
 
 namespace lodestar {
 
-// Sends the hints of common/status_hints.h as ErrorDetails (proto/error_details.proto). Messages
-// longer than 2 KiB are cut: they travel in HTTP/2 headers, which have a limit.
+// Sends the hints of common/runtime/status_hints.h as ErrorDetails (proto/error_details.proto).
+// Messages longer than 2 KiB are cut: they travel in HTTP/2 headers, which have a limit.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 // What a peer, or gRPC itself, has answered. INTERNAL and UNKNOWN become Unavailable: within a
 // process those codes mean its own defects. So does a refusal without text: a server names its

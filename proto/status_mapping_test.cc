@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "common/remedy.h"
-#include "common/status_hints.h"
+#include "common/runtime/remedy.h"
+#include "common/runtime/status_hints.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {

@@ -11,11 +11,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "common/bytes_text.h"
-#include "common/endless_rounds.h"
-#include "common/job_loss.h"
-#include "common/outer_step.h"
-#include "common/time_text.h"
+#include "common/job/endless_rounds.h"
+#include "common/job/job_loss.h"
+#include "common/job/outer_step.h"
+#include "common/runtime/bytes_text.h"
+#include "common/runtime/time_text.h"
 
 namespace lodestar {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/text_table.h"
+#include "common/runtime/text_table.h"
 #include "proto/status_service.pb.h"
 
 namespace lodestar {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/time_text.h"
+#include "common/runtime/time_text.h"
 #include "proto/enrollment.h"
 
 namespace lodestar {

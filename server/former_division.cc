@@ -10,16 +10,16 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/folder_lock.h"
-#include "common/logging.h"
-#include "common/status_macros.h"
+#include "common/logging/logging.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/folder_lock.h"
 #include "server/checkpoint/patient_file_system.h"
 #include "server/coordinator/coordinator_memory.h"
 #include "server/coordinator/coordinator_memory_json.h"
+#include "server/durability/journal/journal_segments.h"
+#include "server/durability/replica/replication_mark.h"
 #include "server/host/coordinator_journal.h"
 #include "server/host/shard_host.h"
-#include "server/journal/journal_segments.h"
-#include "server/replica/replication_mark.h"
 
 namespace lodestar {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/file_system.h"
+#include "common/storage/file_system.h"
 #include "server/server.h"
 #include "server/server_config.h"
 

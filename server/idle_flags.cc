@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/job_settings.h"
+#include "common/job/job_settings.h"
 
 namespace lodestar {
 namespace {

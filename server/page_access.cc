@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/runtime/status_macros.h"
 #include "common/security/join_string.h"
-#include "common/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -12,10 +12,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
-#include "common/flag_range.h"
-#include "common/logging.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/logging/logging.h"
+#include "common/runtime/flag_range.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

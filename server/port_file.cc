@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "common/file_io.h"
-#include "common/output_file.h"
-#include "common/status_macros.h"
+#include "common/output/output_file.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

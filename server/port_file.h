@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/file_descriptor.h"
+#include "common/runtime/file_descriptor.h"
 
 namespace lodestar {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "common/file_io.h"
+#include "common/runtime/file_io.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -4,15 +4,15 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "common/address_list.h"
-#include "common/flag_range.h"
+#include "common/net/address_list.h"
+#include "common/params/shard_plan.h"
+#include "common/runtime/flag_range.h"
+#include "common/runtime/status_macros.h"
+#include "common/runtime/worker_name.h"
 #include "common/security/certificates.h"
-#include "common/shard_plan.h"
-#include "common/status_macros.h"
-#include "common/worker_name.h"
 #include "proto/cluster_entry.h"
 #include "server/authority/certificate_authority.h"
-#include "server/leader_lease/lease_address.h"
+#include "server/durability/lease/lease_address.h"
 
 namespace lodestar {
 namespace {

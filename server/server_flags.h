@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/command_line.h"
+#include "common/process/command_line.h"
 #include "server/server_config.h"
 
 namespace lodestar {

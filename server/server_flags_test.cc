@@ -8,7 +8,7 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
-#include "common/job_fields.h"
+#include "common/job/job_fields.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

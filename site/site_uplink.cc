@@ -3,12 +3,12 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "common/address_list.h"
-#include "common/clock.h"
-#include "common/logging.h"
-#include "common/remedy.h"
-#include "common/status_hints.h"
-#include "common/status_macros.h"
+#include "common/logging/logging.h"
+#include "common/net/address_list.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/remedy.h"
+#include "common/runtime/status_hints.h"
+#include "common/runtime/status_macros.h"
 #include "site/site_workload.h"
 #include "worker/client/cluster_session.h"
 

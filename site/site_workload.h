@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/cluster_messages.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
+#include "common/job/job_spec.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/layout.h"
 #include "server/site/site.h"
 #include "worker/workload.h"
 

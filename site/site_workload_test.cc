@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/bucket_plan.h"
-#include "common/layout.h"
-#include "common/model_spec.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/layout.h"
+#include "common/params/model_spec.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -78,7 +78,7 @@ run_other() {  # NAME COMMAND...
   [[ $outcome == passed ]] || tail -n 50 "$log"
   echo "$outcome $1" >>"$work/other_results"
 }
-wheel="bazel-bin/deploy/wheel/lodestar-$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/version.h)-py3-none-linux_x86_64.whl"
+wheel="bazel-bin/deploy/wheel/lodestar-$(sed -n 's/.*kVersion\[\] = "\(.*\)".*/\1/p' common/process/version.h)-py3-none-linux_x86_64.whl"
 for program in cuda_device_test cuda_model_test; do
   run_other "//tests/gpu:$program" env \
     LD_LIBRARY_PATH="$PWD/bazel-bin/kernels/cuda:${LD_LIBRARY_PATH:-}" "bazel-bin/tests/gpu/$program" &

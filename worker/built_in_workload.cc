@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/bytes_text.h"
-#include "common/logging.h"
-#include "common/status_macros.h"
-#include "common/work_progress.h"
+#include "common/logging/logging.h"
+#include "common/process/work_progress.h"
+#include "common/runtime/bytes_text.h"
+#include "common/runtime/status_macros.h"
 #include "worker/client/shared_memory_plan.h"
 #include "worker/model/model_memory.h"
 #include "worker/trainer/round_runner_factory.h"

@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
-#include "common/model_spec.h"
+#include "common/job/job_spec.h"
+#include "common/params/layout.h"
+#include "common/params/model_spec.h"
+#include "common/runtime/clock.h"
 #include "worker/data/data_config.h"
 #include "worker/data/dataset_factory.h"
 #include "worker/model/model.h"

@@ -1,7 +1,7 @@
 // What a worker tells of its devices with each round, among the metrics of programs.
 #pragma once
 
-#include "common/program_metrics.h"
+#include "common/messages/program_metrics.h"
 #include "kernels/device_set.h"
 
 namespace lodestar {

@@ -10,7 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "common/file_io.h"
+#include "common/runtime/file_io.h"
 
 namespace lodestar {
 namespace {

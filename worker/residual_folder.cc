@@ -10,11 +10,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_io.h"
-#include "common/file_system.h"
-#include "common/logging.h"
+#include "common/logging/logging.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 #include "common/security/secret_file.h"
-#include "common/status_macros.h"
+#include "common/storage/file_system.h"
 
 namespace lodestar {
 namespace {

@@ -19,8 +19,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
+#include "common/runtime/clock.h"
 #include "worker/trainer/inner_state_store.h"
 #include "worker/trainer/residual_store.h"
 

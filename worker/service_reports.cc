@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/logging.h"
-#include "common/time_text.h"
+#include "common/logging/logging.h"
+#include "common/runtime/time_text.h"
 
 namespace lodestar {
 

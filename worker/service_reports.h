@@ -13,8 +13,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/service_manager.h"
+#include "common/process/service_manager.h"
+#include "common/runtime/clock.h"
 #include "worker/stall_watch.h"
 
 namespace lodestar {

@@ -10,9 +10,9 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_io.h"
-#include "common/output_file.h"
-#include "common/status_macros.h"
+#include "common/output/output_file.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/logging.h"
+#include "common/logging/logging.h"
+#include "common/runtime/clock.h"
 #include "kernels/device.h"
 
 namespace lodestar {

@@ -13,16 +13,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/file_io.h"
-#include "common/file_system.h"
-#include "common/output_file.h"
+#include "common/output/output_file.h"
+#include "common/runtime/file_io.h"
+#include "common/storage/file_system.h"
 #include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/unprivileged_thread.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/testing/emulated_device.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 
 namespace lodestar {
 namespace {

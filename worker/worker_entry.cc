@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "common/address_list.h"
-#include "common/logging.h"
-#include "common/status_macros.h"
-#include "common/worker_name.h"
+#include "common/logging/logging.h"
+#include "common/net/address_list.h"
+#include "common/runtime/status_macros.h"
+#include "common/runtime/worker_name.h"
 #include "proto/tls_doubts.h"
 
 namespace lodestar {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/logging.h"
+#include "common/logging/logging.h"
 #include "worker/built_in_workload.h"
 #include "worker/notice/notice_source_factory.h"
 #include "worker/notice/notice_watch.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/command_line.h"
+#include "common/process/command_line.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/cluster_entry.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/cluster_messages.h"
-#include "common/proposed_settings.h"
+#include "common/job/proposed_settings.h"
+#include "common/messages/cluster_messages.h"
 #include "kernels/device_set.h"
 #include "worker/data/data_file.h"
 #include "worker/data/dataset.h"

@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "common/archive/json_archive.h"
-#include "common/json.h"
-#include "common/status_macros.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

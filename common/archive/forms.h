@@ -15,9 +15,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/archive/json_archive.h"
-#include "common/ids.h"
-#include "common/kind_names.h"
-#include "common/peer_text.h"
+#include "common/runtime/ids.h"
+#include "common/runtime/kind_names.h"
+#include "common/runtime/peer_text.h"
 
 namespace lodestar {
 

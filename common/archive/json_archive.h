@@ -45,9 +45,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
-#include "common/json.h"
-#include "common/status_macros.h"
+#include "common/runtime/ids.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

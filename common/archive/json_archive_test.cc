@@ -14,8 +14,8 @@
 
 #include "absl/time/time.h"
 #include "common/archive/forms.h"
-#include "common/ids.h"
-#include "common/json.h"
+#include "common/runtime/ids.h"
+#include "common/runtime/json.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {

@@ -13,11 +13,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/host_port.h"
 #include "common/http/request_head.h"
 #include "common/http/text_answer.h"
-#include "common/json.h"
-#include "common/peer_text.h"
+#include "common/net/host_port.h"
+#include "common/runtime/json.h"
+#include "common/runtime/peer_text.h"
 #include "common/security/certificates.h"
 
 namespace lodestar {

@@ -14,12 +14,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/host_port.h"
 #include "common/http/place_keeping.h"
 #include "common/http/request_head.h"
 #include "common/http/text_answer.h"
-#include "common/logging.h"
-#include "common/status_macros.h"
+#include "common/logging/logging.h"
+#include "common/net/host_port.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/history/neighbour_runs.h"
+#include "common/history/run_history.h"
 #include "common/http/http_code.h"
-#include "common/json.h"
-#include "common/neighbour_runs.h"
-#include "common/run_history.h"
+#include "common/runtime/json.h"
 
 namespace lodestar {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/json.h"
-#include "common/run_history.h"
+#include "common/history/run_history.h"
+#include "common/runtime/json.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 

@@ -13,10 +13,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/host_port.h"
+#include "common/net/host_port.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 #include "common/security/openssl_handles.h"
-#include "common/status_macros.h"
 
 namespace lodestar {
 namespace {

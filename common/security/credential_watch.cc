@@ -4,7 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/time_text.h"
+#include "common/runtime/time_text.h"
 
 namespace lodestar {
 std::string CredentialWatch::Look(absl::Time now) {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
-#include "common/file_io.h"
-#include "common/output_file.h"
+#include "common/output/output_file.h"
+#include "common/runtime/file_io.h"
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 

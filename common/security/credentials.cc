@@ -10,11 +10,11 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_io.h"
-#include "common/folder_sync.h"
-#include "common/output_file.h"
+#include "common/output/output_file.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 #include "common/security/secret_file.h"
-#include "common/status_macros.h"
+#include "common/storage/folder_sync.h"
 
 namespace lodestar {
 namespace {

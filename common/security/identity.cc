@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/status_macros.h"
-#include "common/worker_name.h"
+#include "common/runtime/status_macros.h"
+#include "common/runtime/worker_name.h"
 
 namespace lodestar {
 namespace {

@@ -28,7 +28,7 @@ struct Identity {
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-// Errors: InvalidArgument if the name is longer or breaks the rule of common/worker_name.h.
+// Errors: InvalidArgument if the name is longer or breaks the rule of common/runtime/worker_name.h.
 absl::Status CheckIdentityName(absl::string_view name);
 
 // Names of those who have the authority's folder, and so no need of a token.

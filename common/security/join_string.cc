@@ -6,11 +6,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/address_list.h"
-#include "common/join_secret.h"
-#include "common/peer_text.h"
+#include "common/net/address_list.h"
+#include "common/runtime/join_secret.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 #include "common/security/secret_file.h"
-#include "common/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 

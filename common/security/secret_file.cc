@@ -15,10 +15,10 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/file_io.h"
-#include "common/folder_sync.h"
-#include "common/logging.h"
-#include "common/status_macros.h"
+#include "common/logging/logging.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/folder_sync.h"
 
 namespace lodestar {
 namespace {

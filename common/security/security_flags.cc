@@ -9,7 +9,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/local_path.h"
+#include "common/runtime/local_path.h"
 
 ABSL_FLAG(std::string, join, "",
           "The line that `psctl token create` has printed (lodestar://...), or a file with it that "

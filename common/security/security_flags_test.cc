@@ -8,7 +8,7 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
-#include "common/local_path.h"
+#include "common/runtime/local_path.h"
 #include "common/testing/status_matchers.h"
 
 ABSL_DECLARE_FLAG(std::string, join);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "common/layout.h"
+#include "common/params/layout.h"
 
 namespace lodestar {
 

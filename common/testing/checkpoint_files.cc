@@ -1,8 +1,8 @@
 #include "common/testing/checkpoint_files.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint_manifest.h"
-#include "common/crc32c.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/crc32c/crc32c.h"
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/file_system.h"
-#include "common/journal_manifest.h"
+#include "common/checkpoints/journal_manifest.h"
+#include "common/storage/file_system.h"
 
 namespace lodestar {
 

@@ -5,7 +5,7 @@
 #include <deque>
 #include <utility>
 
-#include "common/executor.h"
+#include "common/runtime/executor.h"
 
 namespace lodestar {
 

@@ -3,7 +3,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/clock.h"
+#include "common/runtime/clock.h"
 
 namespace lodestar {
 

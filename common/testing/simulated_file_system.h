@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/file_system.h"
+#include "common/storage/file_system.h"
 
 namespace lodestar {
 

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "common/file_descriptor.h"
-#include "common/remedy.h"
+#include "common/runtime/file_descriptor.h"
+#include "common/runtime/remedy.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "common/remedy.h"
+#include "common/runtime/remedy.h"
 
 namespace lodestar {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/runtime/clock.h"
 #include "proto/status_service.pb.h"
 
 namespace lodestar {

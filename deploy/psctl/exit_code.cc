@@ -1,6 +1,6 @@
 #include "deploy/psctl/exit_code.h"
 
-#include "common/remedy.h"
+#include "common/runtime/remedy.h"
 
 namespace lodestar {
 

@@ -1,7 +1,7 @@
 #include "deploy/psctl/export_progress.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/bytes_text.h"
+#include "common/runtime/bytes_text.h"
 
 namespace lodestar {
 

@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_io.h"
-#include "common/file_system.h"
-#include "common/output_file.h"
-#include "common/status_macros.h"
-#include "kernels/device_factory.h"
+#include "common/output/output_file.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/file_system.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/model/model_loader.h"
 #include "worker/model/next_token_model.h"
 #include "worker/model/text_generator.h"

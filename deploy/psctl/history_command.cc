@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "common/text_table.h"
-#include "common/time_text.h"
+#include "common/runtime/text_table.h"
+#include "common/runtime/time_text.h"
 
 namespace lodestar {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/run_history.h"
+#include "common/history/run_history.h"
 
 namespace lodestar {
 

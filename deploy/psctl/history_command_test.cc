@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/runtime/text_table.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/unprivileged_thread.h"
-#include "common/text_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

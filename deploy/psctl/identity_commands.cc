@@ -7,11 +7,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/address_list.h"
-#include "common/json.h"
+#include "common/net/address_list.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
+#include "common/runtime/text_table.h"
 #include "common/security/join_string.h"
-#include "common/status_macros.h"
-#include "common/text_table.h"
 #include "proto/message_json.h"
 
 namespace lodestar {

@@ -23,15 +23,15 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/file_io.h"
-#include "common/flag_file.h"
-#include "common/join_secret.h"
-#include "common/json.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/process/flag_file.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/join_secret.h"
+#include "common/runtime/json.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 #include "deploy/psctl/exit_code.h"
-#include "kernels/cuda_plugin.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/cuda_plugin.h"
+#include "kernels/factory/device_factory.h"
 
 namespace lodestar {
 namespace {

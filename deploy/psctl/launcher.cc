@@ -17,9 +17,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "common/clock.h"
-#include "common/line_output.h"
-#include "common/stop_signals.h"
+#include "common/logging/line_output.h"
+#include "common/process/stop_signals.h"
+#include "common/runtime/clock.h"
 
 namespace lodestar {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "common/log_tail.h"
+#include "common/logging/log_tail.h"
 #include "deploy/psctl/cluster_client.h"
 
 namespace lodestar {

@@ -1,8 +1,8 @@
 #include "deploy/psctl/log_feed.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/logging.h"
-#include "common/status_macros.h"
+#include "common/logging/logging.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

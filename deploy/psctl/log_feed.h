@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "common/log_tail.h"
+#include "common/logging/log_tail.h"
+#include "common/runtime/clock.h"
 #include "proto/log_convert.h"
 
 namespace lodestar {

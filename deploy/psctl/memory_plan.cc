@@ -8,11 +8,11 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/bytes_text.h"
-#include "common/shard_plan.h"
-#include "common/status_macros.h"
-#include "common/text_table.h"
-#include "kernels/device_factory.h"
+#include "common/params/shard_plan.h"
+#include "common/runtime/bytes_text.h"
+#include "common/runtime/status_macros.h"
+#include "common/runtime/text_table.h"
+#include "kernels/factory/device_factory.h"
 #include "kernels/planned_card.h"
 #include "worker/model/model_memory.h"
 #include "worker/trainer/round_runner_factory.h"

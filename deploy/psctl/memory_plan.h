@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/job_spec.h"
-#include "common/json.h"
-#include "common/layout.h"
-#include "common/shard_memory.h"
+#include "common/job/job_spec.h"
+#include "common/params/layout.h"
+#include "common/plan/shard_memory.h"
+#include "common/runtime/json.h"
 
 namespace lodestar {
 

@@ -3,10 +3,10 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/json.h"
-#include "common/model_spec.h"
+#include "common/params/model_spec.h"
+#include "common/runtime/json.h"
+#include "common/runtime/text_table.h"
 #include "common/testing/status_matchers.h"
-#include "common/text_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -11,14 +11,14 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint_manifest.h"
-#include "common/file_io.h"
-#include "common/file_system.h"
-#include "common/hugging_face.h"
-#include "common/model_spec_json.h"
-#include "common/peer_text.h"
-#include "common/safetensors.h"
-#include "common/status_macros.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/checkpoints/hugging_face.h"
+#include "common/params/model_spec_json.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/file_system.h"
+#include "common/storage/safetensors.h"
 
 namespace lodestar {
 namespace {

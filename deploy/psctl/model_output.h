@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/output_file.h"
-#include "common/trained_weights.h"
+#include "common/checkpoints/trained_weights.h"
+#include "common/output/output_file.h"
 
 namespace lodestar {
 

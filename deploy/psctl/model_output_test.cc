@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_system.h"
-#include "common/layout.h"
-#include "common/model_spec_json.h"
-#include "common/safetensors.h"
-#include "common/status_macros.h"
+#include "common/params/layout.h"
+#include "common/params/model_spec_json.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/file_system.h"
+#include "common/storage/safetensors.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

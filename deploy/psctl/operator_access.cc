@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/runtime/status_macros.h"
 #include "common/security/certificates.h"
 #include "common/security/credentials.h"
 #include "common/security/join_string.h"
 #include "common/security/security_flags.h"
-#include "common/status_macros.h"
 #include "proto/enrollment.h"
 
 namespace lodestar {

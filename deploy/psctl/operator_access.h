@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/address_list.h"
+#include "common/net/address_list.h"
 #include "proto/cluster_entry.h"
 #include "proto/transport_security.h"
 

@@ -11,7 +11,7 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
-#include "common/local_path.h"
+#include "common/runtime/local_path.h"
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 #include "proto/authority_service.grpc.pb.h"

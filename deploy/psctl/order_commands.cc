@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/flag_range.h"
-#include "common/status_macros.h"
+#include "common/runtime/flag_range.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

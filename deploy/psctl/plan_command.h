@@ -1,6 +1,6 @@
 // `psctl plan` says what a job takes of memory, what it will take over a given network, and how it
 // had best exchange. No server needs to run. It reads the flags, calls memory_plan and
-// common/exchange_choice, and prints.
+// common/plan/exchange_choice, and prints.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/exchange_choice.h"
+#include "common/plan/exchange_choice.h"
 
 namespace lodestar {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/json.h"
+#include "common/runtime/json.h"
+#include "common/runtime/text_table.h"
 #include "common/testing/status_matchers.h"
-#include "common/text_table.h"
 #include "gmock/gmock.h"
 
 namespace lodestar {

@@ -9,8 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_descriptor.h"
-#include "common/host_port.h"
+#include "common/net/host_port.h"
+#include "common/runtime/file_descriptor.h"
 
 namespace lodestar {
 namespace {

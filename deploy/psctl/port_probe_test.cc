@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_descriptor.h"
+#include "common/runtime/file_descriptor.h"
 
 namespace lodestar {
 namespace {

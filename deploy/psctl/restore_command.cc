@@ -10,12 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint_copy.h"
-#include "common/checkpoint_directory.h"
-#include "common/checkpoint_manifest.h"
-#include "common/file_io.h"
-#include "common/folder_lock.h"
-#include "common/status_macros.h"
+#include "common/checkpoints/checkpoint_copy.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/folder_lock.h"
 
 namespace lodestar {
 namespace {

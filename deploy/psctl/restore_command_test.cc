@@ -9,9 +9,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint_directory.h"
-#include "common/folder_lock.h"
-#include "common/forwarding_file_system.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/storage/folder_lock.h"
+#include "common/storage/forwarding_file_system.h"
 #include "common/testing/checkpoint_files.h"
 #include "common/testing/status_matchers.h"
 #include "deploy/psctl/stoppable_file_system.h"

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/folder_lock.h"
-#include "common/json.h"
-#include "common/run_history.h"
+#include "common/history/run_history.h"
+#include "common/runtime/json.h"
+#include "common/storage/folder_lock.h"
 #include "common/testing/status_matchers.h"
 #include "common/testing/unprivileged_thread.h"
 #include "gmock/gmock.h"

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <csignal>
 
-#include "common/stop_signals.h"
+#include "common/process/stop_signals.h"
 
 namespace lodestar {
 namespace {

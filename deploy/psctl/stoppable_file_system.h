@@ -8,7 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/forwarding_file_system.h"
+#include "common/storage/forwarding_file_system.h"
 
 namespace lodestar {
 

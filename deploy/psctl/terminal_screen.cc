@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/output_file.h"
-#include "common/stop_signals.h"
+#include "common/output/output_file.h"
+#include "common/process/stop_signals.h"
 
 namespace lodestar {
 namespace {

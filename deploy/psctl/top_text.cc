@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/text_table.h"
+#include "common/runtime/text_table.h"
 #include "deploy/psctl/history_command.h"
 #include "proto/status_text.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/run_history.h"
+#include "common/history/run_history.h"
 #include "proto/status_service.pb.h"
 
 namespace lodestar {

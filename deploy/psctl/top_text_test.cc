@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/text_table.h"
+#include "common/runtime/text_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

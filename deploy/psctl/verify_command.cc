@@ -5,11 +5,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/bytes_text.h"
-#include "common/checkpoint_directory.h"
-#include "common/checkpoint_manifest.h"
-#include "common/file_io.h"
-#include "common/status_macros.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/runtime/bytes_text.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/file_system.h"
+#include "common/storage/file_system.h"
 
 namespace lodestar {
 

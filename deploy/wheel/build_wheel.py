@@ -69,10 +69,10 @@ def check_versions(version, modules, out):
         raise ValueError(f"no {PACKAGE}/__init__.py among the modules")
     seen = version_of(r'^__version__ = "(.*)"$', init)
     if seen != version:
-        raise ValueError(f"{init} says {seen}, common/version.h {version}: one of them is wrong")
+        raise ValueError(f"{init} says {seen}, common/process/version.h {version}: one of them is wrong")
     name = f"{PACKAGE}-{version}-{TAG}.whl"
     if os.path.basename(out) != name:
-        raise ValueError(f"the wheel is to be {os.path.basename(out)}; by common/version.h it is {name}")
+        raise ValueError(f"the wheel is to be {os.path.basename(out)}; by common/process/version.h it is {name}")
 
 
 def copy(source, target):
@@ -133,7 +133,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="the wheel")
-    parser.add_argument("--version_header", required=True, help="common/version.h")
+    parser.add_argument("--version_header", required=True, help="common/process/version.h")
     parser.add_argument("--relocate", required=True, help="deploy/relocate.sh")
     parser.add_argument("--licence", required=True)
     parser.add_argument("--library", required=True, help="liblodestar_worker.so")

@@ -8,7 +8,7 @@
 
 #include "kernels/codec/codec_loops.h"
 #include "kernels/codec/topk_codec.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/reduce.h"
 
 namespace lodestar {
 namespace {

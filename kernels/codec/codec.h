@@ -1,5 +1,5 @@
 // Codec: fp32 vectors to the bytes of an encoding and back. Pure; the bytes depend on the arguments
-// only, not on the machine. Format: common/encoding.h.
+// only, not on the machine. Format: common/params/encoding.h.
 //
 // A finite element stays finite: what is beyond the range of the encoding becomes its largest
 // value. NaN stays NaN and Inf stays Inf, but a block of int8, int4 or top-k with either is NaN
@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/encoding.h"
+#include "common/params/encoding.h"
 #include "kernels/operation_arguments.h"
 
 namespace lodestar {

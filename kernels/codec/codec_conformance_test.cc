@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "common/random.h"
+#include "common/runtime/random.h"
 #include "gtest/gtest.h"
 #include "kernels/codec/codec.h"
 #include "kernels/codec/codec_loops.h"
 #include "kernels/codec/encoded_vectors.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/reduce.h"
 
 namespace lodestar {
 

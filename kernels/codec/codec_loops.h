@@ -37,8 +37,8 @@ struct Loops {
   void (*pack_halves)(const int8_t* codes, uint8_t* packed, int64_t n);
   void (*dequantize_halves)(const uint8_t* packed, float scale, float* values, int64_t n);
 
-  // Words of the Philox blocks first_block, first_block + 1, ... of common/random.h; num_blocks is
-  // a multiple of 16.
+  // Words of the Philox blocks first_block, first_block + 1, ... of common/runtime/random.h;
+  // num_blocks is a multiple of 16.
   void (*philox)(uint64_t key, uint64_t stream, uint64_t first_block, int64_t num_blocks,
                  uint32_t* words);
 };

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/codec/topk_codec.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/reduce.h"
 
 namespace lodestar {
 namespace {

@@ -11,7 +11,7 @@
 namespace lodestar {
 
 // acc += scale * decoded, or acc = scale * decoded with Accumulate::kSet. The same bits as of
-// AccumulateScaled() (kernels/reduce.h) on decoded elements.
+// AccumulateScaled() (kernels/vectors/reduce.h) on decoded elements.
 void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
                        float* acc, Accumulate accumulate);
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/codec/codec_loops.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/reduce.h"
 
 namespace lodestar {
 namespace {

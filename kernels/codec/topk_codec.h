@@ -1,5 +1,5 @@
 // The codec of top-k: of each block only the elements of largest magnitude travel, with their
-// places. Format: common/encoding.h. `encoding` is one of top-k throughout.
+// places. Format: common/params/encoding.h. `encoding` is one of top-k throughout.
 //
 // Of equal magnitudes the lower place travels. The two levels of topk_bits() 2 are the means of the
 // smaller and the larger kept magnitudes (k-means of two, begun at their mean); the eight of 4 lie

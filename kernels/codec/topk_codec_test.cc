@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/random.h"
+#include "common/runtime/random.h"
 #include "gtest/gtest.h"
 #include "kernels/codec/encoded_vectors.h"
 

@@ -1,6 +1,6 @@
 #include "kernels/cpu/compute_pool.h"
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 namespace {

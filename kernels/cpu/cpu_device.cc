@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/host_memory.h"
+#include "common/machine/host_memory.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/buffer_checks.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/vectors/optimizer_step.h"
 
 namespace lodestar {
 namespace {

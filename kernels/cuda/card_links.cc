@@ -7,7 +7,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/resources.h"
 

@@ -2,7 +2,7 @@
 
 #include <cuda_fp16.h>
 
-#include "common/philox.h"
+#include "common/runtime/philox.h"
 #include "kernels/cuda/codec_input.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/vector_access.h"

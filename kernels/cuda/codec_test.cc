@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include "common/encoding.h"
+#include "common/params/encoding.h"
 #include "gtest/gtest.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/cuda/testing/kernel_test_rig.h"

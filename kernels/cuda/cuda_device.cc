@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "kernels/cuda/card_group.h"
 
 namespace lodestar::cuda {

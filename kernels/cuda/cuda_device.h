@@ -26,8 +26,8 @@
 #include "kernels/cuda/nccl.h"
 #include "kernels/cuda/resources.h"
 #include "kernels/cuda/tuning.h"
-#include "kernels/cuda_plugin.h"
 #include "kernels/device.h"
+#include "kernels/factory/cuda_plugin.h"
 
 namespace lodestar::cuda {
 

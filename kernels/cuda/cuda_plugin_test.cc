@@ -1,6 +1,6 @@
 // The real plugin: that it loads, and that the error says why where there is no card. What it
 // computes on a card is tested by tests/gpu.
-#include "kernels/cuda_plugin.h"
+#include "kernels/factory/cuda_plugin.h"
 
 #include <iostream>
 

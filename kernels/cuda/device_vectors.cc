@@ -9,7 +9,7 @@
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/topk_codec.h"
-#include "kernels/optimizer_factors.h"
+#include "kernels/vectors/optimizer_factors.h"
 
 namespace lodestar::cuda {
 

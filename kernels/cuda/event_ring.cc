@@ -1,6 +1,6 @@
 #include "kernels/cuda/event_ring.h"
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar::cuda {
 

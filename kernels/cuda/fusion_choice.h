@@ -24,7 +24,7 @@
 #include "kernels/cuda/resources.h"
 #include "kernels/cuda/stream_timer.h"
 #include "kernels/cuda/tuning.h"
-#include "kernels/cuda_plugin.h"
+#include "kernels/factory/cuda_plugin.h"
 
 namespace lodestar::cuda {
 

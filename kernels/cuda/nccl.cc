@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/python_environment.h"
+#include "kernels/factory/python_environment.h"
 
 #if __has_include(<nccl.h>)
 #include <nccl.h>

@@ -1,5 +1,5 @@
 // Optimizer updates of fp32 vectors, one pass over memory; see Device::AdamWUpdate and
-// Device::MomentumUpdate. All vectors are [n]. Factors: kernels/optimizer_factors.h.
+// Device::MomentumUpdate. All vectors are [n]. Factors: kernels/vectors/optimizer_factors.h.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -6,7 +6,7 @@
 #include "kernels/cuda/attention_library_factory.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/nccl.h"
-#include "kernels/cuda_plugin.h"
+#include "kernels/factory/cuda_plugin.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/testing/kernel_test_rig.h"
-#include "kernels/optimizer_factors.h"
+#include "kernels/vectors/optimizer_factors.h"
 
 namespace lodestar::cuda {
 namespace {

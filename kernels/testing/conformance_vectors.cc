@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/encoding.h"
+#include "common/params/encoding.h"
 #include "gtest/gtest.h"
 #include "kernels/testing/device_conformance.h"
 

@@ -1,7 +1,7 @@
 // Prints how many CUDA devices there are, or why none can be used; exit code 0 or 1.
 #include <iostream>
 
-#include "kernels/cuda_plugin.h"
+#include "kernels/factory/cuda_plugin.h"
 
 int main() {
   const auto count = lodestar::CountCudaDevices();

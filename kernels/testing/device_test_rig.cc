@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 namespace {

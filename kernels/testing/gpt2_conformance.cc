@@ -3,9 +3,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "kernels/testing/device_conformance.h"
 #include "kernels/testing/tested_operations.h"
 

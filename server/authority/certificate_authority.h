@@ -24,8 +24,8 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/process/version.h"
 #include "common/security/credentials.h"
-#include "common/version.h"
 #include "server/authority/token_ledger.h"
 
 namespace lodestar {

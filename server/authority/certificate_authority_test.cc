@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "common/file_io.h"
+#include "common/runtime/file_io.h"
 #include "common/security/secret_file.h"
 #include "common/testing/status_matchers.h"
 

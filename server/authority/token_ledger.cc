@@ -10,11 +10,11 @@
 #include "absl/strings/str_join.h"
 #include "common/archive/forms.h"
 #include "common/archive/json_archive.h"
-#include "common/json.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
+#include "common/runtime/time_text.h"
+#include "common/runtime/worker_name.h"
 #include "common/security/certificates.h"
-#include "common/status_macros.h"
-#include "common/time_text.h"
-#include "common/worker_name.h"
 
 namespace lodestar {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint_directory.h"
-#include "common/file_io.h"
-#include "common/status_macros.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/file_system.h"
+#include "common/storage/file_system.h"
 
 namespace lodestar {
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_system.h"
+#include "common/storage/file_system.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/checkpoint_directory.h"
-#include "common/file_io.h"
-#include "common/logging.h"
-#include "common/status_macros.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/logging/logging.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 #include "server/checkpoint/checkpoint_reader.h"
 
 namespace lodestar {

@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/checkpoint_manifest.h"
-#include "common/file_system.h"
-#include "common/ids.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/runtime/ids.h"
+#include "common/storage/file_system.h"
 
 namespace lodestar {
 

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/checkpoint_directory.h"
-#include "common/safetensors.h"
-#include "common/status_macros.h"
-#include "common/tensor_slices.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/params/tensor_slices.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/safetensors.h"
 
 namespace lodestar {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/checkpoint_manifest.h"
-#include "common/file_system.h"
-#include "common/layout.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/params/layout.h"
+#include "common/storage/file_system.h"
 #include "server/shard/shard_state.h"
 
 namespace lodestar {

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/forwarding_file_system.h"
+#include "common/runtime/clock.h"
+#include "common/storage/forwarding_file_system.h"
 
 namespace lodestar {
 

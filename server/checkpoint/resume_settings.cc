@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/job_settings.h"
-#include "common/json.h"
-#include "common/learning_rate_schedule.h"
-#include "common/model_spec.h"
-#include "common/model_spec_json.h"
-#include "common/peer_text.h"
+#include "common/job/job_settings.h"
+#include "common/job/learning_rate_schedule.h"
+#include "common/params/model_spec.h"
+#include "common/params/model_spec_json.h"
+#include "common/runtime/json.h"
+#include "common/runtime/peer_text.h"
 
 namespace lodestar {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/checkpoint_manifest.h"
-#include "common/job_spec.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/job/job_spec.h"
 
 namespace lodestar {
 

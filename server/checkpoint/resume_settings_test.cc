@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/job_settings.h"
-#include "common/model_spec_json.h"
+#include "common/job/job_settings.h"
+#include "common/params/model_spec_json.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {

@@ -8,11 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
-#include "common/file_io.h"
-#include "common/model_spec_json.h"
-#include "common/safetensors.h"
-#include "common/status_macros.h"
-#include "common/tensor_slices.h"
+#include "common/params/model_spec_json.h"
+#include "common/params/tensor_slices.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/safetensors.h"
 
 namespace lodestar {
 namespace {

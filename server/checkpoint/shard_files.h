@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/checkpoint_manifest.h"
-#include "common/file_system.h"
-#include "common/layout.h"
-#include "common/shard_memory.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/params/layout.h"
+#include "common/plan/shard_memory.h"
+#include "common/storage/file_system.h"
 #include "server/shard/shard_state.h"
 
 namespace lodestar {

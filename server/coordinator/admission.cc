@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/robust_mean.h"
-#include "common/same_tensors.h"
-#include "common/time_text.h"
+#include "common/checkpoints/same_tensors.h"
+#include "common/job/robust_mean.h"
+#include "common/runtime/time_text.h"
 #include "server/membership/membership_table.h"
 
 namespace lodestar {

@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "common/encoding.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/encoding.h"
 #include "server/coordinator/cluster_state.h"
 
 namespace lodestar {

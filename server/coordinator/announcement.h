@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
-#include "common/job_spec.h"
-#include "common/program_metrics.h"
+#include "common/job/job_spec.h"
+#include "common/messages/program_metrics.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator_state.h"

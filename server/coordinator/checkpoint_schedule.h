@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

@@ -8,10 +8,10 @@
 #include <variant>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/job_spec.h"
-#include "common/journal_manifest.h"
-#include "common/layout.h"
+#include "common/checkpoints/journal_manifest.h"
+#include "common/job/job_spec.h"
+#include "common/params/layout.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/shard_command.h"

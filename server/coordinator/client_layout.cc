@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/bucket_plan.h"
-#include "common/shard_memory.h"
-#include "common/shard_plan.h"
-#include "common/status_macros.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/shard_plan.h"
+#include "common/plan/shard_memory.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

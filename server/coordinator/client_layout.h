@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "common/layout.h"
+#include "common/params/layout.h"
 #include "server/coordinator/coordinator_config.h"
 
 namespace lodestar {

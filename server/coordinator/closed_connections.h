@@ -15,8 +15,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "common/ids.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

@@ -10,9 +10,9 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/peer_text.h"
-#include "common/robust_mean.h"
-#include "common/status_macros.h"
+#include "common/job/robust_mean.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/membership/membership_table.h"
 

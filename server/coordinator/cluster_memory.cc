@@ -9,13 +9,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/bucket_plan.h"
-#include "common/cluster_messages.h"
-#include "common/exchange_choice.h"
-#include "common/job_settings.h"
-#include "common/model_spec_json.h"
-#include "common/shard_plan.h"
-#include "common/status_macros.h"
+#include "common/job/job_settings.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/model_spec_json.h"
+#include "common/params/shard_plan.h"
+#include "common/plan/exchange_choice.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

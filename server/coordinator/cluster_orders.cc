@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/job_spec.h"
-#include "common/status_macros.h"
-#include "common/time_text.h"
+#include "common/job/job_spec.h"
+#include "common/runtime/status_macros.h"
+#include "common/runtime/time_text.h"
 #include "server/coordinator/cluster_words.h"
 
 namespace lodestar {

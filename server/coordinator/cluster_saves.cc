@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/bytes_text.h"
-#include "common/status_macros.h"
+#include "common/runtime/bytes_text.h"
+#include "common/runtime/status_macros.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/last_save.h"

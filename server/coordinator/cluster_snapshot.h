@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "common/ids.h"
-#include "common/job_loss.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
+#include "common/job/job_loss.h"
+#include "common/job/job_spec.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/layout.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

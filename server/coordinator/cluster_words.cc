@@ -11,8 +11,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "common/status_macros.h"
-#include "common/time_text.h"
+#include "common/runtime/status_macros.h"
+#include "common/runtime/time_text.h"
 
 namespace lodestar {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/faults/fault_policy.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/robust_mean.h"
+#include "common/job/robust_mean.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/admission.h"
 #include "server/coordinator/coordinator.h"

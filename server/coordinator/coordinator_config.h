@@ -6,9 +6,9 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/exchange_settings.h"
-#include "common/host_memory.h"
-#include "common/job_spec.h"
+#include "common/job/exchange_settings.h"
+#include "common/job/job_spec.h"
+#include "common/machine/host_memory.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/faults/divergence_policy.h"
 #include "server/coordinator/journal_comparison.h"

@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "common/job_fields.h"
-#include "common/model_spec_json.h"
-#include "common/proposed_settings.h"
+#include "common/job/job_fields.h"
+#include "common/job/proposed_settings.h"
+#include "common/params/model_spec_json.h"
 #include "server/coordinator/data_sets.h"
 
 namespace lodestar {

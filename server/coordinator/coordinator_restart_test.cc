@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "common/status_hints.h"
+#include "common/runtime/status_hints.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_state_json.h"
 #include "server/coordinator/testing/coordinator_fixture.h"

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/bucket_plan.h"
-#include "common/fragment_plan.h"
-#include "common/shard_plan.h"
-#include "common/status_macros.h"
+#include "common/job/fragment_plan.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/shard_plan.h"
+#include "common/runtime/status_macros.h"
 #include "server/coordinator/admission.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator.h"

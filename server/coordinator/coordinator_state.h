@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "common/job_loss.h"
+#include "common/job/job_loss.h"
+#include "common/messages/cluster_messages.h"
 #include "server/coordinator/faults/quarantine.h"
 #include "server/membership/membership_table.h"
 

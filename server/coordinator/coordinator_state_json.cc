@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/archive/forms.h"
 #include "common/archive/json_archive.h"
-#include "common/json.h"
-#include "common/status_macros.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
 #include "server/coordinator/faults/quarantine.h"
 
 namespace lodestar {

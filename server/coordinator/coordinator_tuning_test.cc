@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/exchange_settings.h"
+#include "common/job/exchange_settings.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/exchange_tuning.h"

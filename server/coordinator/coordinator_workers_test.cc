@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/status_hints.h"
+#include "common/runtime/status_hints.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/stragglers/straggler_watch.h"

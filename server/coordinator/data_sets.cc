@@ -4,8 +4,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/status_macros.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

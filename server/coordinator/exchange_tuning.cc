@@ -6,11 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
-#include "common/exchange_choice.h"
-#include "common/exchange_settings.h"
-#include "common/exchange_sizes.h"
-#include "common/status_macros.h"
+#include "common/job/exchange_settings.h"
+#include "common/plan/exchange_choice.h"
+#include "common/plan/exchange_sizes.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

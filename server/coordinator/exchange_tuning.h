@@ -10,12 +10,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/cluster_messages.h"
-#include "common/exchange_forecast.h"
-#include "common/exchange_settings.h"
-#include "common/ids.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
+#include "common/job/exchange_settings.h"
+#include "common/job/job_spec.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/layout.h"
+#include "common/plan/exchange_forecast.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/exchange_choice.h"
-#include "common/exchange_forecast.h"
-#include "common/exchange_settings.h"
-#include "common/exchange_sizes.h"
-#include "common/model_spec.h"
+#include "common/job/exchange_settings.h"
+#include "common/params/model_spec.h"
+#include "common/plan/exchange_choice.h"
+#include "common/plan/exchange_forecast.h"
+#include "common/plan/exchange_sizes.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {

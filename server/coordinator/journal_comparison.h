@@ -11,8 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/ids.h"
-#include "common/journal_manifest.h"
+#include "common/checkpoints/journal_manifest.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/journal_state.h"
 
 namespace lodestar {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/time/time.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "server/sync/cluster_policy.h"
 
 namespace lodestar {

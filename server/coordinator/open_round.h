@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "common/ids.h"
-#include "common/program_metrics.h"
+#include "common/messages/cluster_messages.h"
+#include "common/messages/program_metrics.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/evaluation_course.h"
 #include "server/coordinator/work_ledger.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/peer_text.h"
+#include "common/runtime/peer_text.h"
 #include "server/membership/membership_table.h"
 
 namespace lodestar {

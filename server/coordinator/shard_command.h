@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "common/ids.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/ids.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar {

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/cluster_messages.h"
-#include "common/ids.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/ids.h"
 #include "server/sync/worker_fault.h"
 
 namespace lodestar {

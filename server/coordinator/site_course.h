@@ -12,7 +12,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/site_order.h"
 

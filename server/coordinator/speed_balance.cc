@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 namespace {

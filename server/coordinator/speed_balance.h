@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 
 namespace lodestar {
 

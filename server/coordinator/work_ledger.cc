@@ -5,7 +5,7 @@
 #include <set>
 
 #include "absl/numeric/int128.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 

@@ -8,10 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "common/ids.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
-#include "server/coordinator/rate_meter.h"
+#include "server/coordinator/stragglers/rate_meter.h"
 
 namespace lodestar {
 

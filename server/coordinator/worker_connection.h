@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 
 namespace lodestar {
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "common/ids.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/stragglers/worker_activity.h"
 #include "server/coordinator/worker_assignment.h"

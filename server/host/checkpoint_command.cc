@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/time_text.h"
+#include "common/runtime/time_text.h"
 
 namespace lodestar {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/executor.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/executor.h"
 
 namespace lodestar {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/check.h"
-#include "common/status_macros.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

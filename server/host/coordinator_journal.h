@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/file_system.h"
-#include "server/journal/journal_reader.h"
-#include "server/journal/journal_writer.h"
+#include "common/storage/file_system.h"
+#include "server/durability/journal/journal_reader.h"
+#include "server/durability/journal/journal_writer.h"
 
 namespace lodestar {
 

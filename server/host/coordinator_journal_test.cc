@@ -11,7 +11,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/journal/journal_segments.h"
+#include "server/durability/journal/journal_segments.h"
 
 namespace lodestar {
 namespace {

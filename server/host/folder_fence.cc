@@ -9,10 +9,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/checkpoint_directory.h"
-#include "common/folder_lock.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/folder_lock.h"
 
 namespace lodestar {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "common/checkpoint_directory.h"
-#include "common/crc32c.h"
-#include "common/file_io.h"
-#include "common/status_macros.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/crc32c/crc32c.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

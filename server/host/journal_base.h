@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/checkpoint_manifest.h"
-#include "common/file_system.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/storage/file_system.h"
 #include "server/coordinator/shard_command.h"
 
 namespace lodestar {

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint_manifest.h"
+#include "common/checkpoints/checkpoint_manifest.h"
 #include "common/testing/checkpoint_files.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"

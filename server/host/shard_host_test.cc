@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "common/bucket_plan.h"
-#include "common/executor.h"
-#include "common/folder_lock.h"
-#include "common/layout.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/layout.h"
+#include "common/runtime/executor.h"
+#include "common/storage/folder_lock.h"
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"

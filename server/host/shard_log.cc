@@ -6,10 +6,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/json.h"
-#include "common/status_macros.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
+#include "server/durability/journal/journal_reader.h"
 #include "server/host/shard_record_json.h"
-#include "server/journal/journal_reader.h"
 
 namespace lodestar {
 namespace {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/bucket_plan.h"
-#include "common/executor.h"
-#include "common/layout.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/layout.h"
+#include "common/runtime/executor.h"
 #include "common/testing/checkpoint_files.h"
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_file_system.h"

@@ -6,11 +6,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/archive/contribution_forms.h"
 #include "common/archive/forms.h"
 #include "common/archive/json_archive.h"
-#include "common/contribution.h"
-#include "common/status_macros.h"
+#include "common/messages/contribution.h"
+#include "common/messages/contribution_forms.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/json.h"
+#include "common/runtime/json.h"
 #include "server/shard/shard_journal.h"
 
 namespace lodestar {

@@ -16,8 +16,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
 #include "common/http/http_routes.h"
+#include "common/runtime/clock.h"
 #include "proto/status_service.pb.h"
 #include "server/status/history_recorder.h"
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "common/json.h"
+#include "common/runtime/json.h"
 #include "common/testing/simulated_clock.h"
 #include "gmock/gmock.h"
 #include "server/http/prometheus_text.h"

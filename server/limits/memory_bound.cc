@@ -1,7 +1,7 @@
 #include "server/limits/memory_bound.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/bytes_text.h"
+#include "common/runtime/bytes_text.h"
 
 namespace lodestar {
 namespace {

@@ -1,5 +1,5 @@
 // How often what others wanted of this server was refused because of a limit, by limit. Connections
-// are counted where they are accepted: server/rpc/connection_table.
+// are counted where they are accepted: server/firewall/connection_table.
 #pragma once
 
 #include <array>

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/flag_range.h"
-#include "common/status_macros.h"
+#include "common/runtime/flag_range.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_hints.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_hints.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 absl::string_view WorkerStateName(WorkerState state) {

@@ -31,8 +31,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
-#include "common/worker_name.h"
+#include "common/runtime/ids.h"
+#include "common/runtime/worker_name.h"
 
 namespace lodestar {
 

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "common/status_hints.h"
+#include "common/runtime/status_hints.h"
 
 namespace lodestar {
 namespace {

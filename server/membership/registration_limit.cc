@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "common/status_hints.h"
+#include "common/runtime/status_hints.h"
 
 namespace lodestar {
 namespace {

@@ -1,7 +1,7 @@
 #include "server/optimizer/adamw.h"
 
 #include "kernels/device.h"
-#include "kernels/optimizer_step.h"
+#include "kernels/vectors/optimizer_step.h"
 #include "server/optimizer/decay_split.h"
 
 namespace lodestar {

@@ -1,6 +1,6 @@
 #include "server/optimizer/decay_split.h"
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 

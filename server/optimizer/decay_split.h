@@ -5,7 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "common/layout.h"
+#include "common/params/layout.h"
 #include "server/optimizer/optimizer.h"
 
 namespace lodestar {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/layout.h"
+#include "common/params/layout.h"
 
 namespace lodestar {
 

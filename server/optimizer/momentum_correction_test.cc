@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "common/layout.h"
+#include "common/params/layout.h"
 
 namespace lodestar {
 namespace {

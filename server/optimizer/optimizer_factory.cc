@@ -1,7 +1,7 @@
 #include "server/optimizer/optimizer_factory.h"
 
-#include "common/check.h"
-#include "common/contribution.h"
+#include "common/messages/contribution.h"
+#include "common/runtime/check.h"
 #include "server/optimizer/adamw.h"
 #include "server/optimizer/averaging.h"
 #include "server/optimizer/outer.h"

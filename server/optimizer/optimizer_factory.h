@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "server/optimizer/optimizer.h"
 
 namespace lodestar {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/device.h"
-#include "kernels/optimizer_step.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/optimizer_step.h"
+#include "kernels/vectors/reduce.h"
 
 namespace lodestar {
 

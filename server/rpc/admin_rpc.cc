@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/logging.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/logging/logging.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 #include "proto/log_convert.h"
 #include "proto/status_mapping.h"
 #include "server/membership/registration_limit.h"

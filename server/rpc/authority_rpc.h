@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/executor.h"
+#include "common/runtime/executor.h"
 #include "common/security/credentials.h"
 #include "proto/authority_service.grpc.pb.h"
 #include "server/authority/certificate_authority.h"

@@ -2,7 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_hints.h"
+#include "common/runtime/status_hints.h"
 #include "proto/authority_service.grpc.pb.h"
 #include "proto/cluster_service.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/request_id.h"
+#include "common/runtime/request_id.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
 

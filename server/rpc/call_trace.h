@@ -1,12 +1,12 @@
 // CallTrace: what the log says of one call of a worker, once it is answered, under the id that the
-// worker has given it; see common/call_log.h.
+// worker has given it; see common/messages/call_log.h.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/call_log.h"
+#include "common/messages/call_log.h"
 
 namespace lodestar {
 

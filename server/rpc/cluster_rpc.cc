@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/host_port.h"
-#include "common/logging.h"
-#include "common/peer_text.h"
-#include "common/status_hints.h"
-#include "common/status_macros.h"
-#include "common/version.h"
+#include "common/logging/logging.h"
+#include "common/net/host_port.h"
+#include "common/process/version.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_hints.h"
+#include "common/runtime/status_macros.h"
 #include "proto/convert_cluster.h"
 #include "proto/registration_scan.h"
 #include "proto/status_mapping.h"

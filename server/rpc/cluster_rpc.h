@@ -6,9 +6,9 @@
 #include <atomic>
 #include <memory>
 
-#include "common/call_log.h"
-#include "common/clock.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
+#include "common/messages/call_log.h"
+#include "common/runtime/clock.h"
 #include "proto/cluster_service.grpc.pb.h"
 #include "server/limits/origin_places.h"
 #include "server/limits/refusal_counts.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/job_loss.h"
-#include "common/version.h"
+#include "common/job/job_loss.h"
+#include "common/process/version.h"
 #include "proto/bulk_options.h"
 #include "proto/convert.h"
 #include "server/rpc/stream_quota.h"

@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "proto/status_service.pb.h"
+#include "server/firewall/connection_table.h"
 #include "server/limits/memory_bound.h"
 #include "server/limits/refusal_counts.h"
 #include "server/limits/server_limits.h"
-#include "server/rpc/connection_table.h"
 #include "server/status/status_board.h"
 
 namespace lodestar {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "server/coordinator/coordinator_memory_json.h"
 
 namespace lodestar {

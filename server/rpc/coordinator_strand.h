@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/runtime/clock.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_memory_json.h"
 #include "server/host/coordinator_journal.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "common/executor.h"
+#include "common/runtime/executor.h"
 #include "common/testing/queue_executor.h"
 #include "common/testing/simulated_clock.h"
 #include "common/testing/simulated_file_system.h"

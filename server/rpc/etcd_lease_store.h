@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/leader_lease/lease_store.h"
+#include "server/durability/lease/lease_store.h"
 
 namespace lodestar {
 

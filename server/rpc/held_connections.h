@@ -13,10 +13,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/cluster_messages.h"
-#include "common/ids.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/ids.h"
+#include "server/firewall/connection_table.h"
 #include "server/limits/origin_places.h"
-#include "server/rpc/connection_table.h"
 
 namespace lodestar {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/remedy.h"
+#include "common/runtime/remedy.h"
 
 namespace lodestar {
 namespace {

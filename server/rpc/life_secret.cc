@@ -8,10 +8,10 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 #include "common/security/certificates.h"
 #include "common/security/identity.h"
-#include "common/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/transport_security.h"
 

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 
 namespace lodestar {
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/bucket_plan.h"
-#include "common/crc32c.h"
-#include "common/encoding.h"
-#include "common/status_macros.h"
+#include "common/crc32c/crc32c.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/encoding.h"
+#include "common/runtime/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/chunk_codec.h"
 #include "proto/convert.h"

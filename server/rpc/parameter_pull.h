@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/executor.h"
+#include "common/runtime/executor.h"
 #include "proto/bulk_options.h"
 #include "proto/parameter_service.pb.h"
 #include "server/rpc/bulk_calls.h"

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/contribution.h"
-#include "common/encoding.h"
-#include "common/status_macros.h"
+#include "common/messages/contribution.h"
+#include "common/params/encoding.h"
+#include "common/runtime/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/convert.h"
 #include "proto/status_mapping.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/executor.h"
+#include "common/runtime/executor.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "server/rpc/bulk_calls.h"
 #include "server/rpc/bulk_traffic.h"

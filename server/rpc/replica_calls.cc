@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/replica_service.grpc.pb.h"
 #include "proto/status_mapping.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "proto/transport_security.h"
-#include "server/replica/replica_connection.h"
+#include "server/durability/replica/replica_connection.h"
 
 namespace lodestar {
 

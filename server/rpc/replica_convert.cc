@@ -5,11 +5,11 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
-#include "common/overloaded.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
-#include "common/version.h"
+#include "common/crc32c/crc32c.h"
+#include "common/process/version.h"
+#include "common/runtime/overloaded.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

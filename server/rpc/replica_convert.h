@@ -1,13 +1,13 @@
-// Between proto/replica_service.proto and the native types of server/replica. Errors are
+// Between proto/replica_service.proto and the native types of server/durability/replica. Errors are
 // InvalidArgument and name the field, or DataLoss where a checksum does not hold.
 #pragma once
 
 #include "absl/status/statusor.h"
 #include "proto/replica_service.pb.h"
-#include "server/replica/file_change.h"
-#include "server/replica/mirrored_folders.h"
-#include "server/replica/replica_store.h"
-#include "server/replica/replication_mark.h"
+#include "server/durability/replica/file_change.h"
+#include "server/durability/replica/mirrored_folders.h"
+#include "server/durability/replica/replica_store.h"
+#include "server/durability/replica/replication_mark.h"
 
 namespace lodestar {
 

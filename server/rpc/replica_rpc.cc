@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/logging.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/logging/logging.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
 #include "server/rpc/replica_convert.h"

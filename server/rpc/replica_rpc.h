@@ -4,7 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "proto/replica_service.grpc.pb.h"
-#include "server/replica/replica_store.h"
+#include "server/durability/replica/replica_store.h"
 
 namespace lodestar {
 

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/address_list.h"
-#include "common/logging.h"
-#include "common/peer_text.h"
+#include "common/logging/logging.h"
+#include "common/net/address_list.h"
+#include "common/runtime/peer_text.h"
 #include "proto/authority_service.grpc.pb.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/bucket_plan.h"
-#include "common/overloaded.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/params/bucket_plan.h"
+#include "common/runtime/overloaded.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/convert.h"
 #include "proto/convert_cluster.h"

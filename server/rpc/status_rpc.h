@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "common/run_history.h"
+#include "common/history/run_history.h"
 #include "common/security/identity.h"
 #include "proto/status_service.grpc.pb.h"
 #include "server/limits/origin_places.h"

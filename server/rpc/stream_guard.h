@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
+#include "common/runtime/clock.h"
 #include "server/limits/origin_places.h"
 #include "server/limits/refusal_counts.h"
 #include "server/rpc/late_refusal.h"

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "common/bucket_plan.h"
-#include "common/executor.h"
+#include "common/params/bucket_plan.h"
+#include "common/runtime/executor.h"
 #include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"

@@ -12,9 +12,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "common/cluster_messages.h"
-#include "common/ids.h"
-#include "server/rpc/connection_table.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/ids.h"
+#include "server/firewall/connection_table.h"
 
 namespace lodestar {
 

@@ -10,9 +10,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/cluster_messages.h"
-#include "common/file_descriptor.h"
-#include "common/ids.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/file_descriptor.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

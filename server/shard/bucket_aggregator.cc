@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/contribution.h"
-#include "common/status_macros.h"
+#include "common/messages/contribution.h"
+#include "common/runtime/status_macros.h"
 #include "kernels/codec/encoded_vectors.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/reduce.h"
 #include "server/shard/contribution_mean.h"
 
 namespace lodestar {

@@ -12,8 +12,8 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/encoding.h"
-#include "common/ids.h"
+#include "common/params/encoding.h"
+#include "common/runtime/ids.h"
 #include "server/shard/contribution.h"
 #include "server/shard/page.h"
 

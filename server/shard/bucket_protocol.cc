@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/check.h"
-#include "common/gradient_clip.h"
+#include "common/job/gradient_clip.h"
+#include "common/runtime/check.h"
 #include "server/sync/asynchronous.h"
 
 namespace lodestar {

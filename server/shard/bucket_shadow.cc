@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "common/check.h"
-#include "common/random.h"
+#include "common/runtime/check.h"
+#include "common/runtime/random.h"
 #include "kernels/codec/encoded_vectors.h"
 
 namespace lodestar {

@@ -2,8 +2,8 @@
 // travel as encoded changes. See ParameterService.Pull in proto/parameter_service.proto.
 //
 // It takes one page for the shadow, and at most one page's worth of encoded changes (ChangesKept()
-// of common/encoding.h). Without error feedback it takes another page. Older pages live as long as
-// a reader holds them.
+// of common/params/encoding.h). Without error feedback it takes another page. Older pages live as
+// long as a reader holds them.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@
 #include <optional>
 
 #include "absl/types/span.h"
-#include "common/encoding.h"
-#include "common/ids.h"
-#include "common/layout.h"
+#include "common/params/encoding.h"
+#include "common/params/layout.h"
+#include "common/runtime/ids.h"
 #include "server/shard/bucket_handles.h"
 #include "server/shard/page.h"
 

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/shard_plan.h"
-#include "common/status_macros.h"
+#include "common/params/shard_plan.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 #include "kernels/codec/encoded_vectors.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/reduce.h"
 
 namespace lodestar {
 namespace {

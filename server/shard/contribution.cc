@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "kernels/codec/encoded_vectors.h"
 
 namespace lodestar {

@@ -8,12 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/bucket_plan.h"
-#include "common/contribution.h"  // ContributionKind, shared with the worker: //common:contribution
-#include "common/encoding.h"
-#include "common/ids.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
+#include "common/job/job_spec.h"
+#include "common/messages/contribution.h"  // ContributionKind
+#include "common/params/bucket_plan.h"
+#include "common/params/encoding.h"
+#include "common/params/layout.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "kernels/codec/encoded_vectors.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/reduce.h"
 
 namespace lodestar {
 namespace {

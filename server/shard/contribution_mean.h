@@ -10,9 +10,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "common/encoding.h"
-#include "common/layout.h"
-#include "common/robust_mean.h"
+#include "common/job/robust_mean.h"
+#include "common/params/encoding.h"
+#include "common/params/layout.h"
 #include "server/shard/page.h"
 
 namespace lodestar {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/layout.h"
-#include "common/robust_mean.h"
+#include "common/job/robust_mean.h"
+#include "common/params/layout.h"
 #include "kernels/codec/codec.h"
 
 namespace lodestar {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <utility>
 
-#include "common/random.h"
+#include "common/runtime/random.h"
 #include "kernels/codec/encoded_vectors.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/reduce.h"
 
 namespace lodestar {
 namespace {

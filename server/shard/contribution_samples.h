@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/encoding.h"
-#include "common/ids.h"
+#include "common/params/encoding.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/shard/shard_state.h"
 #include "server/sync/bucket_policy.h"
 

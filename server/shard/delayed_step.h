@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "server/optimizer/optimizer.h"
 
 namespace lodestar {

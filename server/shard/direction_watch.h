@@ -22,7 +22,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/shard/contribution_samples.h"
 
 namespace lodestar {

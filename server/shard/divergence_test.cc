@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "common/contribution.h"
-#include "common/robust_mean.h"
+#include "common/job/robust_mean.h"
+#include "common/messages/contribution.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -12,7 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 
@@ -22,9 +22,9 @@ class NormExchange {
   virtual ~NormExchange() = default;
 
   // Takes this shard's sums of squares of `round`, one per segment in order of the parameter space
-  // (SegmentsOf() in common/shard_plan.h), and calls `done` once, from any thread, with the sum
-  // over all shards: a plain left-to-right sum over all segments of the space, so that it is the
-  // same to the bit for any number of shards. An error means that there will be no answer.
+  // (SegmentsOf() in common/params/shard_plan.h), and calls `done` once, from any thread, with the
+  // sum over all shards: a plain left-to-right sum over all segments of the space, so that it is
+  // the same to the bit for any number of shards. An error means that there will be no answer.
   virtual void Submit(Round round, std::vector<double> segment_sums,
                       std::function<void(absl::StatusOr<double>)> done) = 0;
 };

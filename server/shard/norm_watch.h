@@ -24,7 +24,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

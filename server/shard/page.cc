@@ -11,8 +11,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/check.h"
-#include "common/crc32c.h"
+#include "common/crc32c/crc32c.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 namespace {

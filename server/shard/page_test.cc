@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/crc32c.h"
+#include "common/crc32c/crc32c.h"
 
 namespace lodestar {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/contribution.h"
-#include "common/robust_mean.h"
+#include "common/job/robust_mean.h"
+#include "common/messages/contribution.h"
 #include "common/testing/status_matchers.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/parameter_shard.h"

@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/file_io.h"
-#include "common/json.h"
+#include "common/process/trace_recorder.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/json.h"
 #include "common/testing/status_matchers.h"
-#include "common/trace_recorder.h"
 #include "server/shard/testing/test_cluster.h"
 
 namespace lodestar {

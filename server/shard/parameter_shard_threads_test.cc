@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "common/executor.h"
+#include "common/runtime/executor.h"
 #include "common/testing/status_matchers.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/test_cluster.h"

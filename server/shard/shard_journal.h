@@ -11,7 +11,7 @@
 #include <variant>
 
 #include "absl/types/span.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/shard/bucket_protocol.h"
 #include "server/shard/contribution.h"
 #include "server/sync/round_plan.h"

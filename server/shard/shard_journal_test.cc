@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "common/contribution.h"
+#include "common/messages/contribution.h"
 #include "common/testing/status_matchers.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/test_cluster.h"

@@ -1,7 +1,7 @@
 // These tests show what a shard takes of memory, and what becomes of a shard that does not get what
 // it wants, or takes more than it may. Nothing aborts, rounds still end, and what is there can be
 // saved.
-#include "common/shard_memory.h"
+#include "common/plan/shard_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/robust_mean.h"
+#include "common/job/robust_mean.h"
 #include "common/testing/status_matchers.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "server/shard/parameter_shard.h"
@@ -116,8 +116,8 @@ TEST(ShardMemoryTest, ALargeModelIsRefusedWithTheServersThatItTakes) {
   EXPECT_OK(CheckShardMemory(EstimateShardMemory(job, kElements / 6), host));
 }
 
-// What common/shard_memory knows of optimizers and rosters must agree with what the servers say of
-// theirs.
+// What common/plan/shard_memory knows of optimizers and rosters must agree with what the servers
+// say of theirs.
 TEST(ShardMemoryTest, StateIsThatOfTheServersOptimizer) {
   JobSpec job = TestJob();
   int num_jobs = 0;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/sync/push_space.h"
 #include "server/sync/worker_fault.h"
 

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/sync/member_directory.h"
 #include "server/sync/round_plan.h"
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/ids.h"
-#include "common/layout.h"
+#include "common/params/layout.h"
+#include "common/runtime/ids.h"
 #include "server/shard/delayed_step.h"
 #include "server/shard/norm_watch.h"
 #include "server/shard/page.h"

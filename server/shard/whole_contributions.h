@@ -9,7 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

@@ -8,7 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/runtime/clock.h"
 #include "server/host/shard_host.h"
 #include "server/rpc/coordinator_strand.h"
 #include "server/site/site.h"

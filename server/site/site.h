@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 #include "server/coordinator/site_order.h"
 
 namespace lodestar {

@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/job_fields.h"
-#include "common/model_spec.h"
-#include "common/status_macros.h"
+#include "common/job/job_fields.h"
+#include "common/params/model_spec.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/cluster_messages.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
+#include "common/messages/cluster_messages.h"
 
 namespace lodestar {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/layout.h"
-#include "common/model_spec.h"
+#include "common/params/layout.h"
+#include "common/params/model_spec.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -5,8 +5,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_system.h"
-#include "common/run_history.h"
+#include "common/history/run_history.h"
+#include "common/storage/file_system.h"
 
 namespace lodestar {
 

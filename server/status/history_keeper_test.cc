@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/run_history.h"
+#include "common/history/run_history.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 

@@ -5,10 +5,10 @@
 #include <utility>
 #include <variant>
 
-#include "common/history_thinning.h"
-#include "common/job_settings.h"
-#include "common/one_line.h"
-#include "common/overloaded.h"
+#include "common/history/history_thinning.h"
+#include "common/job/job_settings.h"
+#include "common/runtime/one_line.h"
+#include "common/runtime/overloaded.h"
 
 namespace lodestar {
 

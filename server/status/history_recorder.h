@@ -10,11 +10,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
-#include "common/job_loss.h"
-#include "common/job_settings.h"
-#include "common/job_spec.h"
-#include "common/run_history.h"
+#include "common/history/run_history.h"
+#include "common/job/job_loss.h"
+#include "common/job/job_settings.h"
+#include "common/job/job_spec.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/announcement.h"
 
 namespace lodestar {

@@ -14,8 +14,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_io.h"
-#include "common/status_macros.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

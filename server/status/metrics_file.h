@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/output_file.h"
+#include "common/output/output_file.h"
 #include "server/coordinator/announcement.h"
 
 namespace lodestar {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/json.h"
-#include "common/logging.h"
-#include "common/overloaded.h"
+#include "common/logging/logging.h"
+#include "common/runtime/json.h"
+#include "common/runtime/overloaded.h"
 
 namespace lodestar {
 namespace {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "common/log_tail.h"
-#include "common/logging.h"
-#include "common/status_macros.h"
+#include "common/logging/log_tail.h"
+#include "common/logging/logging.h"
+#include "common/runtime/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
 

@@ -12,11 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/checkpoint_directory.h"
-#include "common/crc32c.h"
-#include "common/file_io.h"
-#include "common/file_system.h"
-#include "common/status_macros.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/crc32c/crc32c.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/file_system.h"
 
 namespace lodestar {
 namespace {

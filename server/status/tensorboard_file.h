@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/announcement.h"
 
 namespace lodestar {

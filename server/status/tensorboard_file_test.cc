@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "absl/strings/match.h"
-#include "common/crc32c.h"
+#include "common/crc32c/crc32c.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

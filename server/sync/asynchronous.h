@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "server/sync/bucket_policy.h"
 #include "server/sync/cluster_policy.h"
 

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "absl/types/span.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/sync/decision.h"
 #include "server/sync/member_directory.h"
 #include "server/sync/round_plan.h"

@@ -8,7 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar {

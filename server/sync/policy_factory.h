@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "server/sync/bucket_policy.h"
 #include "server/sync/cluster_policy.h"
 

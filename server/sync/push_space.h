@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 

@@ -53,7 +53,8 @@ class RulesCanFail(unittest.TestCase):
 
     def test_kernels_stay_plain(self):
         for include in ("<grpcpp/grpcpp.h>", "<google/protobuf/message.h>", "<spdlog/spdlog.h>",
-                        "<chrono>", '"absl/time/clock.h"', '"common/clock.h"'):
+                        "<chrono>", '"absl/time/clock.h"', '"common/runtime/clock.h"',
+                        '"common/logging/logging.h"'):
             self.assert_refused("kernels/cpu/a.cc", f"#include {include}\n")
 
     def test_common_knows_no_wire(self):
@@ -70,7 +71,7 @@ class RulesCanFail(unittest.TestCase):
 
     def test_log_has_one_door(self):
         self.assert_refused("server/a.cc", "#include <spdlog/spdlog.h>\n")
-        self.assert_taken("common/logging.cc", "#include <spdlog/spdlog.h>\n")
+        self.assert_taken("common/logging/logging.cc", "#include <spdlog/spdlog.h>\n")
 
     def test_cuda_has_one_seam(self):
         emulator = '#include "kernels/cuda/emulator/emulator.h"\n'
@@ -119,9 +120,9 @@ class RulesCanFail(unittest.TestCase):
         def violations(deps, include):
             return violations_of_files({
                 "common/BUILD.bazel":
-                    'load(":b.bzl", "twice")\ncc_library(name = "a", hdrs = ["a.h"])\n'
+                    'load("//rules:b.bzl", "twice")\ncc_library(name = "a", hdrs = ["a.h"])\n'
                     f'twice(name = "b", deps = {deps})\n',
-                "common/b.bzl":
+                "rules/b.bzl":
                     "def twice(name, deps):\n"
                     '    native.cc_library(name = name, srcs = native.glob([name + ".*"]), deps = deps)\n',
                 "common/a.h": "", "common/b.cc": f"#include {include}\n",
@@ -198,7 +199,7 @@ class ThisCheckout(unittest.TestCase):
                             sources.append(file.read())
         known = set(re.findall(r"ABSL_FLAG\(\s*[\w:]+,\s*(\w+)", "\n".join(sources)))
         known |= set(re.findall(r"--(\w+)[=\"]", "\n".join(sources)))
-        with open(os.path.join(ROOT, "common/job_fields.cc"), encoding="utf-8") as file:
+        with open(os.path.join(ROOT, "common/job/job_fields.cc"), encoding="utf-8") as file:
             known |= set(re.findall(r"\.name = \"(\w+)\"", file.read()))
         # These are flags of other programs.
         known |= {"help", "version", "keep", "config", "logdir", "pid", "gpus", "nodes", "now",
@@ -240,7 +241,7 @@ class ThisCheckout(unittest.TestCase):
             self.assertRegex(file.read(), r"bin/nvcc [^\n]* -lineinfo ")
 
     def test_has_its_version_in_the_changelog(self):
-        with open(os.path.join(ROOT, "common/version.h"), encoding="utf-8") as file:
+        with open(os.path.join(ROOT, "common/process/version.h"), encoding="utf-8") as file:
             version = re.search(r'kVersion\[\] = "(.*)"', file.read()).group(1)
         with open(os.path.join(ROOT, "CHANGELOG.md"), encoding="utf-8") as file:
             self.assertRegex(file.read(), rf"(?m)^## {re.escape(version)} - \d{{4}}-\d\d-\d\d$")

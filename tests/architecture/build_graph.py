@@ -90,11 +90,11 @@ class BuildGraph:
         rules = type("Native", (), {"__getattr__": lambda _self, rule: scope[rule]})()
         scope.update(
             attr=Nothing(),
-            glob=lambda patterns, exclude=(), **_: self._glob(package, patterns, exclude),
+            glob=lambda patterns, exclude=(), **_: self._glob(scope.package, patterns, exclude),
             load=lambda label, *names, **others: scope.update(
                 self._load(package, label, [*names, *others.values()])),
             native=rules,
-            package_name=lambda: package,
+            package_name=lambda: scope.package,
             rule=Nothing(),
             select=lambda choices: [value for values in choices.values() for value in values],
         )

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "common/testing/status_matchers.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "worker/capi/lodestar_worker.h"

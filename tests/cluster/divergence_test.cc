@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/model_spec.h"
-#include "common/status_macros.h"
+#include "common/params/model_spec.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
+#include "common/job/job_spec.h"
+#include "common/params/layout.h"
 #include "common/testing/status_matchers.h"
-#include "kernels/device_factory.h"
-#include "kernels/reduce.h"
+#include "kernels/factory/device_factory.h"
+#include "kernels/vectors/reduce.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "worker/trainer/weights_merge.h"
 

@@ -6,12 +6,12 @@
 #include <thread>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/status_macros.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "tests/cluster/in_process_cluster.h"
 #include "tests/cluster/shard_server.h"
 #include "tests/cluster/training_data.h"

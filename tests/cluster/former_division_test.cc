@@ -8,9 +8,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint_manifest.h"
-#include "common/file_system.h"
-#include "common/status_macros.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/file_system.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

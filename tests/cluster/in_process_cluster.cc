@@ -1,7 +1,7 @@
 #include "tests/cluster/in_process_cluster.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

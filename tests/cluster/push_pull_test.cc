@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "common/crc32c.h"
-#include "common/encoding.h"
-#include "common/initial_weights.h"
+#include "common/crc32c/crc32c.h"
+#include "common/params/encoding.h"
+#include "common/params/initial_weights.h"
 #include "common/testing/status_matchers.h"
 #include "kernels/codec/codec.h"
 #include "proto/bulk_options.h"

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "common/crc32c.h"
+#include "common/crc32c/crc32c.h"
 #include "common/testing/status_matchers.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "proto/status_mapping.h"

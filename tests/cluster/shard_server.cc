@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "proto/bulk_options.h"
 #include "server/rpc/life_secret.h"
 #include "server/sync/round_plan.h"

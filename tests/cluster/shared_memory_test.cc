@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "common/crc32c.h"
-#include "common/shared_region.h"
+#include "common/crc32c/crc32c.h"
+#include "common/storage/shared_region.h"
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
 #include "proto/parameter_service.grpc.pb.h"

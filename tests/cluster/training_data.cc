@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "common/random.h"
+#include "common/runtime/random.h"
 
 namespace lodestar {
 namespace {

@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "absl/types/span.h"
-#include "common/gradient_clip.h"
-#include "common/initial_weights.h"
-#include "common/layout.h"
-#include "common/status_macros.h"
-#include "kernels/device_factory.h"
+#include "common/job/gradient_clip.h"
+#include "common/params/initial_weights.h"
+#include "common/params/layout.h"
+#include "common/runtime/status_macros.h"
+#include "kernels/factory/device_factory.h"
 #include "server/optimizer/optimizer_factory.h"
 #include "worker/data/dataset_factory.h"
 #include "worker/data/sample_order.h"

@@ -6,10 +6,10 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/file_system.h"
-#include "common/safetensors.h"
-#include "common/status_macros.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/file_system.h"
+#include "common/storage/safetensors.h"
 #include "proto/status_mapping.h"
 #include "proto/status_service.grpc.pb.h"
 #include "server/server.h"

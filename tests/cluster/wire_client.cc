@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
-#include "common/status_macros.h"
-#include "common/version.h"
+#include "common/crc32c/crc32c.h"
+#include "common/process/version.h"
+#include "common/runtime/status_macros.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar {

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/contribution.h"
-#include "common/crc32c.h"
-#include "common/encoding.h"
-#include "common/shared_region.h"
+#include "common/crc32c/crc32c.h"
+#include "common/messages/contribution.h"
+#include "common/params/encoding.h"
+#include "common/storage/shared_region.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "proto/bulk_options.h"
 #include "proto/chunk_codec.h"

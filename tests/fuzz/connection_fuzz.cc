@@ -15,12 +15,12 @@
 #include "absl/time/clock.h"
 #include "common/security/certificates.h"
 #include "common/security/openssl_handles.h"
-#include "common/shared_region.h"
+#include "common/storage/shared_region.h"
 #include "proto/enrollment.h"
-#include "server/rpc/client_hello.h"
-#include "server/rpc/first_bytes.h"
-#include "server/rpc/http2_guard.h"
-#include "server/rpc/http2_refusal.h"
+#include "server/firewall/client_hello.h"
+#include "server/firewall/first_bytes.h"
+#include "server/firewall/http2_refusal.h"
+#include "server/http2/http2_guard.h"
 #include "server/rpc/shared_memory_stream.h"
 #include "server/rpc/stream_watch.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -155,7 +155,8 @@ void SendInTls(int descriptor, absl::string_view bytes) {
 }
 
 void ReadEnrollmentFrames(absl::string_view bytes) {
-  // As common/stop_signals does: OpenSSL writes to sockets that the other side may have closed.
+  // As common/process/stop_signals does: OpenSSL writes to sockets that the other side may have
+  // closed.
   signal(SIGPIPE, SIG_IGN);
   int ends[2];
   LODESTAR_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "common/model_spec.h"
+#include "common/params/model_spec.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "worker/data/dataset_factory.h"
 #include "worker/data/format_detection.h"

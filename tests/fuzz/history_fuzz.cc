@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_io.h"
-#include "common/history_thinning.h"
-#include "common/json.h"
-#include "common/run_history.h"
+#include "common/history/history_thinning.h"
+#include "common/history/run_history.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/json.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace lodestar::fuzz {

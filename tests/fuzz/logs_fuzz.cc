@@ -11,8 +11,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/log_fields.h"
-#include "common/log_tail.h"
+#include "common/logging/log_fields.h"
+#include "common/logging/log_tail.h"
 #include "proto/log_convert.h"
 #include "tests/fuzz/fuzz_target.h"
 

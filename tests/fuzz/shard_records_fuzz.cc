@@ -1,7 +1,7 @@
 // The text form of what a shard writes into its journal. A target of its own: what it needs of
 // kernels/ clang does not compile.
 
-#include "common/json.h"
+#include "common/runtime/json.h"
 #include "server/host/shard_record_json.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -1,8 +1,8 @@
 // Makes the devices of the model tests: CUDA runs on a real card.
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "kernels/cuda_plugin.h"
-#include "kernels/device_factory.h"
+#include "common/runtime/check.h"
+#include "kernels/factory/cuda_plugin.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/model/testing/test_devices.h"
 
 namespace lodestar {

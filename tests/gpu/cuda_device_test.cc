@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "kernels/testing/device_conformance.h"
 
 namespace lodestar {

@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 
 namespace {
 constexpr int kSkippedExitCode = 77;

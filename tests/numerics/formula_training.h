@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/layout.h"
-#include "common/model_spec.h"
+#include "common/params/layout.h"
+#include "common/params/model_spec.h"
 #include "worker/data/dataset.h"
 
 namespace lodestar {

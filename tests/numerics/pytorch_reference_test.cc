@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "tests/numerics/formula_training.h"
 #include "worker/model/device_memory.h"
 #include "worker/model/model.h"

@@ -9,10 +9,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
-#include "common/fragment_plan.h"
-#include "common/gradient_clip.h"
-#include "common/overloaded.h"
+#include "common/job/fragment_plan.h"
+#include "common/job/gradient_clip.h"
+#include "common/runtime/check.h"
+#include "common/runtime/overloaded.h"
 
 namespace lodestar::simulation {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/runtime/clock.h"
 #include "tests/simulation/world.h"
 
 namespace lodestar::simulation {

@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/encoding.h"
-#include "common/ids.h"
+#include "common/params/encoding.h"
+#include "common/runtime/ids.h"
 #include "server/shard/parameter_shard.h"
 #include "tests/simulation/audit.h"
 #include "tests/simulation/network.h"

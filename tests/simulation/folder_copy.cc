@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/status_macros.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar::simulation {
 namespace {

@@ -4,8 +4,8 @@
 #include <random>
 #include <utility>
 
-#include "common/check.h"
-#include "server/replica/testing/direct_connection.h"
+#include "common/runtime/check.h"
+#include "server/durability/replica/testing/direct_connection.h"
 
 namespace lodestar::simulation {
 namespace {

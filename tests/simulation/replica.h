@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/testing/simulated_file_system.h"
-#include "server/replica/replica_connection.h"
-#include "server/replica/replica_store.h"
+#include "server/durability/replica/replica_connection.h"
+#include "server/durability/replica/replica_store.h"
 #include "tests/simulation/chance.h"
 #include "tests/simulation/world.h"
 

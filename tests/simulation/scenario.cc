@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/cluster_messages.h"
-#include "common/layout.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/layout.h"
+#include "common/runtime/check.h"
 #include "server/site/site_job.h"
 
 namespace lodestar::simulation {

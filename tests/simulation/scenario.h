@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/encoding.h"
+#include "common/params/encoding.h"
 #include "server/coordinator/coordinator_config.h"
 #include "tests/simulation/chance.h"
 

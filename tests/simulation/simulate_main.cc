@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "common/logging.h"
+#include "common/logging/logging.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/simulation.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/logging.h"
+#include "common/logging/logging.h"
 
 namespace lodestar::simulation {
 namespace {

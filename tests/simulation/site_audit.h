@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 #include "server/site/site.h"
 #include "tests/simulation/audit.h"
 

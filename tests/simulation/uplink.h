@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "site/site_workload.h"
 #include "tests/simulation/server.h"
 #include "tests/simulation/site_audit.h"

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/checkpoint_directory.h"
+#include "common/checkpoints/checkpoint_directory.h"
 
 namespace lodestar::simulation {
 namespace {

@@ -21,8 +21,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/cluster_messages.h"
-#include "common/ids.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator_memory.h"

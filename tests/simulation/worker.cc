@@ -7,11 +7,11 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/cluster_messages.h"
-#include "common/contribution.h"
-#include "common/fragment_plan.h"
-#include "common/remedy.h"
+#include "common/job/fragment_plan.h"
+#include "common/messages/cluster_messages.h"
+#include "common/messages/contribution.h"
+#include "common/runtime/check.h"
+#include "common/runtime/remedy.h"
 #include "kernels/codec/encoded_vectors.h"
 #include "proto/convert_cluster.h"
 

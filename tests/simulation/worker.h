@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/version.h"
+#include "common/process/version.h"
 #include "tests/simulation/server.h"
 #include "tests/simulation/transfer.h"
 #include "worker/life/heartbeat_pace.h"

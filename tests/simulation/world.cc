@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar::simulation {
 

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/executor.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/executor.h"
 #include "tests/simulation/chance.h"
 
 namespace lodestar::simulation {

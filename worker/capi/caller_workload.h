@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/cluster_messages.h"
-#include "common/layout.h"
-#include "common/proposed_settings.h"
+#include "common/job/proposed_settings.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/layout.h"
 #include "worker/capi/step_handoff.h"
 #include "worker/trainer/step_forecast.h"
 #include "worker/workload.h"

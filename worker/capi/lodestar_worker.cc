@@ -8,12 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/join_secret.h"
-#include "common/logging.h"
-#include "common/process_setup.h"
-#include "common/same_tensors.h"
-#include "common/status_macros.h"
-#include "common/version.h"
+#include "common/checkpoints/same_tensors.h"
+#include "common/logging/logging.h"
+#include "common/process/process_setup.h"
+#include "common/process/version.h"
+#include "common/runtime/join_secret.h"
+#include "common/runtime/status_macros.h"
 #include "worker/capi/worker_session.h"
 
 struct lodestar_worker {

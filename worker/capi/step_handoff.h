@@ -20,7 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/program_metrics.h"
+#include "common/messages/program_metrics.h"
 #include "worker/data/dataset.h"
 #include "worker/model/model.h"
 #include "worker/trainer/round_runner.h"

@@ -5,9 +5,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/host_port.h"
-#include "common/status_macros.h"
+#include "common/net/host_port.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
 #include "worker/client/shared_memory_plan.h"

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/crc32c.h"
-#include "common/encoding.h"
+#include "common/crc32c/crc32c.h"
+#include "common/params/encoding.h"
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
 #include "proto/convert.h"

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/bucket_plan.h"
-#include "common/ids.h"
-#include "common/trace_recorder.h"
+#include "common/params/bucket_plan.h"
+#include "common/process/trace_recorder.h"
+#include "common/runtime/ids.h"
 #include "proto/bulk_options.h"
 #include "proto/transport_security.h"
 #include "worker/client/bulk_transport.h"

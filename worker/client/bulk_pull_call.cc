@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
-#include "common/encoding.h"
-#include "common/status_macros.h"
+#include "common/crc32c/crc32c.h"
+#include "common/params/encoding.h"
+#include "common/runtime/status_macros.h"
 #include "proto/convert.h"
 #include "proto/status_mapping.h"
 

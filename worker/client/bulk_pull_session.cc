@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/clock.h"
+#include "common/runtime/clock.h"
 
 namespace lodestar {
 

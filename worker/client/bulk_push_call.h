@@ -19,7 +19,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/encoding.h"
+#include "common/params/encoding.h"
 #include "proto/chunk_codec.h"
 #include "proto/parameter_service.pb.h"
 #include "worker/client/bulk_connections.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/contribution.h"
+#include "common/messages/contribution.h"
 #include "proto/convert.h"
 
 namespace lodestar {

@@ -1,6 +1,6 @@
 #include "worker/client/bulk_transport.h"
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 

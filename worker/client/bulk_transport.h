@@ -16,10 +16,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/cluster_messages.h"
-#include "common/contribution.h"
-#include "common/encoding.h"
-#include "common/ids.h"
+#include "common/messages/cluster_messages.h"
+#include "common/messages/contribution.h"
+#include "common/params/encoding.h"
+#include "common/runtime/ids.h"
 #include "worker/client/device_payload.h"
 
 namespace lodestar {

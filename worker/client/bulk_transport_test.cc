@@ -27,7 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "common/crc32c.h"
+#include "common/crc32c/crc32c.h"
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
 #include "proto/parameter_service.grpc.pb.h"

@@ -1,5 +1,5 @@
 // CallTracer gives each control call of a worker an id, which the server also writes to its log. It
-// says in this worker's log what came of the call; see common/call_log.h.
+// says in this worker's log what came of the call; see common/messages/call_log.h.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "common/call_log.h"
-#include "common/clock.h"
-#include "common/request_id.h"
+#include "common/messages/call_log.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/request_id.h"
 
 namespace lodestar {
 

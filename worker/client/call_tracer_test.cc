@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_hints.h"
+#include "common/runtime/status_hints.h"
 #include "common/testing/simulated_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/address_list.h"
+#include "common/net/address_list.h"
 #include "proto/transport_security.h"
 #include "worker/client/coordinator_link.h"
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 
 namespace lodestar {
 

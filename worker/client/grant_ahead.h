@@ -13,7 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "proto/cluster_service.grpc.pb.h"
 #include "worker/client/call_tracer.h"
 

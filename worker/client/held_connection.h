@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/notification.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 #include "proto/cluster_service.grpc.pb.h"
 
 namespace lodestar {

@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 
 namespace lodestar {
 

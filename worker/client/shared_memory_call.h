@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/cluster_messages.h"
-#include "common/shared_region.h"
+#include "common/messages/cluster_messages.h"
+#include "common/storage/shared_region.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "worker/client/device_payload.h"
 

@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 #include "worker/client/shared_memory_call.h"
 
 namespace lodestar {

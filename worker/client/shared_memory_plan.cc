@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "common/shared_region.h"
+#include "common/storage/shared_region.h"
 
 namespace lodestar {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/bucket_plan.h"
+#include "common/params/bucket_plan.h"
 #include "proto/bulk_options.h"
 
 namespace lodestar {

@@ -15,10 +15,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/file_io.h"
-#include "common/file_kind.h"
-#include "common/git_lfs_pointer.h"
-#include "common/status_macros.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/file_kind.h"
+#include "common/storage/git_lfs_pointer.h"
 
 namespace lodestar {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_io.h"
-#include "common/status_macros.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 #include "worker/data/cifar10_reader.h"
 #include "worker/data/corpus_files.h"
 #include "worker/data/idx_reader.h"

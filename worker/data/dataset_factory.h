@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
-#include "common/model_spec.h"
+#include "common/params/model_spec.h"
 #include "worker/data/data_config.h"
 #include "worker/data/dataset.h"
 #include "worker/data/format_detection.h"

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/types/span.h"
-#include "common/file_io.h"
-#include "common/status_macros.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
 #include "worker/data/corpus_files.h"
 
 namespace lodestar {

@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/model_spec.h"
-#include "common/status_macros.h"
+#include "common/params/model_spec.h"
+#include "common/runtime/status_macros.h"
 #include "worker/data/content_hash.h"
 #include "worker/data/heldout_copies.h"
 

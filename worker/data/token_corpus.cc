@@ -16,7 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 #include "worker/data/corpus_files.h"
 #include "worker/data/data_file.h"
 

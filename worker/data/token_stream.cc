@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 #include "worker/data/token_corpus.h"
 #include "worker/data/token_file_detection.h"
 

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 #include "worker/data/content_hash.h"
 #include "worker/data/heldout_copies.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "absl/time/time.h"
-#include "common/round_trip_time.h"
+#include "common/net/round_trip_time.h"
 
 namespace lodestar {
 

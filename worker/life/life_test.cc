@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/remedy.h"
-#include "common/status_hints.h"
+#include "common/runtime/remedy.h"
+#include "common/runtime/status_hints.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/status_hints.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_hints.h"
 
 namespace lodestar {
 namespace {

@@ -38,10 +38,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "common/connect_patience.h"
-#include "common/logging.h"
-#include "common/remedy.h"
+#include "common/logging/logging.h"
+#include "common/messages/cluster_messages.h"
+#include "common/net/connect_patience.h"
+#include "common/runtime/remedy.h"
 
 namespace lodestar {
 

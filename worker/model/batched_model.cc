@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

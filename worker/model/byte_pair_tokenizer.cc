@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/byte_letters.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/runtime/byte_letters.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 #include "worker/model/word_splitter.h"
 
 namespace lodestar {

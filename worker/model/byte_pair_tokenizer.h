@@ -28,7 +28,7 @@ class BytePairTokenizer final : public Tokenizer {
     bool is_found_first = true;  // before those for which this is false
   };
   struct Config {
-    // In letters of bytes (common/byte_letters.h).
+    // In letters of bytes (common/runtime/byte_letters.h).
     std::vector<std::pair<std::string, int32_t>> tokens;
     std::vector<std::pair<std::string, std::string>> merges;  // the first come first
     std::vector<AddedToken> added;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/model_spec.h"
+#include "common/params/model_spec.h"
 #include "kernels/device.h"
 #include "worker/model/activation_arena.h"
 #include "worker/model/linear_layer.h"

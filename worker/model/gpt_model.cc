@@ -6,8 +6,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/layout.h"
-#include "common/status_macros.h"
+#include "common/params/layout.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -20,7 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/model_spec.h"
+#include "common/params/model_spec.h"
 #include "kernels/device.h"
 #include "worker/model/batched_model.h"
 #include "worker/model/gpt_blocks.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/model/gpt_model.h"
 #include "worker/model/model_allocation.h"
 #include "worker/model/testing/synthetic_training.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/layout.h"
-#include "common/status_macros.h"
+#include "common/params/layout.h"
+#include "common/runtime/status_macros.h"
 #include "kernels/device.h"
 #include "worker/model/model.h"
 #include "worker/model/parameter_arena.h"

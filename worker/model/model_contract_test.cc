@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/model/model.h"
 #include "worker/model/testing/synthetic_training.h"
 #include "worker/model/testing/test_devices.h"

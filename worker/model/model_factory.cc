@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 #include "worker/model/cnn_model.h"
 #include "worker/model/gpt_model.h"
 #include "worker/model/mlp_model.h"

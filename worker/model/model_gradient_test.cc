@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/model/model.h"
 #include "worker/model/testing/synthetic_training.h"
 

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_system.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/file_system.h"
 #include "worker/model/device_memory.h"
 
 namespace lodestar {

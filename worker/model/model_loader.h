@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/trained_weights.h"
+#include "common/checkpoints/trained_weights.h"
 #include "kernels/device.h"
 #include "worker/model/model.h"
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "common/file_system.h"
-#include "common/model_spec_json.h"
+#include "common/params/model_spec_json.h"
+#include "common/storage/file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/model/testing/synthetic_training.h"
 
 namespace lodestar {

@@ -8,8 +8,8 @@
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/bytes_text.h"
-#include "common/status_macros.h"
+#include "common/runtime/bytes_text.h"
+#include "common/runtime/status_macros.h"
 #include "kernels/planned_card.h"
 
 namespace lodestar {

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/layout.h"
+#include "common/params/layout.h"
 #include "kernels/device.h"
 #include "worker/model/device_memory.h"
 

@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "common/check.h"
-#include "common/status_macros.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -1,6 +1,6 @@
 #include "worker/model/step_graphs.h"
 
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/layout.h"
+#include "common/params/layout.h"
 
 namespace lodestar {
 

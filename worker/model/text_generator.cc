@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
-#include "common/status_macros.h"
+#include "common/runtime/random.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -12,10 +12,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/types/span.h"
-#include "common/git_lfs_pointer.h"
-#include "common/json.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/runtime/json.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/git_lfs_pointer.h"
 
 namespace lodestar {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/file_system.h"
+#include "common/storage/file_system.h"
 #include "worker/model/byte_pair_tokenizer.h"
 
 namespace lodestar {

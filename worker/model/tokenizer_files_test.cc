@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/byte_letters.h"
+#include "common/runtime/byte_letters.h"
 #include "common/testing/status_matchers.h"
 
 namespace lodestar {

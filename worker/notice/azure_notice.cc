@@ -6,8 +6,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/json.h"
-#include "common/status_macros.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
 #include "worker/notice/http_answer.h"
 
 namespace lodestar {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_system.h"
+#include "common/storage/file_system.h"
 #include "worker/notice/notice_source.h"
 
 namespace lodestar {

@@ -2,8 +2,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/peer_text.h"
-#include "common/status_macros.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -16,9 +16,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/clock.h"
-#include "common/host_port.h"
-#include "common/status_macros.h"
+#include "common/net/host_port.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

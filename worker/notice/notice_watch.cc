@@ -4,7 +4,7 @@
 #include <utility>
 #include <variant>
 
-#include "common/logging.h"
+#include "common/logging/logging.h"
 
 namespace lodestar {
 

@@ -1,7 +1,7 @@
 #include "worker/notice/url_notice.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

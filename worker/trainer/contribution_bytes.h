@@ -9,10 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/bucket_plan.h"
-#include "common/cluster_messages.h"
-#include "common/encoding.h"
-#include "common/ids.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/encoding.h"
+#include "common/runtime/ids.h"
 #include "kernels/device.h"
 #include "worker/client/device_payload.h"
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "common/logging.h"
-#include "common/status_macros.h"
+#include "common/logging/logging.h"
+#include "common/runtime/status_macros.h"
 #include "worker/trainer/retry.h"
 
 namespace lodestar {

@@ -17,7 +17,7 @@
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/testing/emulated_device.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/round_runner_factory.h"
 #include "worker/trainer/testing/training_rig.h"

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/trace_recorder.h"
+#include "common/process/trace_recorder.h"
 #include "kernels/device.h"
 
 namespace lodestar {

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/random.h"
-#include "common/remedy.h"
-#include "common/shard_plan.h"
-#include "common/status_macros.h"
+#include "common/params/shard_plan.h"
+#include "common/runtime/check.h"
+#include "common/runtime/random.h"
+#include "common/runtime/remedy.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
+#include "common/job/job_spec.h"
+#include "common/params/layout.h"
 #include "worker/model/device_memory.h"
 #include "worker/trainer/contribution_bytes.h"
 #include "worker/trainer/device_timeline.h"

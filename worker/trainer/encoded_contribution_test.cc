@@ -8,15 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include "common/encoding.h"
-#include "common/random.h"
-#include "common/shard_plan.h"
+#include "common/params/encoding.h"
+#include "common/params/shard_plan.h"
+#include "common/runtime/random.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/codec/codec.h"
 #include "kernels/cuda/testing/emulated_device.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/model/device_memory.h"
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/testing/delayed_device.h"

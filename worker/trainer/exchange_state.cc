@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 #include "worker/trainer/exact_contribution.h"
 #include "worker/trainer/mixed_contribution.h"
 

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "common/cluster_messages.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
+#include "common/job/job_spec.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/layout.h"
 #include "worker/trainer/contribution_bytes.h"
 #include "worker/trainer/device_timeline.h"
 #include "worker/trainer/encoded_contribution.h"

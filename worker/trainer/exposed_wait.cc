@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/runtime/clock.h"
 #include "kernels/device.h"
 
 namespace lodestar {

@@ -1,7 +1,7 @@
 #include "worker/trainer/gradient_clipper.h"
 
-#include "common/gradient_clip.h"
-#include "common/status_macros.h"
+#include "common/job/gradient_clip.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/layout.h"
+#include "common/params/layout.h"
 #include "kernels/device.h"
 
 namespace lodestar {

@@ -1,7 +1,7 @@
 #include "worker/trainer/gradient_rounds.h"
 
-#include "common/contribution.h"
-#include "common/status_macros.h"
+#include "common/messages/contribution.h"
+#include "common/runtime/status_macros.h"
 #include "worker/trainer/grant_samples.h"
 #include "worker/trainer/step_trace.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 #include "worker/trainer/gradient_clipper.h"
 #include "worker/trainer/pulled_rounds.h"
 #include "worker/trainer/skipped_contribution.h"

@@ -2,7 +2,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/strings/str_cat.h"
-#include "common/fragment_plan.h"
+#include "common/job/fragment_plan.h"
 
 namespace lodestar {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "common/cluster_messages.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
+#include "common/messages/cluster_messages.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sample_order.h"
 

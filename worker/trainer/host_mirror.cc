@@ -1,8 +1,8 @@
 #include "worker/trainer/host_mirror.h"
 
-#include "common/check.h"
-#include "common/remedy.h"
-#include "common/status_macros.h"
+#include "common/runtime/check.h"
+#include "common/runtime/remedy.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/layout.h"
+#include "common/params/layout.h"
 #include "kernels/device.h"
 #include "worker/client/device_payload.h"
 #include "worker/trainer/device_timeline.h"

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "common/check.h"
-#include "common/status_macros.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 int InnerOptimizer::NumStateVectors(OptimizerKind kind) {

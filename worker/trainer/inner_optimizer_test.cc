@@ -5,7 +5,7 @@
 
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 
 namespace lodestar {
 namespace {

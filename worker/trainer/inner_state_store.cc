@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/archive/json_archive.h"
-#include "common/json.h"
-#include "common/safetensors.h"
-#include "common/status_macros.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/safetensors.h"
 
 namespace lodestar {
 namespace {

@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/file_system.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
+#include "common/storage/file_system.h"
 
 namespace lodestar {
 

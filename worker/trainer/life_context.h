@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 #include "worker/client/bulk_transport.h"
 #include "worker/data/sample_order.h"
 

@@ -1,6 +1,6 @@
 #include "worker/trainer/local_sgd_rounds.h"
 
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 

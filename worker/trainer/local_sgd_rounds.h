@@ -8,8 +8,8 @@
 #include <memory>
 #include <optional>
 
-#include "common/contribution.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
+#include "common/messages/contribution.h"
 #include "worker/model/device_memory.h"
 #include "worker/trainer/local_steps.h"
 #include "worker/trainer/pulled_rounds.h"

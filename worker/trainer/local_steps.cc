@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/job_fields.h"
-#include "common/logging.h"
-#include "common/status_macros.h"
+#include "common/job/job_fields.h"
+#include "common/logging/logging.h"
+#include "common/runtime/status_macros.h"
 #include "worker/trainer/grant_samples.h"
 #include "worker/trainer/step_trace.h"
 

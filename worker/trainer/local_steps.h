@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/cluster_messages.h"
-#include "common/ids.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/ids.h"
 #include "worker/data/sample_order.h"
 #include "worker/model/model.h"
 #include "worker/trainer/device_timeline.h"

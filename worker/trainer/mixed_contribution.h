@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/layout.h"
+#include "common/params/layout.h"
 #include "worker/trainer/contribution_bytes.h"
 
 namespace lodestar {

@@ -12,7 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/trainer/testing/delayed_device.h"
 #include "worker/trainer/testing/training_rig.h"
 

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/time_text.h"
+#include "common/runtime/time_text.h"
 
 namespace lodestar {
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "common/job_loss.h"
+#include "common/job/job_loss.h"
+#include "common/messages/cluster_messages.h"
 
 namespace lodestar {
 

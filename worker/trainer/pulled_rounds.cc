@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/encoding.h"
-#include "common/status_macros.h"
+#include "common/params/encoding.h"
+#include "common/runtime/status_macros.h"
 #include "worker/trainer/exposed_wait.h"
 #include "worker/trainer/pull_order.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 #include "worker/trainer/round_runner.h"
 
 namespace lodestar {

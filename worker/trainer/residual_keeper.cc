@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/fragment_plan.h"
-#include "common/logging.h"
-#include "common/remedy.h"
-#include "common/status_macros.h"
+#include "common/job/fragment_plan.h"
+#include "common/logging/logging.h"
+#include "common/runtime/remedy.h"
+#include "common/runtime/status_macros.h"
 #include "worker/trainer/retry.h"
 
 namespace lodestar {

@@ -27,9 +27,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "common/cluster_messages.h"
-#include "common/logging.h"
+#include "common/logging/logging.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/clock.h"
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/encoded_contribution.h"
 #include "worker/trainer/life_context.h"

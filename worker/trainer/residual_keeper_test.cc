@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
+#include "common/runtime/random.h"
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/testing/emulated_device.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/model/device_memory.h"
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/skipped_contribution.h"

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/archive/contribution_forms.h"
 #include "common/archive/forms.h"
 #include "common/archive/json_archive.h"
-#include "common/contribution.h"
-#include "common/json.h"
-#include "common/status_macros.h"
+#include "common/messages/contribution.h"
+#include "common/messages/contribution_forms.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

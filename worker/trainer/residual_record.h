@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/cluster_messages.h"
-#include "common/encoding.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/encoding.h"
 #include "worker/client/bulk_transport.h"
 
 namespace lodestar {

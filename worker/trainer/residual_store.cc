@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
-#include "common/status_macros.h"
+#include "common/crc32c/crc32c.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -32,7 +32,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/file_system.h"
+#include "common/storage/file_system.h"
 #include "worker/trainer/residual_record.h"
 
 namespace lodestar {

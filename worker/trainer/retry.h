@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/logging.h"
-#include "common/remedy.h"
+#include "common/logging/logging.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/remedy.h"
 
 namespace lodestar {
 

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "common/logging.h"
-#include "common/remedy.h"
-#include "common/status_macros.h"
-#include "common/work_progress.h"
+#include "common/logging/logging.h"
+#include "common/process/work_progress.h"
+#include "common/runtime/remedy.h"
+#include "common/runtime/status_macros.h"
 #include "worker/trainer/exact_contribution.h"
 #include "worker/trainer/grant_samples.h"
 

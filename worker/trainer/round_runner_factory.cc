@@ -2,7 +2,7 @@
 
 #include <tuple>
 
-#include "common/contribution.h"
+#include "common/messages/contribution.h"
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/gradient_rounds.h"
 #include "worker/trainer/inner_optimizer.h"

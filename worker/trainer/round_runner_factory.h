@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
+#include "common/job/job_spec.h"
+#include "common/params/layout.h"
 #include "worker/trainer/round_runner.h"
 
 namespace lodestar {

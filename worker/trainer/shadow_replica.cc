@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kernels/codec/encoded_vectors.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/reduce.h"
 
 namespace lodestar {
 

@@ -10,10 +10,10 @@
 #include <optional>
 #include <vector>
 
-#include "common/bucket_plan.h"
-#include "common/cluster_messages.h"
-#include "common/encoding.h"
-#include "common/ids.h"
+#include "common/messages/cluster_messages.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/encoding.h"
+#include "common/runtime/ids.h"
 #include "worker/client/bulk_transport.h"
 
 namespace lodestar {

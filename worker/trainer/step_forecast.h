@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sample_order.h"
 

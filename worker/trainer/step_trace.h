@@ -7,8 +7,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/layout.h"
-#include "common/trace_recorder.h"
+#include "common/params/layout.h"
+#include "common/process/trace_recorder.h"
 #include "worker/model/model.h"
 #include "worker/trainer/device_timeline.h"
 

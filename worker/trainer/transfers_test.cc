@@ -7,7 +7,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "worker/model/testing/synthetic_training.h"
 #include "worker/trainer/contribution_push.h"
 #include "worker/trainer/exchange_state.h"

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 #include "worker/model/device_memory.h"
 
 namespace lodestar {

@@ -13,8 +13,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
+#include "common/job/job_spec.h"
+#include "common/params/layout.h"
 #include "kernels/device.h"
 
 namespace lodestar {

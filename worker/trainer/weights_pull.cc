@@ -4,9 +4,9 @@
 #include <numeric>
 #include <utility>
 
-#include "common/check.h"
-#include "common/remedy.h"
-#include "common/status_macros.h"
+#include "common/runtime/check.h"
+#include "common/runtime/remedy.h"
+#include "common/runtime/status_macros.h"
 #include "worker/trainer/retry.h"
 
 namespace lodestar {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/logging.h"
+#include "common/logging/logging.h"
 #include "worker/trainer/grant_samples.h"
 
 namespace lodestar {

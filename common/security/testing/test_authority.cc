@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "common/check.h"
-#include "common/file_io.h"
+#include "common/runtime/check.h"
+#include "common/runtime/file_io.h"
 
 namespace lodestar {
 

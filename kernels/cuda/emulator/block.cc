@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "kernels/cuda/emulator/device_language.h"
 
 namespace lodestar::emulator {

@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 // Saves the registers that a callee must keep (System V ABI) and the stack pointer, and loads
 // those of another stack. A new stack begins in LodestarFiberEntry, with the fiber in r12.

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "kernels/cuda/cuda_device.h"
 
 namespace lodestar::cuda {

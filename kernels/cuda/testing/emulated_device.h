@@ -5,9 +5,9 @@
 
 #include "kernels/cuda/emulator/emulator.h"
 #include "kernels/cuda/nccl.h"
-#include "kernels/cuda_plugin.h"
 #include "kernels/device.h"
 #include "kernels/device_set.h"
+#include "kernels/factory/cuda_plugin.h"
 
 namespace lodestar::cuda {
 

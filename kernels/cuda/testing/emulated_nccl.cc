@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/resources.h"
 

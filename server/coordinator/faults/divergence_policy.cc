@@ -1,8 +1,8 @@
 #include "server/coordinator/faults/divergence_policy.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/flag_range.h"
-#include "common/status_macros.h"
+#include "common/runtime/flag_range.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/job_spec.h"
+#include "common/job/job_spec.h"
 
 namespace lodestar {
 

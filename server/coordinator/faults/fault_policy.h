@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/coordinator/faults/divergence_policy.h"
 #include "server/coordinator/faults/quarantine.h"
 #include "server/coordinator/faults/worker_faults.h"

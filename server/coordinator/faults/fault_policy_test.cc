@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 
 namespace lodestar {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "common/ids.h"
+#include "common/runtime/ids.h"
 #include "server/sync/push_space.h"
 
 namespace lodestar {

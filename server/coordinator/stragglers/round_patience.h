@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
 
 namespace lodestar {
 

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/cluster_messages.h"
-#include "server/coordinator/rate_meter.h"
+#include "common/messages/cluster_messages.h"
 #include "server/coordinator/stragglers/member_pushes.h"
+#include "server/coordinator/stragglers/rate_meter.h"
 #include "server/coordinator/stragglers/round_patience.h"
 
 namespace lodestar {

@@ -9,8 +9,8 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "common/encoding.h"
-#include "common/overloaded.h"
+#include "common/params/encoding.h"
+#include "common/runtime/overloaded.h"
 #include "server/coordinator/coordinator_memory_json.h"
 
 namespace lodestar {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/contribution.h"
-#include "common/shard_plan.h"
+#include "common/messages/contribution.h"
+#include "common/params/shard_plan.h"
+#include "common/runtime/check.h"
 #include "kernels/codec/codec.h"
 
 namespace lodestar {

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/bucket_plan.h"
-#include "common/executor.h"
-#include "common/job_spec.h"
-#include "common/layout.h"
-#include "common/trace_recorder.h"
+#include "common/job/job_spec.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/layout.h"
+#include "common/process/trace_recorder.h"
+#include "common/runtime/executor.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/in_process_norms.h"
 

@@ -2,7 +2,7 @@
 
 #include <xmmintrin.h>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 // One copy of a loop per width of vectors; the processor chooses at load time.
 #define LODESTAR_EVERY_WIDTH \

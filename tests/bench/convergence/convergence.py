@@ -120,7 +120,7 @@ CHOSEN = [(36, 4, 8, 0.8, 0.8), (40, 4, 10, 0.8, 0.8), (72, 4, 10, 0.8, 0.8), (2
 # Beside them: a longer memory in long windows, and others that were near.
 OTHERS = [(36, 4, 9, 0.6, 0.9), (40, 4, 10, 0.6, 0.9), (72, 4, 10, 0.6, 0.9), (40, 4, 10, 0.6, 0.8), (40, 4, 10, 0.9, 0.7),
           (32, 4, 8, 0.6, 0.9), (32, 4, 8, 0.8, 0.8), (32, 2, 13, 0.6, 0.9), (20, 2, 10, 0.6, 0.9)]
-# What a choice by utilisation alone comes to there; what the few steps cost is why it is none (common/loss_estimate.cc).
+# What a choice by utilisation alone comes to there; what the few steps cost is why it is none (common/plan/loss_estimate.cc).
 TOO_FEW_STEPS = [(3, 1, 3, 0.6, 0.9), (3, 1, 2, 0.6, 0.9), (5, 1, 4, 0.6, 0.9), (9, 1, 6, 0.6, 0.9)]
 
 

@@ -64,7 +64,7 @@ CELLS = [
     Cell(1000, model="gpt-8m"), Cell(1000, model="gpt-8m", workers=4, schedule="cosine", warm_up=True),
     Cell(8000, schedule="cosine", warm_up=True), Cell(8000, workers=4),
 ]
-# common/loss_estimate.cc was fitted on rows of these seeds and cells. All others are for its check.
+# common/plan/loss_estimate.cc was fitted on rows of these seeds and cells. All others are for its check.
 FITTED_SEEDS = ["1", "2"]
 NOT_FITTED = [Cell(1000, model="gpt-8m"), Cell(1000, model="gpt-8m", workers=4, schedule="cosine", warm_up=True),
               Cell(8000, schedule="cosine", warm_up=True), Cell(8000, workers=4)]

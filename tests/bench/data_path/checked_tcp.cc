@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "absl/functional/function_ref.h"
-#include "common/bucket_plan.h"
-#include "common/check.h"
-#include "common/crc32c.h"
+#include "common/crc32c/crc32c.h"
+#include "common/params/bucket_plan.h"
+#include "common/runtime/check.h"
 #include "kernels/operation_arguments.h"
-#include "kernels/optimizer_step.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/optimizer_step.h"
+#include "kernels/vectors/reduce.h"
 #include "proto/bulk_options.h"
 
 namespace lodestar {

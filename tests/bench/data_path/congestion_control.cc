@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 namespace {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "proto/bulk_options.h"
 
 namespace lodestar {

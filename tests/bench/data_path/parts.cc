@@ -8,12 +8,12 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "common/crc32c.h"
+#include "common/crc32c/crc32c.h"
+#include "common/runtime/check.h"
 #include "kernels/buf.h"
 #include "kernels/operation_arguments.h"
-#include "kernels/optimizer_step.h"
-#include "kernels/reduce.h"
+#include "kernels/vectors/optimizer_step.h"
+#include "kernels/vectors/reduce.h"
 #include "proto/bulk_options.h"
 
 namespace lodestar {

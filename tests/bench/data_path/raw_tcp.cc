@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "proto/status_service.grpc.pb.h"
 
 ABSL_FLAG(std::string, server, "", "HOST:PORT of the coordinator");

@@ -7,8 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "common/clock.h"
-#include "common/status_macros.h"
+#include "common/runtime/clock.h"
+#include "common/runtime/status_macros.h"
 #include "worker/tuning_file.h"
 
 namespace lodestar {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 
 namespace lodestar {
 

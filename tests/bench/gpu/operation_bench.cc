@@ -4,8 +4,8 @@
 #include <random>
 #include <vector>
 
-#include "common/encoding.h"
-#include "common/status_macros.h"
+#include "common/params/encoding.h"
+#include "common/runtime/status_macros.h"
 #include "tests/bench/gpu/operation_timer.h"
 
 namespace lodestar {

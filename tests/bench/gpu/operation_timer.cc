@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 
 namespace lodestar {
 namespace {

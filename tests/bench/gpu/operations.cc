@@ -9,9 +9,9 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
 #include "kernels/device.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 #include "tests/bench/gpu/bench_device.h"
 #include "tests/bench/gpu/operation_bench.h"
 

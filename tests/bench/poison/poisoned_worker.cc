@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 #include "worker/client/bulk_grpc_transport.h"
 
 namespace lodestar {

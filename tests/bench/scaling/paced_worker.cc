@@ -16,9 +16,9 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "common/check.h"
-#include "common/layout.h"
-#include "common/status_macros.h"
+#include "common/params/layout.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
 #include "worker/model/device_memory.h"
 #include "worker/model/model.h"
 

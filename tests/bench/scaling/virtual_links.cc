@@ -40,7 +40,7 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 ABSL_FLAG(int, hosts, 3, "number of hosts");
 ABSL_FLAG(std::string, device, "lsb", "devices are named with this and a number from 0");

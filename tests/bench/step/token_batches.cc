@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_system.h"
-#include "common/status_macros.h"
+#include "common/runtime/status_macros.h"
+#include "common/storage/file_system.h"
 
 namespace lodestar {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <random>
 
-#include "common/check.h"
+#include "common/runtime/check.h"
 
 namespace lodestar {
 namespace {

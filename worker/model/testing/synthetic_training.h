@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/model_spec.h"
+#include "common/params/model_spec.h"
 #include "kernels/device.h"
 #include "worker/data/dataset.h"
 #include "worker/model/model.h"

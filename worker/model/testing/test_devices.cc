@@ -1,7 +1,7 @@
 #include "worker/model/testing/test_devices.h"
 
 #include "kernels/cuda/testing/emulated_device.h"
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 
 namespace lodestar {
 

@@ -8,10 +8,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
-#include "common/model_spec.h"
-#include "kernels/cuda_plugin.h"
+#include "common/params/model_spec.h"
 #include "kernels/device.h"
 #include "kernels/device_set.h"
+#include "kernels/factory/cuda_plugin.h"
 
 namespace lodestar {
 

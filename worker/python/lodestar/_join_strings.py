@@ -3,7 +3,7 @@ import os
 import re
 
 # A damaged join string counts, too: the library says what is wrong with it, without its secret. The
-# same as HasJoinString() in common/join_secret.h.
+# same as HasJoinString() in common/runtime/join_secret.h.
 _JOIN_STRING = re.compile(r"(?i:lodestar:/)|L1[0-9a-fA-F]{16}|"
                           r"(?<![0-9a-fA-F])[0-9a-fA-F]{8,}\.[0-9a-fA-F]{32}")
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/device_factory.h"
+#include "kernels/factory/device_factory.h"
 
 namespace lodestar {
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <utility>
 
-#include "common/check.h"
-#include "common/initial_weights.h"
-#include "common/layout.h"
+#include "common/params/initial_weights.h"
+#include "common/params/layout.h"
+#include "common/runtime/check.h"
 #include "kernels/codec/codec.h"
 
 namespace lodestar {

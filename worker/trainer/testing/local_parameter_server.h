@@ -11,8 +11,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "common/cluster_messages.h"
-#include "common/contribution.h"
+#include "common/messages/cluster_messages.h"
+#include "common/messages/contribution.h"
 #include "worker/client/bulk_transport.h"
 
 namespace lodestar {

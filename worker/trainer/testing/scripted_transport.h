@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "common/clock.h"
-#include "common/cluster_messages.h"
+#include "common/messages/cluster_messages.h"
+#include "common/runtime/clock.h"
 #include "worker/client/bulk_transport.h"
 
 namespace lodestar {

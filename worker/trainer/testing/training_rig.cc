@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
-#include "common/bucket_plan.h"
-#include "common/fragment_plan.h"
-#include "common/status_macros.h"
+#include "common/job/fragment_plan.h"
+#include "common/params/bucket_plan.h"
+#include "common/runtime/status_macros.h"
 #include "common/testing/status_matchers.h"
 #include "worker/model/testing/synthetic_training.h"
 #include "worker/trainer/round_runner_factory.h"

@@ -11,9 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
-#include "common/job_spec.h"
-#include "common/trace_recorder.h"
+#include "common/job/job_spec.h"
+#include "common/process/trace_recorder.h"
+#include "common/runtime/clock.h"
 #include "kernels/device.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sample_order.h"

@@ -1,0 +1,170 @@
+#include "common/checkpoints/checkpoint_directory.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <tuple>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr char kPrefix[] = "round-";
+
+// Removes the suffix of a checkpoint that was set aside. Returns false if `name` has none.
+bool ConsumeAbandonedSuffix(absl::string_view* name) {
+  absl::string_view rest = *name;
+  const size_t dot = rest.rfind('.');
+  int number = 0;
+  if (dot != rest.npos && absl::SimpleAtoi(rest.substr(dot + 1), &number) && number > 1) {
+    rest = rest.substr(0, dot);
+  }
+  if (!absl::ConsumeSuffix(&rest, kAbandonedSuffix)) return false;
+  *name = rest;
+  return true;
+}
+
+// Returns the absolute path without symbolic links, as far as it is there, and without a slash at
+// its end. If links cannot be followed, the path is only made absolute.
+std::string RealPath(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(folder, error);
+  if (error) absolute = folder;  // the folder at work is gone
+  const std::filesystem::path real = std::filesystem::weakly_canonical(absolute, error);
+  std::string path = error ? absolute.lexically_normal().string() : real.string();
+  while (path.size() > 1 && absl::EndsWith(path, "/")) path.pop_back();
+  return path;
+}
+
+}  // namespace
+
+std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
+                                                   const std::string& name) {
+  absl::string_view rest = name;
+  if (!absl::ConsumePrefix(&rest, kPrefix)) return std::nullopt;
+  CheckpointEntry entry;
+  entry.path = absl::StrCat(root, "/", name);
+  if (absl::ConsumeSuffix(&rest, kTemporarySuffix)) {
+    entry.suffix = kTemporarySuffix;
+  } else if (absl::ConsumeSuffix(&rest, kReplacedSuffix)) {
+    entry.suffix = kReplacedSuffix;
+  } else if (ConsumeAbandonedSuffix(&rest)) {
+    entry.suffix = kAbandonedSuffix;
+  }
+  if (entry.suffix == kTemporarySuffix) rest = rest.substr(0, rest.find('.'));  // the try
+  int64_t round = 0;
+  if (!absl::SimpleAtoi(rest, &round) || round < 0) return std::nullopt;
+  entry.round = Round(round);
+  return entry;
+}
+
+std::string CheckpointName(Round round) {
+  return absl::StrFormat("%s%08d", kPrefix, round.value());
+}
+
+bool IsAbandonedName(absl::string_view name) { return ConsumeAbandonedSuffix(&name); }
+
+std::string AbandonedPath(FileSystem& file_system, absl::string_view path) {
+  return UnusedPath(file_system, absl::StrCat(path, kAbandonedSuffix));
+}
+
+absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,
+                                                             const std::string& root) {
+  std::vector<CheckpointEntry> entries;
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, file_system.List(root));
+  for (const std::string& name : names) {
+    if (auto entry = ParseCheckpointName(root, name); entry.has_value()) {
+      entries.push_back(*std::move(entry));
+    }
+  }
+  std::sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
+    // The longer of two numbers is the higher one.
+    return std::tuple(-a.round.value(), a.suffix, b.path.size(), b.path) <
+           std::tuple(-b.round.value(), b.suffix, a.path.size(), a.path);
+  });
+  return entries;
+}
+
+absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& file_system,
+                                                                  const std::string& root) {
+  ASSIGN_OR_RETURN(std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
+  std::erase_if(entries, [](const CheckpointEntry& entry) {
+    return !entry.suffix.empty() && entry.suffix != kReplacedSuffix;
+  });
+  return entries;
+}
+
+Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry) {
+  const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, entry.path);
+  return manifest.ok() ? manifest->round : entry.round;
+}
+
+std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
+                                              std::vector<CheckpointEntry>& entries) {
+  std::vector<absl::StatusOr<Manifest>> manifests;
+  for (const CheckpointEntry& entry : entries) {
+    manifests.push_back(ReadManifest(file_system, entry.path));
+  }
+  std::vector<CheckpointEntry> left;
+  std::vector<CheckpointEntry> overtaken;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const bool is_overtaken =
+        manifests[i].ok() &&
+        std::any_of(manifests.begin(), manifests.end(), [&](const auto& other) {
+          return other.ok() && IsOvertaken(*manifests[i], *other);
+        });
+    (is_overtaken ? overtaken : left).push_back(std::move(entries[i]));
+  }
+  entries = std::move(left);
+  return overtaken;
+}
+
+std::optional<std::string> CheckpointAround(FileSystem& file_system, const std::string& folder) {
+  std::string path = RealPath(folder);
+  for (bool is_folder = true;; is_folder = false) {
+    const std::string above = DirectoryOf(path);
+    if (above == path) return std::nullopt;
+    const bool has_its_name =
+        ParseCheckpointName(above, path.substr(path.rfind('/') + 1)).has_value();
+    // Above the folder, a file of that name may be anything.
+    if ((is_folder || has_its_name) && file_system.Exists(absl::StrCat(path, "/", kManifestName))) {
+      return path;
+    }
+    path = above;
+  }
+}
+
+absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder) {
+  const std::optional<std::string> checkpoint = CheckpointAround(file_system, folder);
+  if (!checkpoint.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      *checkpoint == RealPath(folder) ? "it is a checkpoint"
+                                      : absl::StrCat("it lies in checkpoint ", *checkpoint),
+      ", which is removed with all that is in it once newer ones are there; for its run give ",
+      DirectoryOf(*checkpoint), ", for a run that starts from its weights another folder and ",
+      "--init_from=", *checkpoint));
+}
+
+void RemoveDirectory(FileSystem& file_system, const std::string& path) {
+  if (absl::EndsWith(path, kTemporarySuffix)) {
+    file_system.RemoveAll(path).IgnoreError();
+    return;
+  }
+  // The disk must have the new name before the first file goes: a crash may undo the renaming.
+  const std::string leaving = absl::StrCat(path, ".removed", kTemporarySuffix);
+  file_system.RemoveAll(leaving).IgnoreError();
+  const std::string root = DirectoryOf(path);
+  if (file_system.Rename(path, leaving).ok() && file_system.SyncDirectory(root).ok()) {
+    file_system.RemoveAll(leaving).IgnoreError();
+  }
+}
+
+}  // namespace lodestar

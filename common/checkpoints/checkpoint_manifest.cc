@@ -1,0 +1,372 @@
+#include "common/checkpoints/checkpoint_manifest.h"
+
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/archive/json_archive.h"
+#include "common/crc32c/crc32c.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr char kFormatName[] = "lodestar-checkpoint";
+constexpr char kChecksumKey[] = "crc32c";
+// The largest that JSON with a row for every bucket and tensor of a large model comes to.
+constexpr int64_t kMaxManifestBytes = 100'000'000;
+
+std::string ChecksumText(uint32_t crc32c) { return absl::StrFormat("%08x", crc32c); }
+
+struct ChecksumForm {
+  static std::string Store(uint32_t crc32c) { return ChecksumText(crc32c); }
+  static absl::Status Load(const std::string& text, uint32_t& crc32c) {
+    if (text.size() == 8 && absl::SimpleHexAtoi(text, &crc32c)) return absl::OkStatus();
+    return NotA("8 hexadecimal digits");
+  }
+};
+
+struct FileNameForm {
+  static std::string Store(const std::string& name) { return name; }
+  static absl::Status Load(const std::string& text, std::string& name) {
+    if (text.empty() || text[0] == '.' || text.find('/') != std::string::npos) {
+      return NotA("the name of a file of the checkpoint");
+    }
+    name = text;
+    return absl::OkStatus();
+  }
+};
+
+using CountedTable = std::vector<std::tuple<WorkerId, Incarnation, Round>>;
+
+// A shard as stored: buckets are rows, and dedup tables that are equal are one.
+struct StoredShard {
+  int shard = 0;
+  ElementRange range;
+  CheckpointFile weights;
+  CheckpointFile optimizer;
+  std::vector<std::string> state_names;
+  std::vector<CountedTable> counted_tables = {};
+  // Begin, end, version, index of the table.
+  std::vector<std::tuple<int64_t, int64_t, Version, uint64_t>> buckets = {};
+  // The norm and its contributions by bucket; empty if none is known.
+  std::vector<std::tuple<double, int64_t>> norms = {};
+  // The fields of a DelayedStepRow by bucket; empty if none has begun a step.
+  std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>> delayed_steps = {};
+};
+
+// A tensor of the layout as stored.
+struct StoredTensor {
+  TensorSpec tensor;
+};
+
+template <typename Archive>
+void Describe(Archive& archive, StoredTensor& stored) {
+  archive("name", stored.tensor.name);
+  archive("shape", stored.tensor.shape);
+  archive("block", stored.tensor.block);
+  archive("decay", stored.tensor.decay);
+  archive.Sparse("averaged", stored.tensor.averaged);
+  archive.Sparse("embedding", stored.tensor.embedding);
+}
+
+struct InManifest {
+  static StoredShard Store(const ShardManifest& shard);
+  static absl::Status Load(const StoredShard& stored, ShardManifest& shard);
+
+  static std::vector<StoredTensor> Store(const Layout& layout) {
+    std::vector<StoredTensor> stored;
+    for (const TensorSpec& tensor : layout.tensors()) stored.push_back({tensor});
+    return stored;
+  }
+  static absl::Status Load(const std::vector<StoredTensor>& stored, Layout& layout) {
+    std::vector<TensorSpec> tensors;
+    for (const StoredTensor& one : stored) tensors.push_back(one.tensor);
+    absl::StatusOr<Layout> made = Layout::FromTensors(std::move(tensors));
+    if (!made.ok()) return NotA(absl::StrCat("a layout: ", made.status().message()));
+    layout = *std::move(made);
+    return absl::OkStatus();
+  }
+
+  template <typename Archive>
+  static void Fields(Archive& archive, CheckpointFile& file) {
+    archive("name", As<FileNameForm>(file.name));
+    archive("bytes", file.num_bytes);
+    archive(kChecksumKey, As<ChecksumForm>(file.crc32c));
+  }
+
+  template <typename Archive>
+  static void Fields(Archive& archive, JournalManifest& journal) {
+    archive("id", journal.journal_id);
+    archive("record", journal.record);
+    archive("shard_records", journal.shard_records);
+    archive("complete", journal.is_complete);
+  }
+
+  template <typename Archive>
+  static void Fields(Archive& archive, Manifest& manifest) {
+    archive.Note("format", std::string(kFormatName));
+    archive.Note("format_version", kCheckpointFormatVersion);
+    archive("round", manifest.round);
+    archive("model", manifest.model);
+    archive.Note("layout_hash", manifest.layout.hash());
+    archive("settings", manifest.settings);
+    archive("coordinator", manifest.coordinator);
+    archive.Sparse("lease_revision", manifest.lease_revision);
+    archive.Sparse("run_folder", manifest.run_folder);
+    archive("shards", As<InManifest>(manifest.shards));
+    archive("layout", As<InManifest>(manifest.layout));
+    // Earlier releases, and servers without a journal, write none.
+    if (archive.Has("journal", manifest.journal.journal_id != 0)) {
+      archive("journal", As<InManifest>(manifest.journal));
+    }
+  }
+};
+
+template <typename Archive>
+void Describe(Archive& archive, StoredShard& shard) {
+  archive("shard", shard.shard);
+  archive("begin", shard.range.begin);
+  archive("end", shard.range.end);
+  archive("weights", As<InManifest>(shard.weights));
+  if (archive.Has("optimizer", !shard.optimizer.name.empty())) {
+    archive("optimizer", As<InManifest>(shard.optimizer));
+  }
+  archive("state_names", shard.state_names);
+  archive("counted_tables", shard.counted_tables);
+  archive("buckets", shard.buckets);
+  archive.Sparse("norms", shard.norms);
+  archive.Sparse("delayed_steps", shard.delayed_steps);
+}
+
+StoredShard InManifest::Store(const ShardManifest& shard) {
+  StoredShard stored = {.shard = shard.shard,
+                        .range = shard.range,
+                        .weights = shard.weights,
+                        .optimizer = shard.optimizer,
+                        .state_names = shard.state_names};
+  std::map<CountedTable, uint64_t> known_tables;
+  bool has_norms = false;
+  bool has_delayed = false;
+  for (const BucketManifest& bucket : shard.buckets) {
+    CountedTable table;
+    for (const CountedRow& row : bucket.counted) {
+      table.push_back({row.worker, row.incarnation, row.round});
+    }
+    const auto [known, is_new] = known_tables.emplace(std::move(table), known_tables.size());
+    if (is_new) stored.counted_tables.push_back(known->first);
+    stored.buckets.push_back({bucket.range.begin, bucket.range.end, bucket.version, known->second});
+    stored.norms.push_back({bucket.usual_norm.norm, bucket.usual_norm.contributions});
+    has_norms = has_norms || bucket.usual_norm.contributions > 0;
+    const DelayedStepRow& delayed = bucket.delayed;
+    stored.delayed_steps.push_back(
+        {delayed.num_parts, delayed.arrived, delayed.planned_weight, delayed.arrived_weight});
+    has_delayed = has_delayed || delayed.num_parts > 0;
+  }
+  if (!has_norms) stored.norms.clear();
+  if (!has_delayed) stored.delayed_steps.clear();
+  return stored;
+}
+
+// Errors: NotA(). `rows` are by bucket.
+absl::Status TakeDelayed(const std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>& rows,
+                         std::vector<BucketManifest>& buckets) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    DelayedStepRow& row = buckets[i].delayed;
+    std::tie(row.num_parts, row.arrived, row.planned_weight, row.arrived_weight) = rows[i];
+    const bool is_whole = row.num_parts > 0 ? row.arrived > 0 && row.arrived < row.num_parts &&
+                                                  row.planned_weight > 0 && row.arrived_weight > 0
+                                            : row.num_parts == 0 && row.arrived == 0;
+    if (is_whole) continue;
+    return NotA(absl::StrCat("sound: a row of delayed_steps has ", row.arrived, " of ",
+                             row.num_parts, " parts, weights ", row.arrived_weight, " of ",
+                             row.planned_weight));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InManifest::Load(const StoredShard& stored, ShardManifest& shard) {
+  const bool has_state = !stored.state_names.empty();
+  if (has_state && stored.optimizer.name.empty()) return NotA("with the optimizer of state_names");
+  shard = {.shard = stored.shard,
+           .range = stored.range,
+           .weights = stored.weights,
+           .optimizer = has_state ? stored.optimizer : CheckpointFile{},
+           .state_names = stored.state_names,
+           .buckets = {}};
+  int64_t end = shard.range.begin;
+  for (const auto& [bucket_begin, bucket_end, version, table] : stored.buckets) {
+    if (bucket_begin != end || bucket_end <= bucket_begin || version < Version(0) ||
+        table >= stored.counted_tables.size()) {
+      return NotA(absl::StrCat("sound: bucket [", bucket_begin, ",", bucket_end, ",",
+                               version.value(), ",", table, "]: expected one that begins at ", end,
+                               " and a table below ", stored.counted_tables.size()));
+    }
+    BucketManifest bucket = {
+        .range = {bucket_begin, bucket_end}, .version = version, .counted = {}};
+    for (const auto& [worker, incarnation, round] : stored.counted_tables[table]) {
+      bucket.counted.push_back({worker, incarnation, round});
+    }
+    shard.buckets.push_back(std::move(bucket));
+    end = bucket_end;
+  }
+  if (end != shard.range.end || end == shard.range.begin) {
+    return NotA(absl::StrCat("covered by its buckets, which end at ", end, ", and shard ",
+                             shard.shard, " at ", shard.range.end));
+  }
+  for (const size_t num_rows : {stored.norms.size(), stored.delayed_steps.size()}) {
+    if (num_rows == 0 || num_rows == shard.buckets.size()) continue;
+    return NotA(absl::StrCat("sound: norms or delayed_steps are of ", num_rows,
+                             " buckets, and there are ", shard.buckets.size()));
+  }
+  for (size_t i = 0; i < stored.norms.size(); ++i) {
+    NormRow& norm = shard.buckets[i].usual_norm;
+    std::tie(norm.norm, norm.contributions) = stored.norms[i];
+  }
+  return TakeDelayed(stored.delayed_steps, shard.buckets);
+}
+
+absl::Status CheckCover(const Manifest& manifest) {
+  int64_t end = 0;
+  for (size_t i = 0; i < manifest.shards.size(); ++i) {
+    const ShardManifest& shard = manifest.shards[i];
+    if (shard.shard != static_cast<int>(i) || shard.range.begin != end) {
+      return absl::InvalidArgumentError(absl::StrCat("shard ", shard.shard, " begins at ",
+                                                     shard.range.begin, ", expected is shard ", i,
+                                                     " from ", end));
+    }
+    end = shard.range.end;
+  }
+  if (end == manifest.layout.num_elements()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the shards end at ", end, ", the layout at ", manifest.layout.num_elements()));
+}
+
+}  // namespace
+
+std::string FormatShardManifest(const ShardManifest& shard) {
+  return FormatJson(RecordToJsonAs<InManifest>(shard));
+}
+
+absl::StatusOr<ShardManifest> ParseShardManifest(absl::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  ShardManifest shard;
+  RETURN_IF_ERROR(ReadRecord(json, As<InManifest>(shard)));
+  return shard;
+}
+
+bool IsOvertaken(const Manifest& manifest, const Manifest& other) {
+  return manifest.lease_revision > 0 && other.lease_revision > manifest.lease_revision &&
+         other.round <= manifest.round;
+}
+
+std::string FormatManifest(const Manifest& manifest) {
+  Json json = RecordToJsonAs<InManifest>(manifest);
+  // Over the compact text of all the rest, so that a damaged manifest is not believed.
+  const std::string rest = FormatJson(json);
+  json[kChecksumKey] = ChecksumText(Crc32c(rest.data(), rest.size()));
+  return FormatJson(json, /*indent=*/1);
+}
+
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
+  ASSIGN_OR_RETURN(Json json, ParseJson(text));
+  ASSIGN_OR_RETURN(const std::string format, GetString(json, "format"));
+  ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
+  if (format != kFormatName || version < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("format \"", PeerText(format), "\" version ",
+                                                   version, "; this program reads \"", kFormatName,
+                                                   "\" version ", kCheckpointFormatVersion));
+  }
+  ASSIGN_OR_RETURN(const std::string checksum, GetString(json, kChecksumKey));
+  uint32_t expected = 0;
+  RETURN_IF_ERROR(InField(kChecksumKey, ChecksumForm::Load(checksum, expected)));
+  json.erase(kChecksumKey);
+  const std::string rest = FormatJson(json);
+  if (const uint32_t actual = Crc32c(rest.data(), rest.size()); actual != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("its checksum is ", ChecksumText(actual),
+                                                   ", written was ", ChecksumText(expected)));
+  }
+  // After the checksum, which every version has so: a number that is damaged is no other version.
+  if (version > kCheckpointFormatVersion) {
+    return absl::UnimplementedError(absl::StrCat(
+        "a later release has written it: format version ", version, ", and this release reads ",
+        kCheckpointFormatVersion,
+        ". Start that release, or move this checkpoint away to go on from an older one"));
+  }
+  Manifest manifest;
+  RETURN_IF_ERROR(ReadRecord(json, As<InManifest>(manifest)));
+  if (!manifest.settings.is_object() || !manifest.coordinator.is_object()) {
+    return absl::InvalidArgumentError("settings or coordinator is not an object");
+  }
+  RETURN_IF_ERROR(CheckCover(manifest));
+  return manifest;
+}
+
+absl::Status MarkComplete(FileSystem& file_system, const std::string& directory, bool is_complete) {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
+  const JournalManifest& journal = manifest.journal;
+  if (journal.journal_id == 0 || journal.is_complete == is_complete) return absl::OkStatus();
+  manifest.journal.is_complete = is_complete;
+  const std::string path = absl::StrCat(directory, "/", kManifestName);
+  const std::string unfinished = absl::StrCat(path, ".tmp");
+  ASSIGN_OR_RETURN(SequentialFileWriter file,
+                   SequentialFileWriter::Create(file_system, unfinished));
+  RETURN_IF_ERROR(file.Append(FormatManifest(manifest)));
+  RETURN_IF_ERROR(file.Finish(/*sync=*/true));
+  RETURN_IF_ERROR(file_system.Rename(unfinished, path));
+  return file_system.SyncDirectory(directory);
+}
+
+absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/", kManifestName);
+  ASSIGN_OR_RETURN(const std::string text, file_system.ReadWholeFile(path, kMaxManifestBytes));
+  absl::StatusOr<Manifest> manifest = ParseManifest(text);
+  if (manifest.ok()) return manifest;
+  const bool is_later = absl::IsUnimplemented(manifest.status());
+  return absl::Status(is_later ? absl::StatusCode::kUnimplemented : absl::StatusCode::kDataLoss,
+                      absl::StrCat(path, ": ", manifest.status().message()));
+}
+
+bool MayBeWhole(const absl::Status& status) {
+  return absl::IsUnimplemented(status) || absl::IsPermissionDenied(status) ||
+         absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+}
+
+absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& directory,
+                                  const CheckpointFile& file) {
+  const std::string path = absl::StrCat(directory, "/", file.name);
+  int64_t num_bytes = 0;
+  uint32_t crc32c = 0;
+  // Read, not mapped: a server that is out of memory still verifies the last that it saves.
+  const absl::Status read = file_system.Read(path, [&](absl::string_view block) {
+    crc32c = Crc32c(block.data(), block.size(), crc32c);
+    num_bytes += static_cast<int64_t>(block.size());
+    return absl::OkStatus();
+  });
+  if (absl::IsCancelled(read) || MayBeWhole(read)) return read;
+  if (!read.ok()) return absl::DataLossError(read.message());
+  if (num_bytes != file.num_bytes) {
+    return absl::DataLossError(absl::StrCat(path, " has ", num_bytes, " bytes, ", kManifestName,
+                                            " says ", file.num_bytes));
+  }
+  if (crc32c == file.crc32c) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("%s has crc32c %08x, %s says %08x", path, crc32c,
+                                             kManifestName, file.crc32c));
+}
+
+absl::StatusOr<Manifest> VerifyCheckpoint(FileSystem& file_system, const std::string& directory) {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
+  for (const ShardManifest& shard : manifest.shards) {
+    RETURN_IF_ERROR(VerifyCheckpointFile(file_system, directory, shard.weights));
+    if (!shard.optimizer.name.empty()) {
+      RETURN_IF_ERROR(VerifyCheckpointFile(file_system, directory, shard.optimizer));
+    }
+  }
+  return manifest;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,67 @@
+#include "common/checkpoints/same_tensors.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/checkpoints/hugging_face.h"
+
+namespace lodestar {
+namespace {
+
+std::string Describe(const TensorSpec& tensor) {
+  return absl::StrCat("tensor '", tensor.name, "' [", absl::StrJoin(tensor.shape, ","), "]",
+                      tensor.averaged ? ", averaged" : "");
+}
+
+}  // namespace
+
+const TensorSpec* FindTensorOfProgram(const Layout& job, absl::string_view name) {
+  const TensorSpec* const tensor = job.Find(std::string(name));
+  if (tensor != nullptr || !absl::ConsumePrefix(&name, kHuggingFacePrefix)) return tensor;
+  return job.Find(std::string(name));
+}
+
+absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const Layout& program,
+                              const std::string& theirs) {
+  std::set<const TensorSpec*> found;
+  for (const TensorSpec& tensor : program.tensors()) {
+    const TensorSpec* const wanted = FindTensorOfProgram(job, tensor.name);
+    if (wanted == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(theirs, " has ", Describe(tensor), ", which ", ours, " does not have"));
+    }
+    if (wanted->shape != tensor.shape || wanted->averaged != tensor.averaged) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(theirs, " has ", Describe(tensor), ", ", ours, " has ", Describe(*wanted)));
+    }
+    if (!found.insert(wanted).second) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(theirs, " has ", Describe(tensor), " under two names"));
+    }
+  }
+  for (const TensorSpec& tensor : job.tensors()) {
+    if (found.contains(&tensor)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(ours, " has ", Describe(tensor), ", which ", theirs, " does not have"));
+  }
+  return absl::OkStatus();
+}
+
+std::string DifferingDecay(const Layout& job, const Layout& program) {
+  int num_differing = 0;
+  std::string text;
+  for (const TensorSpec& tensor : program.tensors()) {
+    const TensorSpec* const wanted = FindTensorOfProgram(job, tensor.name);
+    if (wanted == nullptr || wanted->decay == tensor.decay) continue;
+    ++num_differing;
+    if (!text.empty()) continue;
+    text = absl::StrCat("weight decay applies to '", tensor.name, "' ",
+                        tensor.decay ? "here, and not in the job" : "in the job, and not here");
+  }
+  if (num_differing > 1) absl::StrAppend(&text, ", and ", num_differing - 1, " more differ");
+  return text;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,348 @@
+#include "common/checkpoints/trained_weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/checkpoints/hugging_face.h"
+#include "common/job/job_spec.h"
+#include "common/params/model_spec_json.h"
+#include "common/params/tensor_slices.h"
+#include "common/runtime/peer_text.h"
+#include "common/runtime/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", PeerText(absl::StrJoin(shape, ", ")), "]");
+}
+
+// The weights of a folder as PyTorch pickles them.
+constexpr const char* kPickledWeights[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
+
+// Names in a folder; none if it cannot be listed.
+std::vector<std::string> NamesIn(FileSystem& file_system, const std::string& folder) {
+  std::vector<std::string> names = file_system.List(folder).value_or(std::vector<std::string>());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Whether a folder can be given: a checkpoint, or one of Hugging Face.
+bool HasWeights(FileSystem& file_system, const std::string& folder) {
+  return file_system.Exists(absl::StrCat(folder, "/", kManifestName)) ||
+         file_system.Exists(absl::StrCat(folder, "/", kHuggingFaceWeights)) ||
+         file_system.Exists(absl::StrCat(folder, "/", kHuggingFaceIndex));
+}
+
+// What is wrong with a folder that has weights which cannot be read as they are. Empty if it has
+// none.
+std::string WhyNotRead(FileSystem& file_system, const std::string& path) {
+  for (const char* const name : kPickledWeights) {
+    if (!file_system.Exists(absl::StrCat(path, "/", name))) continue;
+    return absl::StrCat(
+        path, " has only ", name, ", a pickle of Python, and no ", kHuggingFaceWeights,
+        "; convert it: in Python, transformers.AutoModelForCausalLM.from_pretrained('", path,
+        "').save_pretrained('FOLDER', safe_serialization=True), and give that folder");
+  }
+  if (file_system.Exists(absl::StrCat(path, "/adapter_model.safetensors"))) {
+    return absl::StrCat(
+        path, " has the adapter of a model (adapter_model.safetensors, as LoRA's), and no ",
+        kHuggingFaceWeights,
+        "; merge it: in Python, peft.AutoPeftModelForCausalLM.from_pretrained('", path,
+        "').merge_and_unload().save_pretrained('FOLDER'), and give that folder");
+  }
+  std::vector<std::string> files = NamesIn(file_system, path);
+  files.erase(
+      std::remove_if(files.begin(), files.end(),
+                     [](const std::string& name) { return !absl::EndsWith(name, ".safetensors"); }),
+      files.end());
+  if (files.empty()) return "";
+  const std::string first = absl::StrCat(path, "/", PeerText(files.front()));
+  if (files.size() == 1) {
+    return absl::StrCat(path, " has no ", kHuggingFaceWeights, "; give its file: ", first);
+  }
+  return absl::StrCat(path, " has ", files.size(), " files of weights, as ", first, ", and no ",
+                      kHuggingFaceIndex, ", which names them; copy that file there, too");
+}
+
+// A folder without a manifest: most likely the one that has the checkpoints in it, or the snapshots
+// of a cache of Hugging Face.
+absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
+  if (std::string why = WhyNotRead(file_system, path); !why.empty()) {
+    return absl::InvalidArgumentError(why);
+  }
+  std::vector<std::string> candidates;
+  for (const std::string& parent : {path, absl::StrCat(path, "/snapshots")}) {
+    for (const std::string& name : NamesIn(file_system, parent)) {
+      std::string candidate = (std::filesystem::path(parent) / name).string();
+      if (HasWeights(file_system, candidate)) candidates.push_back(std::move(candidate));
+    }
+  }
+  return absl::NotFoundError(absl::StrCat(
+      path, " is a folder without ", kManifestName, ", so no checkpoint, and without ",
+      kHuggingFaceWeights, "; ",
+      candidates.empty()
+          ? "give a checkpoint, a safetensors file, or a folder as Hugging Face has it"
+          : absl::StrCat("give one of those in it: ", absl::StrJoin(candidates, ", "))));
+}
+
+bool HasFloats(absl::string_view dtype) { return dtype == "F32"; }
+
+// How to get weights that are read here; empty if there is no telling.
+absl::string_view AdviceFor(absl::string_view dtype) {
+  const bool is_convertible = dtype == "BF16" || dtype == "F16" || dtype == "F64";
+  return is_convertible ? "; convert the weights to float32: in Python, "
+                          "model.float().save_pretrained('FOLDER'), and give that folder"
+                        : "";
+}
+
+// nanoGPT has matrices as torch.nn.Linear has them. Square ones do not tell.
+bool IsTransposed(const std::vector<int64_t>& shape, const std::vector<int64_t>& wanted) {
+  return shape.size() == 2 && shape != wanted &&
+         std::equal(shape.begin(), shape.end(), wanted.rbegin(), wanted.rend());
+}
+
+constexpr absl::string_view kTokenTable = "wte.weight";
+constexpr absl::string_view kHead = "lm_head.weight";
+
+// "h.3.attn.bias" and "h.3.attn.masked_bias": the causal mask, which older files have.
+bool IsMask(absl::string_view name) {
+  absl::ConsumePrefix(&name, kHuggingFacePrefix);
+  if (!absl::ConsumePrefix(&name, "h.")) return false;
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  if (digits == 0) return false;
+  name.remove_prefix(digits);
+  return name == ".attn.bias" || name == ".attn.masked_bias";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TrainedWeights>> TrainedWeights::Open(FileSystem& file_system,
+                                                                     const std::string& path) {
+  std::unique_ptr<TrainedWeights> weights(new TrainedWeights(path));
+  if (!file_system.IsDirectory(path)) {
+    RETURN_IF_ERROR(weights->OpenFile(file_system, path));
+    if (!weights->model_.empty()) return weights;
+    const std::string folder = std::filesystem::path(path).parent_path();
+    RETURN_IF_ERROR(
+        weights->ReadConfig(file_system, folder.empty() ? "." : folder, /*is_of_weights=*/false));
+    return weights;
+  }
+  const bool is_checkpoint = file_system.Exists(absl::StrCat(path, "/", kManifestName));
+  const bool is_hugging_face = file_system.Exists(absl::StrCat(path, "/", kHuggingFaceWeights)) ||
+                               file_system.Exists(absl::StrCat(path, "/", kHuggingFaceIndex));
+  RETURN_IF_ERROR(!is_checkpoint && is_hugging_face ? weights->OpenHuggingFace(file_system)
+                                                    : weights->OpenCheckpoint(file_system));
+  return weights;
+}
+
+absl::Status TrainedWeights::OpenFile(FileSystem& file_system, const std::string& path) {
+  ASSIGN_OR_RETURN(files_.emplace_back(), SafetensorsReader::Open(file_system, path));
+  const SafetensorsReader& file = *files_.back();
+  const auto model = file.metadata().find(kModelMetadataKey);
+  if (model != file.metadata().end()) model_ = model->second;
+  for (const SafetensorsTensor& tensor : file.tensors()) {
+    const auto [added, is_new] = tensors_.try_emplace(tensor.name);
+    if (!is_new) {
+      return absl::InvalidArgumentError(absl::StrCat(path, " has tensor ", PeerText(tensor.name),
+                                                     ", as another file of ", path_, " does"));
+    }
+    added->second.dtype = tensor.dtype;
+    added->second.shape = tensor.shape;
+    if (const auto values = file.Floats(tensor.name); values.ok()) added->second.values = *values;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainedWeights::ReadConfig(FileSystem& file_system, const std::string& folder,
+                                        bool is_of_weights) {
+  const std::string path = absl::StrCat(folder, "/", kHuggingFaceConfig);
+  if (!file_system.Exists(path)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string text,
+                   file_system.ReadWholeFile(path, kMaxHuggingFaceJsonBytes));
+  if (!is_of_weights && !IsConfigOfGpt2(text)) return absl::OkStatus();
+  const absl::StatusOr<ModelSpec> spec = ModelSpecFromHuggingFace(text);
+  if (!spec.ok()) {
+    return absl::Status(spec.status().code(), absl::StrCat(path, ": ", spec.status().message()));
+  }
+  model_ = ModelSpecToJson(*spec);
+  return absl::OkStatus();
+}
+
+absl::Status TrainedWeights::OpenHuggingFace(FileSystem& file_system) {
+  const std::string index = absl::StrCat(path_, "/", kHuggingFaceIndex);
+  std::vector<std::string> names = {kHuggingFaceWeights};
+  if (!file_system.Exists(absl::StrCat(path_, "/", kHuggingFaceWeights))) {
+    ASSIGN_OR_RETURN(const std::string text,
+                     file_system.ReadWholeFile(index, kMaxHuggingFaceJsonBytes));
+    absl::StatusOr<std::vector<std::string>> indexed = FilesOfHuggingFaceIndex(text);
+    if (!indexed.ok()) {
+      return absl::Status(indexed.status().code(),
+                          absl::StrCat(index, ": ", indexed.status().message()));
+    }
+    names = *std::move(indexed);
+  }
+  for (const std::string& name : names) {
+    RETURN_IF_ERROR(OpenFile(file_system, absl::StrCat(path_, "/", name)));
+  }
+  // What the files of our own say is all of the model; a config.json may have been changed.
+  return model_.empty() ? ReadConfig(file_system, path_, /*is_of_weights=*/true) : absl::OkStatus();
+}
+
+absl::Status TrainedWeights::OpenCheckpoint(FileSystem& file_system) {
+  const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, path_);
+  if (absl::IsNotFound(manifest.status())) return NoCheckpoint(file_system, path_);
+  RETURN_IF_ERROR(manifest.status());
+  if (manifest->settings.value("optimizer", "") == NameOf(OptimizerKind::kReduce)) {
+    return absl::FailedPreconditionError(absl::StrCat(path_, ": ", kReducesOnly));
+  }
+  model_ = manifest->model;
+  for (const TensorSpec& tensor : manifest->layout.tensors()) {
+    tensors_[tensor.name] = {"F32", tensor.shape, {}};
+  }
+  for (const ShardManifest& shard : manifest->shards) {
+    RETURN_IF_ERROR(VerifyCheckpointFile(file_system, path_, shard.weights));
+    ASSIGN_OR_RETURN(
+        files_.emplace_back(),
+        SafetensorsReader::Open(file_system, absl::StrCat(path_, "/", shard.weights.name)));
+    RETURN_IF_ERROR(AddPart(manifest->layout, shard.range, *files_.back()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainedWeights::AddPart(const Layout& layout, ElementRange range,
+                                     const SafetensorsReader& file) {
+  for (const TensorSlice& slice : SlicesOf(layout, range, /*state_name=*/"")) {
+    ASSIGN_OR_RETURN(const absl::Span<const float> values, file.Floats(slice.name));
+    if (static_cast<int64_t>(values.size()) != slice.range.size()) {
+      return absl::DataLossError(absl::StrCat(file.path(), ": ", PeerText(slice.name), " has ",
+                                              values.size(), " elements, the layout says ",
+                                              slice.range.size()));
+    }
+    const TensorSpec& tensor = *layout.Find(slice.tensor);
+    if (slice.range.size() == tensor.num_elements()) {
+      tensors_[tensor.name].values = values;
+      continue;
+    }
+    std::vector<float>& joined = joined_[tensor.name];
+    joined.resize(tensor.num_elements());
+    std::copy(values.begin(), values.end(), joined.begin() + (slice.range.begin - tensor.offset));
+    tensors_[tensor.name].values = joined;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ModelSpec> TrainedWeights::Spec() const {
+  if (model_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, " does not say which model it holds (no metadata '", kModelMetadataKey,
+                     "'); checkpoints and files written by psctl export do"));
+  }
+  return ModelSpecFromJson(model_);
+}
+
+absl::Status TrainedWeights::CheckTensors(const Layout& layout) const {
+  std::set<std::string> used;
+  for (const TensorSpec& wanted : layout.tensors()) {
+    const Match match = Find(wanted);
+    if (match.tensor == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(path_, " has no tensor ", wanted.name,
+                                                     " of shape ", ShapeText(wanted.shape),
+                                                     ", which the model needs"));
+    }
+    const Tensor& tensor = *match.tensor;
+    std::vector<int64_t> shape = wanted.shape;
+    if (match.is_transposed) std::reverse(shape.begin(), shape.end());
+    if (!HasFloats(tensor.dtype) || tensor.shape != shape) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path_, ": tensor ", match.name, " is ", tensor.dtype, " ", ShapeText(tensor.shape),
+          ", the model needs F32 ", ShapeText(shape), AdviceFor(tensor.dtype),
+          IsTransposed(tensor.shape, shape)
+              ? "; it is transposed, as in nanoGPT: transpose the weights of c_attn, c_proj and "
+                "c_fc "
+                "(in Python, weight.t().contiguous()), and save them again"
+              : ""));
+    }
+    used.insert(match.name);
+  }
+  for (const auto& [name, tensor] : tensors_) {
+    if (!used.contains(name)) RETURN_IF_ERROR(CheckUnused(layout, name, tensor));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainedWeights::CheckUnused(const Layout& layout, const std::string& name,
+                                         const Tensor& tensor) const {
+  const TensorSpec* const table = layout.Find(std::string(kTokenTable));
+  const bool is_gpt = table != nullptr;
+  if (is_gpt && IsMask(name)) return absl::OkStatus();
+  if (!is_gpt || name != kHead) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, " has tensor ", PeerText(name), ", which the model does not know"));
+  }
+  const Tensor& tied = *Find(*table).tensor;
+  const bool is_equal = tensor.shape == tied.shape && tensor.values.size() == tied.values.size() &&
+                        std::memcmp(tensor.values.data(), tied.values.data(),
+                                    tied.values.size() * sizeof(float)) == 0;
+  if (is_equal) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path_, " has a tensor ", kHead, " of its own, ", tensor.dtype, " ", ShapeText(tensor.shape),
+      ", that is not equal to ", kTokenTable, "; the head of the model is tied to that table"));
+}
+
+TrainedWeights::Match TrainedWeights::Find(const TensorSpec& wanted) const {
+  const EarlierTensor earlier = EarlierGptTensor(wanted.name);
+  Match match;
+  // If two tensors share their memory, safetensors.torch.save_model() writes one: the head.
+  const std::string tied(wanted.name == kTokenTable ? kHead : "");
+  for (const std::string& name :
+       {wanted.name, absl::StrCat(kHuggingFacePrefix, wanted.name), earlier.name, tied}) {
+    const auto seen = tensors_.find(name);
+    if (seen == tensors_.end()) continue;
+    return {name, &seen->second, name == earlier.name && earlier.is_transposed};
+  }
+  return match;
+}
+
+absl::Status TrainedWeights::CheckHeads(const ModelSpec& spec) const {
+  const auto* const wanted = std::get_if<GptSpec>(&spec.architecture);
+  if (wanted == nullptr || model_.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ModelSpec there, ModelSpecFromJson(model_));
+  const auto* const gpt = std::get_if<GptSpec>(&there.architecture);
+  if (gpt == nullptr || gpt->num_heads == wanted->num_heads) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      path_, " is of a model with ", gpt->num_heads, " heads, model '", spec.name, "' has ",
+      wanted->num_heads, ": its weights mean something else there; give a model with as many"));
+}
+
+absl::Status TrainedWeights::Read(const Layout& layout, ElementRange range,
+                                  absl::Span<float> weights) const {
+  for (const TensorSlice& slice : SlicesOf(layout, range, /*state_name=*/"")) {
+    const TensorSpec& wanted = *layout.Find(slice.tensor);
+    const Match match = Find(wanted);
+    if (match.tensor == nullptr) {
+      return absl::NotFoundError(absl::StrCat(path_, " has no tensor ", slice.tensor));
+    }
+    const absl::Span<const float> values = match.tensor->values;
+    const int64_t begin = slice.range.begin - wanted.offset;
+    float* const out = weights.data() + (slice.range.begin - range.begin);
+    if (!match.is_transposed) {
+      std::memcpy(out, values.data() + begin, slice.range.size() * sizeof(float));
+      continue;
+    }
+    const TransposedMatrix matrix = {{0, wanted.num_elements()}, wanted.shape[0], wanted.shape[1]};
+    for (int64_t i = 0; i < slice.range.size(); ++i) out[i] = values[matrix.WrittenAt(begin + i)];
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lodestar

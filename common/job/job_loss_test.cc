@@ -1,0 +1,45 @@
+#include "common/job/job_loss.h"
+
+#include <gtest/gtest.h>
+
+namespace lodestar {
+namespace {
+
+TEST(JobLossTest, OnlyModelsOverBytesAreToldInBits) {
+  EXPECT_EQ(LossUnitOf(*ModelPreset("gpt-nano")), LossUnit::kBitsPerByte);
+  EXPECT_EQ(LossUnitOf(*ModelPreset("gpt2-124m")), LossUnit::kNats);
+  EXPECT_EQ(LossUnitOf(*ModelPreset("mlp")), LossUnit::kNats);
+  EXPECT_EQ(LossUnitOf(*ModelPreset("client")), LossUnit::kNats);
+  EXPECT_DOUBLE_EQ(BitsFromNats(0.6931471805599453), 1.0);
+  EXPECT_EQ(LossText(0.6931471805599453, LossUnit::kBitsPerByte), "1.000 bits/byte (0.6931 nats)");
+  EXPECT_EQ(LossText(2.5, LossUnit::kNats), "2.5000 nats");
+}
+
+TEST(JobLossTest, ShowsWhatTheNewestRoundHas) {
+  JobLoss loss;
+  loss.train = 2.0;
+  loss.train_round = Round(20);
+  EXPECT_EQ(JobLossText(loss, 60, LossUnit::kNats), "round 20/60  loss 2.0000 nats");
+  loss.heldout = 3.0;
+  loss.heldout_accuracy = 0.1867;
+  loss.heldout_round = Round(20);
+  EXPECT_EQ(JobLossText(loss, 60, LossUnit::kNats),
+            "round 20/60  loss 2.0000 nats  held-out 3.0000 nats  accuracy 18.67 %");
+  EXPECT_EQ(JobLossText(loss, 15, LossUnit::kNats),
+            "round 20 (--rounds=15)  loss 2.0000 nats  held-out 3.0000 nats  accuracy 18.67 %");
+  EXPECT_EQ(JobLossText(loss, 1'000'000'000, LossUnit::kNats),
+            "round 20  loss 2.0000 nats  held-out 3.0000 nats  accuracy 18.67 %")
+      << "a job without an end of its own";
+  // An evaluation of some rounds ago is not news.
+  loss.train_round = Round(22);
+  EXPECT_EQ(JobLossText(loss, 60, LossUnit::kNats), "round 22/60  loss 2.0000 nats");
+  // The final evaluation comes after the last round that trained.
+  loss.train_round = Round(59);
+  loss.heldout_round = Round(60);
+  loss.heldout_accuracy.reset();
+  EXPECT_EQ(JobLossText(loss, 60, LossUnit::kBitsPerByte),
+            "round 60/60  held-out 4.328 bits/byte (3.0000 nats)");
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,367 @@
+#include "common/job/job_spec.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/job/job_fields.h"
+#include "common/runtime/check.h"
+#include "common/runtime/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+absl::Status Refuse(absl::string_view flag, absl::string_view value, absl::string_view reason) {
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, " ", reason));
+}
+
+absl::Status CheckOuterOptimizer(const JobSpec& job) {
+  if (IsElastic(job) && job.outer_learning_rate > 1) {
+    return Refuse("outer_learning_rate", absl::StrCat(job.outer_learning_rate),
+                  "is beyond the mean of the workers' weights, of the way to which it is the part "
+                  "with --outer_optimizer=easgd; allowed is 0 to 1");
+  }
+  const bool is_delayed = job.outer_optimizer == OuterOptimizerKind::kNesterov ||
+                          job.outer_optimizer == OuterOptimizerKind::kSgd;
+  if (job.mode != Mode::kAsyncLocalSgd || is_delayed) return absl::OkStatus();
+  return Refuse("outer_optimizer", NameOf(job.outer_optimizer),
+                "is not for --mode=async_local_sgd, where each contribution takes effect when it "
+                "comes; use nesterov, or sgd, which with --outer_learning_rate=1 is the average");
+}
+
+absl::Status CheckMode(const JobSpec& job) {
+  const std::string not_in_mode =
+      absl::StrCat("has no meaning with --mode=", NameOf(job.mode), "; ");
+  if (job.keep_workers < 1 || job.keep_workers > job.min_workers) {
+    return Refuse("keep_workers", absl::StrCat(job.keep_workers),
+                  absl::StrCat("is out of range; allowed are 1 to ", job.min_workers,
+                               ", which is --min_workers: a job that needs more workers to go on "
+                               "than to start would at once wait"));
+  }
+  if (job.quorum > 0 && job.mode != Mode::kSync && job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("quorum", absl::StrCat(job.quorum),
+                  not_in_mode + "use --mode=sync or async_local_sgd, or leave 0");
+  }
+  if (job.quorum > job.min_workers && job.mode == Mode::kSync) {
+    return Refuse("quorum", absl::StrCat(job.quorum),
+                  absl::StrCat("exceeds --min_workers=", job.min_workers,
+                               ": a round could start that can never commit"));
+  }
+  if (job.max_rounds_ahead >= 0 && job.mode != Mode::kAsync && job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("max_rounds_ahead", absl::StrCat(job.max_rounds_ahead),
+                  not_in_mode + "use --mode=async or async_local_sgd, or leave -1");
+  }
+  if (job.max_rounds_ahead == 0 && job.mode == Mode::kAsyncLocalSgd) {
+    return Refuse("max_rounds_ahead", "0",
+                  "is lock step, and lock step of workers with local steps is --mode=local_sgd; "
+                  "use that, or at least 1");
+  }
+  if (job.max_staleness >= 0 && job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("max_staleness", absl::StrCat(job.max_staleness),
+                  not_in_mode + "use --mode=async_local_sgd or leave -1");
+  }
+  if (job.balance != Balance::kEqual && job.mode == Mode::kAsync) {
+    return Refuse("balance", NameOf(job.balance),
+                  not_in_mode + "where nobody waits for another; leave equal");
+  }
+  if (job.staleness_scaling != StalenessScaling::kNone && job.mode != Mode::kAsync) {
+    return Refuse("staleness_scaling", NameOf(job.staleness_scaling),
+                  not_in_mode + "use --mode=async or leave none");
+  }
+  if (job.local_steps > 1 && !HasLocalSteps(job)) {
+    return Refuse("local_steps", absl::StrCat(job.local_steps),
+                  not_in_mode + "use --mode=local_sgd or async_local_sgd, or leave 1");
+  }
+  return CheckOuterOptimizer(job);
+}
+
+absl::Status CheckOverlap(const JobSpec& job) {
+  if (!DefersContributions(job)) return absl::OkStatus();
+  const std::string fragments = absl::StrCat(job.fragments);
+  const std::string overlap_steps = absl::StrCat(job.overlap_steps);
+  const absl::string_view outer_optimizer = NameOf(job.outer_optimizer);
+  const auto refuse = [&](absl::string_view reason) {
+    if (job.overlap_rounds) return Refuse("overlap_rounds", "true", reason);
+    if (job.fragments > 1) return Refuse("fragments", fragments, reason);
+    if (job.overlap_steps > 0) return Refuse("overlap_steps", overlap_steps, reason);
+    return Refuse("outer_optimizer", outer_optimizer, reason);
+  };
+  if (job.mode != Mode::kLocalSgd) {
+    return refuse(absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
+                               "; use --mode=local_sgd or leave it out"));
+  }
+  if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+    return refuse(
+        "is not for --model=client, whose programs have one set of weights; leave it out");
+  }
+  if (job.overlap_rounds && (job.fragments > 1 || job.overlap_steps > 0)) {
+    return refuse(absl::StrCat("overlaps whole rounds of all parameters, and contradicts",
+                               job.fragments > 1 ? " --fragments=" + fragments : "",
+                               job.overlap_steps > 0 ? " --overlap_steps=" + overlap_steps : "",
+                               "; use it, or that"));
+  }
+  if (job.overlap_rounds && job.outer_optimizer != OuterOptimizerKind::kNesterov &&
+      job.outer_optimizer != OuterOptimizerKind::kSgd) {
+    return refuse(absl::StrCat(
+        "needs an outer step that workers can make for their own part: --outer_optimizer=nesterov, "
+        "or sgd, which with --outer_learning_rate=1 is the average; not ",
+        outer_optimizer));
+  }
+  if (IsElastic(job) && job.overlap_steps > 0) {
+    return refuse(
+        "contradicts --outer_optimizer=easgd, where an exchange has all the steps between two; "
+        "leave it out");
+  }
+  if (job.fragments > job.local_steps) {
+    return Refuse("fragments", fragments,
+                  absl::StrCat("exceeds --local_steps=", job.local_steps,
+                               ": each is exchanged once in that many steps"));
+  }
+  const int window = job.local_steps / job.fragments;
+  if (job.overlap_steps > window) {
+    return Refuse("overlap_steps", overlap_steps,
+                  absl::StrCat("exceeds the ", window,
+                               " steps between two exchanges, which are "
+                               "--local_steps=",
+                               job.local_steps, " over --fragments=", fragments));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRobustMean(const JobSpec& job) {
+  if (!job.robust_mean.is_robust()) return absl::OkStatus();
+  RETURN_IF_ERROR(ValidateRobustMean(job.robust_mean));
+  const std::string text = RobustMeanText(job.robust_mean);
+  if (!HasRosters(job)) {
+    return Refuse("robust_mean", text,
+                  absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
+                               ", where each contribution is applied alone; use --mode=sync or "
+                               "local_sgd, or leave none"));
+  }
+  if (job.min_workers > kMaxRobustContributions) {
+    return Refuse("robust_mean", text,
+                  absl::StrCat("combines at most ", kMaxRobustContributions,
+                               " contributions, and --min_workers=", job.min_workers));
+  }
+  const int least = job.robust_mean.MinContributions();
+  if (job.quorum == 0 || job.quorum >= least) return absl::OkStatus();
+  return Refuse("robust_mean", text,
+                absl::StrCat("needs ", least, " contributions a round, and --quorum=", job.quorum,
+                             " lets fewer count"));
+}
+
+absl::Status CheckOuterReduction(const JobSpec& job) {
+  if (job.outer_reduction == OuterReduction::kMean) return absl::OkStatus();
+  const auto refuse = [&job](absl::string_view reason) {
+    return Refuse("outer_reduction", NameOf(job.outer_reduction), reason);
+  };
+  if (job.mode != Mode::kLocalSgd) {
+    return refuse(absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
+                               ", which has no outer step of a round; use --mode=local_sgd or "
+                               "leave mean"));
+  }
+  if (job.outer_optimizer == OuterOptimizerKind::kAverage) {
+    return refuse(
+        "contradicts --outer_optimizer=average, the mean of the workers' weights, whose directions "
+        "say nothing; use nesterov or adam, or sgd with --outer_learning_rate=1");
+  }
+  if (IsElastic(job)) {
+    return refuse(
+        "contradicts --outer_optimizer=easgd, where the servers move by what the workers do; use "
+        "another, or leave mean");
+  }
+  if (job.robust_mean.is_robust()) {
+    return refuse(absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
+                               ", which combines them element by element; use one of the two"));
+  }
+  if (DividesBySenders(job)) {
+    return refuse(
+        "contradicts --topk_divisor=senders: the length of what is combined is the mean of all "
+        "workers'; use workers");
+  }
+  if (job.overlap_rounds) {
+    return refuse(
+        "contradicts --overlap_rounds, where workers make the outer step for their own part of "
+        "the mean; use --overlap_steps, or leave mean");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMomentumCorrection(const JobSpec& job) {
+  if (job.momentum_correction == MomentumCorrectionKind::kNone) return absl::OkStatus();
+  const absl::string_view name = NameOf(job.momentum_correction);
+  if (job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("momentum_correction", name,
+                  absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
+                               ", where no contribution is applied beside newer ones; use "
+                               "--mode=async_local_sgd or leave none"));
+  }
+  if (job.outer_optimizer == OuterOptimizerKind::kNesterov) return absl::OkStatus();
+  return Refuse("momentum_correction", name,
+                absl::StrCat("needs an outer momentum, and --outer_optimizer=",
+                             NameOf(job.outer_optimizer), " has none; use nesterov or leave none"));
+}
+
+absl::Status CheckAnchor(const JobSpec& job) {
+  if (job.anchor == Anchor::kWorker) return absl::OkStatus();
+  const absl::string_view name = NameOf(job.anchor);
+  if (job.mode != Mode::kAsyncLocalSgd) {
+    return Refuse("anchor", name,
+                  absl::StrCat("has no meaning with --mode=", NameOf(job.mode),
+                               ", where nothing comes in between; use --mode=async_local_sgd or "
+                               "leave worker"));
+  }
+  const auto refuse = [name](absl::string_view flag, Encoding encoding) {
+    return Refuse("anchor", name,
+                  absl::StrCat("contradicts --", flag, "=", EncodingName(encoding),
+                               ": weights themselves travel, and what an encoding loses of them "
+                               "would be taken for a change; leave fp32, or use worker"));
+  };
+  if (job.push_encoding != Encoding::kFp32) return refuse("push_encoding", job.push_encoding);
+  if (job.pull_encoding != Encoding::kFp32) return refuse("pull_encoding", job.pull_encoding);
+  return absl::OkStatus();
+}
+
+absl::Status CheckEncodings(const JobSpec& job) {
+  if (!(job.feedback_decay > 0 && job.feedback_decay <= 1)) {
+    return Refuse("feedback_decay", absl::StrCat(job.feedback_decay),
+                  "is out of range; allowed is 0 < value <= 1");
+  }
+  if (job.pull_encoding.is_topk()) {
+    return Refuse("pull_encoding", "topk",
+                  "is for contributions only: of a change that the servers send most would be left "
+                  "out, and what all workers have would stay far behind the weights; use int4");
+  }
+  if (!job.push_encoding.is_topk()) return absl::OkStatus();
+  RETURN_IF_ERROR(MakeTopK(job.push_encoding.topk(), job.push_encoding.topk_bits()).status());
+  if (!job.error_feedback) {
+    return Refuse("push_encoding", "topk",
+                  "needs --error_feedback: small elements would never arrive, and what does is not "
+                  "right on average; leave it on or use int4");
+  }
+  if (job.robust_mean.is_robust()) {
+    return Refuse("push_encoding", "topk",
+                  absl::StrCat("contradicts --robust_mean=", RobustMeanText(job.robust_mean),
+                               ": most workers send no value of an element, so that its median is "
+                               "0; leave out one of the two"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckReduce(const JobSpec& job) {
+  if (!ReducesOnly(job)) return absl::OkStatus();
+  const auto refuse = [](absl::string_view reason) {
+    return Refuse("optimizer", "reduce", reason);
+  };
+  if (job.mode != Mode::kSync) {
+    return refuse(absl::StrCat(
+        "has no meaning with --mode=", NameOf(job.mode),
+        ", which has no mean gradient of a round; use --mode=sync or another optimizer"));
+  }
+  if (!std::holds_alternative<ClientModelSpec>(job.model.architecture)) {
+    return refuse(absl::StrCat("is not for the model '", job.model.name,
+                               "', whose workers would compute with gradients in place of weights; "
+                               "use --model=client or another optimizer"));
+  }
+  if (job.quorum != 0) {
+    return refuse(absl::StrCat("contradicts --quorum=", job.quorum,
+                               ": who is late would not get the mean of the round, and have other "
+                               "weights from then on; leave it out"));
+  }
+  if (job.pull_encoding == Encoding::kFp32) return absl::OkStatus();
+  return refuse(absl::StrCat("contradicts --pull_encoding=", EncodingName(job.pull_encoding),
+                             ": what it loses of one round's mean would be in no later one; leave "
+                             "fp32 (--push_encoding may be any)"));
+}
+
+absl::Status CheckSchedule(const LearningRateSchedule& schedule) {
+  if (schedule.warmup_rounds > schedule.total_rounds) {
+    return Refuse("warmup_rounds", absl::StrCat(schedule.warmup_rounds),
+                  absl::StrCat("exceeds --rounds=", schedule.total_rounds));
+  }
+  if (schedule.minimum > schedule.peak) {
+    return Refuse("min_learning_rate", absl::StrCat(schedule.minimum),
+                  absl::StrCat("exceeds --learning_rate=", schedule.peak));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBatch(const JobSpec& job) {
+  if (job.batch_size > 0 && job.global_batch_size > 0) {
+    return Refuse("batch_size", absl::StrCat(job.batch_size),
+                  absl::StrCat("contradicts --global_batch_size=", job.global_batch_size,
+                               ": give one of the two"));
+  }
+  if (job.batch_size == 0 && job.global_batch_size == 0) {
+    return Refuse("batch_size", "0", "needs --global_batch_size; give one of the two");
+  }
+  if (job.global_batch_size > 0 && job.global_batch_size < job.min_workers) {
+    return Refuse("global_batch_size", absl::StrCat(job.global_batch_size),
+                  absl::StrCat("is below --min_workers=", job.min_workers,
+                               ": some worker would have no sample"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool HasRosters(const JobSpec& job) {
+  switch (job.mode) {
+    case Mode::kSync:
+    case Mode::kLocalSgd:
+      return true;
+    case Mode::kAsync:
+      return job.max_rounds_ahead == 0;
+    case Mode::kAsyncLocalSgd:
+      return false;
+  }
+  LODESTAR_CHECK(false) << "mode " << static_cast<int>(job.mode);
+  return false;
+}
+
+bool HasLocalSteps(const JobSpec& job) {
+  return job.mode == Mode::kLocalSgd || job.mode == Mode::kAsyncLocalSgd;
+}
+
+bool IsAnchoredAtServer(const JobSpec& job) {
+  return job.mode == Mode::kAsyncLocalSgd && job.anchor == Anchor::kServer;
+}
+
+int64_t StepSamples(const JobSpec& job) {
+  return job.global_batch_size > 0 ? job.global_batch_size : job.batch_size;
+}
+
+bool DefersContributions(const JobSpec& job) {
+  return job.fragments > 1 || job.overlap_steps > 0 || job.overlap_rounds || IsElastic(job);
+}
+
+bool IsElastic(const JobSpec& job) {
+  return job.mode == Mode::kLocalSgd && job.outer_optimizer == OuterOptimizerKind::kEasgd;
+}
+
+bool ReducesOnly(const JobSpec& job) { return job.optimizer.kind == OptimizerKind::kReduce; }
+
+bool DividesBySenders(const JobSpec& job) {
+  return job.push_encoding.is_topk() && job.topk_divisor == TopKDivisor::kSenders &&
+         HasRosters(job);
+}
+
+bool AveragesDirections(const JobSpec& job) {
+  return job.outer_reduction == OuterReduction::kDirection;
+}
+
+double DefaultFeedbackDecay(Encoding push_encoding) { return push_encoding.is_topk() ? 0.95 : 1.0; }
+
+absl::Status ValidateJobSpec(const JobSpec& job) {
+  RETURN_IF_ERROR(ValidateModelSpec(job.model));
+  RETURN_IF_ERROR(CheckFieldRanges(job));
+  RETURN_IF_ERROR(CheckMode(job));
+  RETURN_IF_ERROR(CheckOverlap(job));
+  RETURN_IF_ERROR(CheckRobustMean(job));
+  RETURN_IF_ERROR(CheckEncodings(job));
+  RETURN_IF_ERROR(CheckOuterReduction(job));
+  RETURN_IF_ERROR(CheckMomentumCorrection(job));
+  RETURN_IF_ERROR(CheckAnchor(job));
+  RETURN_IF_ERROR(CheckReduce(job));
+  RETURN_IF_ERROR(CheckSchedule(job.schedule));
+  return CheckBatch(job);
+}
+
+}  // namespace lodestar

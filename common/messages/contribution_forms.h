@@ -1,0 +1,43 @@
+// Forms of what describes contributions: see As() in json_archive.h.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/archive/json_archive.h"
+#include "common/messages/contribution.h"
+#include "common/params/encoding.h"
+
+namespace lodestar {
+
+// An encoding as the flags name it.
+struct EncodingForm {
+  static std::string Store(Encoding encoding) { return EncodingText(encoding); }
+  static absl::Status Load(const std::string& text, Encoding& encoding) {
+    const absl::StatusOr<Encoding> parsed = ParseEncodingText("encoding", text);
+    if (!parsed.ok()) return NotA(absl::StrCat("known: ", parsed.status().message()));
+    encoding = *parsed;
+    return absl::OkStatus();
+  }
+};
+
+// A kind of contributions by its name.
+struct ContributionKindForm {
+  static std::string Store(ContributionKind kind) {
+    return std::string(ContributionKindName(kind));
+  }
+  static absl::Status Load(const std::string& text, ContributionKind& kind) {
+    for (const ContributionKind known :
+         {ContributionKind::kGradient, ContributionKind::kPseudoGradient,
+          ContributionKind::kInitialWeights, ContributionKind::kWeights}) {
+      if (ContributionKindName(known) != text) continue;
+      kind = known;
+      return absl::OkStatus();
+    }
+    return NotA("a kind of contributions");
+  }
+};
+
+}  // namespace lodestar

@@ -1,0 +1,26 @@
+// ModelSpec as JSON text: how checkpoints and exported files say which model they hold; and in the
+// words of a model file.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/params/model_spec.h"
+
+namespace lodestar {
+
+// Key of the text in the "__metadata__" of a safetensors file.
+inline constexpr char kModelMetadataKey[] = "lodestar.model";
+
+// One line, {"name": ..., "mlp" | "cnn" | "gpt" | "client": {fields as in model_spec.h}}.
+std::string ModelSpecToJson(const ModelSpec& spec);
+
+// The same as one line of the text form of ModelSpec in proto/model.proto, which --model=FILE
+// reads.
+std::string ModelSpecToModelFile(const ModelSpec& spec);
+
+// Errors: InvalidArgument naming what is missing or wrong; those of ValidateModelSpec().
+absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text);
+
+}  // namespace lodestar

@@ -1,0 +1,93 @@
+#include "common/params/shard_plan.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "absl/strings/str_cat.h"
+#include "common/runtime/check.h"
+
+namespace lodestar {
+namespace {
+
+// Sizes of shards may differ from their mean by one part in this many.
+constexpr int64_t kBalanceParts = 20;
+// 256 KiB of fp32: a few per bucket of default size, and few enough to send one sum for each.
+constexpr int64_t kMaxSegmentElements = 1 << 16;
+
+int BlockAt(const Layout& layout, int64_t element) {
+  int low = 0;
+  int high = layout.num_blocks() - 1;
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (layout.block(middle).end <= element) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// The segment boundary nearest to `element`, the lower of two equally near.
+int64_t NearestBoundary(const Layout& layout, int64_t segment, int64_t element) {
+  if (element >= layout.num_elements()) return layout.num_elements();
+  const ElementRange block = layout.block(BlockAt(layout, element));
+  const int64_t below = block.begin + (element - block.begin) / segment * segment;
+  const int64_t above = std::min(below + segment, block.end);
+  return element - below <= above - element ? below : above;
+}
+
+bool IsBoundary(const Layout& layout, int64_t segment, int64_t element) {
+  return NearestBoundary(layout, segment, element) == element;
+}
+
+}  // namespace
+
+int64_t SegmentElements(const Layout& layout) {
+  // A boundary lies within half a segment of where it should be, so a shard is off by at most one
+  // segment, and that is at most 5 % of the smallest shard there can be.
+  const int64_t limit = layout.num_elements() / (kMaxServers * kBalanceParts);
+  return std::clamp<int64_t>(std::bit_floor(static_cast<uint64_t>(limit)), 1, kMaxSegmentElements);
+}
+
+std::vector<ElementRange> SegmentsOf(const Layout& layout, ElementRange range) {
+  const int64_t segment = SegmentElements(layout);
+  LODESTAR_CHECK(0 <= range.begin && range.begin <= range.end && range.end <= layout.num_elements())
+      << "range " << range.begin << " to " << range.end << " of " << layout.num_elements();
+  LODESTAR_CHECK(IsBoundary(layout, segment, range.begin) && IsBoundary(layout, segment, range.end))
+      << "range " << range.begin << " to " << range.end << " cuts a segment of " << segment;
+  std::vector<ElementRange> segments;
+  int64_t begin = range.begin;
+  for (int block = BlockAt(layout, begin); begin < range.end; ++block) {
+    const int64_t block_end = std::min(layout.block(block).end, range.end);
+    while (begin < block_end) {
+      const int64_t end = std::min(begin + segment, block_end);
+      segments.push_back({begin, end});
+      begin = end;
+    }
+  }
+  return segments;
+}
+
+absl::StatusOr<std::vector<ElementRange>> PlanShards(const Layout& layout, int num_servers) {
+  const int64_t limit = std::min<int64_t>(layout.num_elements(), kMaxServers);
+  if (num_servers < 1 || num_servers > limit) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot cut ", layout.num_elements(),
+                                                   " elements into shards for ", num_servers,
+                                                   " servers; allowed are 1 to ", limit));
+  }
+  const int64_t segment = SegmentElements(layout);
+  std::vector<ElementRange> shards;
+  int64_t begin = 0;
+  for (int server = 1; server <= num_servers; ++server) {
+    // At most 2^40 elements times 2^8 servers: no overflow.
+    const int64_t ideal_end = layout.num_elements() * server / num_servers;
+    const int64_t end = NearestBoundary(layout, segment, ideal_end);
+    LODESTAR_CHECK(begin < end) << "shard " << server - 1 << " is empty";
+    shards.push_back({begin, end});
+    begin = end;
+  }
+  return shards;
+}
+
+}  // namespace lodestar

@@ -1,0 +1,420 @@
+#include "common/plan/exchange_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/job/outer_step.h"
+#include "common/params/encoding.h"
+#include "common/params/layout.h"
+#include "common/params/model_spec.h"
+#include "common/plan/exchange_forecast.h"
+#include "common/plan/exchange_sizes.h"
+#include "common/testing/status_matchers.h"
+#include "gmock/gmock.h"
+
+namespace lodestar {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr double kMegabit = 1e6 / 8;
+
+JobSpec Base(const std::string& preset) {
+  JobSpec job;
+  job.model = *ModelPreset(preset);
+  job.batch_size = 8;
+  return job;
+}
+
+ExchangeFacts Links(int num_workers, double megabits, absl::Duration round_trip) {
+  ExchangeFacts facts;
+  facts.num_workers = num_workers;
+  const double rate = megabits * kMegabit;
+  facts.path = {.worker_up = rate,
+                .worker_down = rate,
+                .server_up = rate,
+                .server_down = rate,
+                .round_trip = round_trip};
+  facts.step = absl::Milliseconds(300);
+  return facts;
+}
+
+ExchangeChoice Choose(const std::string& preset, const ExchangeFacts& facts,
+                      const ExchangeBounds& bounds = {}) {
+  const JobSpec base = Base(preset);
+  return *ChooseExchange(base, *BuildLayout(base.model), /*num_servers=*/1, facts, bounds);
+}
+
+const ExchangeOption& Chosen(const ExchangeChoice& choice) { return choice.options[choice.chosen]; }
+
+TEST(ExchangeChoiceTest, OverAFastNetworkItIsSynchronousAndExact) {
+  const ExchangeChoice choice = Choose("gpt-nano", Links(4, 10'000, absl::Milliseconds(1)));
+  EXPECT_TRUE(choice.is_met);
+  EXPECT_EQ(Chosen(choice).name, "sync, fp32");
+  EXPECT_EQ(Chosen(choice).loss.percent, 0.0);
+  EXPECT_THAT(ExchangeFlags(Chosen(choice).job), ElementsAre("--mode=sync"));
+}
+
+TEST(ExchangeChoiceTest, OuterStepsAreSafe) {
+  bool has_local_steps = false;
+  for (const double megabits : {10.0, 100.0}) {
+    ExchangeFacts facts = Links(2, megabits, absl::Milliseconds(50));
+    facts.step = absl::Milliseconds(50);
+    for (const ExchangeOption& option : Choose("gpt-nano", facts).options) {
+      has_local_steps |= HasLocalSteps(option.job);
+      EXPECT_FALSE(IsOuterStepLong(option.job)) << option.name;
+    }
+  }
+  EXPECT_TRUE(has_local_steps);
+}
+
+// Where the processors take the time, fewer exchanges would save some of it, at the cost of loss.
+TEST(ExchangeChoiceTest, SyncIsPreferredUnlessTheLinksForbidIt) {
+  const ExchangeBounds bounds = {.prefers_sync = true};
+  ExchangeFacts facts;
+  facts.num_workers = 2;
+  facts.step = absl::Milliseconds(14);
+  EXPECT_EQ(Chosen(Choose("gpt-nano", facts)).job.mode, Mode::kLocalSgd);
+  const ExchangeChoice on_one_machine = Choose("gpt-nano", facts, bounds);
+  EXPECT_EQ(Chosen(on_one_machine).name, "sync, fp32") << on_one_machine.reason;
+  EXPECT_TRUE(on_one_machine.is_met);
+  facts = Links(2, 10, absl::Milliseconds(50));
+  facts.step = absl::Milliseconds(14);
+  const ExchangeChoice over_a_slow_link = Choose("gpt-nano", facts, bounds);
+  EXPECT_FALSE(over_a_slow_link.is_sync_that_links_allow);
+  EXPECT_EQ(over_a_slow_link.reason, Choose("gpt-nano", facts).reason);
+}
+
+TEST(ExchangeChoiceTest, OverASlowOneItReachesWhatIsAskedWithinTheBounds) {
+  const ExchangeBounds bounds = {.loss_percent = 3.0};
+  const ExchangeChoice choice = Choose("gpt2-124m", Links(4, 100, absl::Milliseconds(50)), bounds);
+  EXPECT_TRUE(choice.is_met) << choice.reason;
+  const ExchangeOption& chosen = Chosen(choice);
+  EXPECT_EQ(chosen.job.mode, Mode::kLocalSgd);
+  EXPECT_GE(chosen.forecast.utilisation(), bounds.utilisation - 1e-3);
+  EXPECT_LE(*chosen.loss.percent, bounds.loss_percent);
+  EXPECT_LE(chosen.job.local_steps, bounds.max_local_steps);
+  EXPECT_LE(chosen.job.overlap_steps, bounds.max_overlap_steps);
+  EXPECT_EQ(chosen.job.min_workers, 4);
+  EXPECT_OK(ValidateJobSpec(chosen.job));
+  EXPECT_THAT(choice.reason, AllOf(HasSubstr(chosen.name), HasSubstr("least loss")));
+}
+
+TEST(ExchangeChoiceTest, NothingThatReachesAsMuchCostsLess) {
+  for (const double megabits : {10.0, 100.0, 1000.0, 100'000.0}) {
+    const ExchangeChoice choice = Choose("gpt-mini", Links(2, megabits, absl::Milliseconds(20)));
+    ASSERT_TRUE(choice.is_met) << megabits << ": " << choice.reason;
+    for (const ExchangeOption& option : choice.options) {
+      if (!option.protects_loss || !option.has_spare) continue;
+      if (option.job.mode == Mode::kAsyncLocalSgd) continue;
+      EXPECT_GE(*option.loss.percent, *Chosen(choice).loss.percent) << option.name;
+    }
+  }
+}
+
+TEST(ExchangeChoiceTest, PrefersWhatReachesItIfExchangesTakeLonger) {
+  ExchangeFacts facts = Links(2, 10, absl::ZeroDuration());
+  facts.step = absl::Milliseconds(50);
+  const ExchangeChoice tight = Choose("gpt-nano", facts, {.spare = 0.0});
+  const ExchangeChoice choice = Choose("gpt-nano", facts);
+  ASSERT_TRUE(tight.is_met && choice.is_met) << choice.reason;
+  EXPECT_TRUE(Chosen(choice).has_spare);
+  EXPECT_LT(Chosen(tight).forecast.utilisation(), Chosen(choice).forecast.utilisation());
+  // What is chosen without sparing anything does not reach it over slower links.
+  ExchangeFacts slower = facts;
+  slower.path.server_up /= 1.25;
+  slower.path.server_down /= 1.25;
+  const JobSpec& job = Chosen(tight).job;
+  const Layout layout = *BuildLayout(job.model);
+  const ExchangeSizes sizes = *PlanExchangeSizes(job, layout, /*num_servers=*/1);
+  EXPECT_LT(ForecastExchange(job, sizes, slower).utilisation(), 0.949);
+  const JobSpec& spared = Chosen(choice).job;
+  const ExchangeSizes spared_sizes = *PlanExchangeSizes(spared, layout, /*num_servers=*/1);
+  EXPECT_GE(ForecastExchange(spared, spared_sizes, slower).utilisation(), 0.949);
+}
+
+TEST(ExchangeChoiceTest, EveryOptionIsAJobThatServersTake) {
+  for (const std::string preset : {"mlp", "gpt-nano", "gpt2-124m"}) {
+    for (const ExchangeOption& option :
+         Choose(preset, Links(2, 10, absl::Milliseconds(100))).options) {
+      JobSpec job = option.job;
+      job.schedule.total_rounds = 100;
+      EXPECT_OK(ValidateJobSpec(job)) << preset << ": " << option.name;
+    }
+  }
+}
+
+TEST(ExchangeChoiceTest, WhatAJobDoesBesideItsExchangeKeepsNoOptionFromBeingAJob) {
+  JobSpec base = Base("gpt-nano");
+  base.schedule.total_rounds = 100;
+  base.mode = Mode::kAsyncLocalSgd;
+  base.anchor = Anchor::kServer;
+  base.momentum_correction = MomentumCorrectionKind::kHeloco;
+  base.outer_reduction = OuterReduction::kDirection;
+  const ExchangeFacts facts = Links(4, 100, absl::Milliseconds(20));
+  const ExchangeChoice choice =
+      *ChooseExchange(base, *BuildLayout(base.model), /*num_servers=*/1, facts, {});
+  for (const ExchangeOption& option : choice.options) {
+    EXPECT_OK(ValidateJobSpec(option.job)) << option.name;
+  }
+}
+
+TEST(ExchangeChoiceTest, ATightLossLeavesSync) {
+  const ExchangeChoice choice =
+      Choose("gpt2-124m", Links(8, 100, absl::Milliseconds(50)), {.loss_percent = 0.05});
+  EXPECT_FALSE(choice.is_met);
+  EXPECT_EQ(Chosen(choice).job.mode, Mode::kSync);
+  EXPECT_EQ(*Chosen(choice).loss.percent, 0.0);
+}
+
+TEST(ExchangeChoiceTest, ItSaysWhatIsMissingAndWhatWouldDo) {
+  const ExchangeBounds bounds = {.loss_percent = 3.0};
+  const ExchangeChoice slow = Choose("gpt2-1.5b", Links(4, 1, absl::Milliseconds(100)), bounds);
+  EXPECT_FALSE(slow.is_met);
+  EXPECT_THAT(slow.reason,
+              AllOf(HasSubstr("nothing reaches 95.0 %"), HasSubstr("the nearest is "),
+                    HasSubstr("what would do: links "), HasSubstr("times as fast"),
+                    HasSubstr("servers' links, which 4 workers share, are the narrowest")));
+  EXPECT_FALSE(ExchangeFlags(Chosen(slow).job).empty());
+
+  const ExchangeChoice many = Choose("gpt2-124m", Links(64, 1000, absl::Milliseconds(50)), bounds);
+  EXPECT_FALSE(many.is_met);
+  EXPECT_THAT(many.reason, AllOf(HasSubstr("nothing reaches 95.0 %"), HasSubstr("a loss of +")));
+}
+
+TEST(ExchangeChoiceTest, LinksThatAreSaidToBeEnoughAreEnough) {
+  ExchangeFacts facts = Links(2, 1, absl::Milliseconds(50));
+  facts.step = absl::Milliseconds(50);
+  const ExchangeBounds bounds = {.loss_percent = 3.0};
+  const ExchangeChoice slow = Choose("gpt2-124m", facts, bounds);
+  ASSERT_FALSE(slow.is_met);
+  const size_t at = slow.reason.find("links ");
+  ASSERT_NE(at, std::string::npos) << slow.reason;
+  const double times = std::stod(slow.reason.substr(at + 6));
+  ASSERT_GT(times, 1.0);
+  const auto with = [&](double factor) {
+    ExchangeFacts faster = Links(2, factor, absl::Milliseconds(50));
+    faster.step = facts.step;
+    return Choose("gpt2-124m", faster, bounds).is_met;
+  };
+  EXPECT_TRUE(with(times * 1.01));
+  EXPECT_FALSE(with(times * 0.9));
+}
+
+TEST(ExchangeChoiceTest, AsynchronousModesAreForecastAndNotChosen) {
+  const ExchangeBounds only = {.modes = {Mode::kAsync, Mode::kAsyncLocalSgd}};
+  const JobSpec base = Base("gpt-nano");
+  EXPECT_THAT(
+      ChooseExchange(base, *BuildLayout(base.model), 1, Links(2, 100, absl::Milliseconds(50)), only)
+          .status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no sync or local_sgd is left")));
+  std::vector<std::string> names;
+  for (const ExchangeOption& option :
+       Choose("gpt-nano", Links(2, 100, absl::Milliseconds(50))).options) {
+    names.push_back(option.name);
+  }
+  EXPECT_THAT(names, AllOf(Contains(HasSubstr("async, ")), Contains(HasSubstr("async DiLoCo"))));
+}
+
+TEST(ExchangeChoiceTest, KeepsWhatIsToStay) {
+  JobSpec base = Base("gpt-mini");
+  base.mode = Mode::kLocalSgd;
+  base.push_encoding = Encoding::kInt8;
+  base.pull_encoding = Encoding::kBf16;
+  base.fragments = 3;
+  ExchangeBounds bounds = {.modes = {Mode::kLocalSgd}};
+  bounds.open.push_encoding = false;
+  bounds.open.pull_encoding = false;
+  const Layout layout = *BuildLayout(base.model);
+  const ExchangeFacts facts = Links(2, 100, absl::Milliseconds(50));
+  const ExchangeChoice encoded = *ChooseExchange(base, layout, 1, facts, bounds);
+  for (const ExchangeOption& option : encoded.options) {
+    EXPECT_EQ(option.job.push_encoding, Encoding::kInt8);
+    EXPECT_EQ(option.job.pull_encoding, Encoding::kBf16);
+    EXPECT_THAT(option.name, HasSubstr("int8 up, bf16 down"));
+  }
+  bounds.open.fragments = false;
+  const ExchangeChoice choice = *ChooseExchange(base, layout, 1, facts, bounds);
+  for (const ExchangeOption& option : choice.options) {
+    EXPECT_EQ(option.job.fragments, 3) << option.name;
+  }
+  base.fragments = 1;
+  const ExchangeChoice whole = *ChooseExchange(base, layout, 1, facts, bounds);
+  for (const ExchangeOption& option : whole.options) {
+    EXPECT_EQ(option.job.fragments, 1) << option.name;
+  }
+}
+
+// Each setting alone, with a value that is never chosen.
+TEST(ExchangeChoiceTest, WhatIsNotOpenIsAsItIsGiven) {
+  JobSpec base = Base("gpt-nano");
+  base.local_steps = 42;
+  base.fragments = 3;
+  base.overlap_steps = 5;
+  base.push_encoding = Encoding::kFp16;
+  base.pull_encoding = Encoding::kBf16;
+  const Layout layout = *BuildLayout(base.model);
+  using Value = std::function<std::string(const JobSpec&)>;
+  const std::vector<std::pair<bool OpenSettings::*, Value>> settings = {
+      {&OpenSettings::local_steps,
+       [](const JobSpec& job) { return absl::StrCat(job.local_steps); }},
+      {&OpenSettings::fragments, [](const JobSpec& job) { return absl::StrCat(job.fragments); }},
+      {&OpenSettings::overlap, [](const JobSpec& job) { return absl::StrCat(job.overlap_steps); }},
+      {&OpenSettings::push_encoding,
+       [](const JobSpec& job) { return EncodingText(job.push_encoding); }},
+      {&OpenSettings::pull_encoding,
+       [](const JobSpec& job) { return EncodingText(job.pull_encoding); }}};
+  for (const auto& [setting, value] : settings) {
+    ExchangeBounds bounds;
+    bounds.open.*setting = false;
+    const ExchangeFacts facts = Links(2, 10, absl::Milliseconds(50));
+    const ExchangeChoice choice = *ChooseExchange(base, layout, 1, facts, bounds);
+    for (const ExchangeOption& option : choice.options) {
+      EXPECT_EQ(value(option.job), value(base)) << option.name;
+      // Beside a value that has one.
+      EXPECT_TRUE(setting == &OpenSettings::push_encoding ||
+                  setting == &OpenSettings::pull_encoding || HasLocalSteps(option.job))
+          << option.name;
+    }
+  }
+}
+
+TEST(ExchangeChoiceTest, WhatIsGivenAsInSyncLeavesSyncToBeChosen) {
+  const JobSpec base = Base("gpt-nano");  // a step, a fragment, no overlap
+  const Layout layout = *BuildLayout(base.model);
+  for (const auto setting :
+       {&OpenSettings::local_steps, &OpenSettings::fragments, &OpenSettings::overlap}) {
+    ExchangeBounds bounds;
+    bounds.open.*setting = false;
+    const ExchangeFacts facts = Links(1, 1e6, absl::ZeroDuration());
+    EXPECT_EQ(Chosen(*ChooseExchange(base, layout, 1, facts, bounds)).job.mode, Mode::kSync);
+  }
+}
+
+TEST(ExchangeChoiceTest, AnyFragmentsAndOverlapThatAreGivenHaveLocalSteps) {
+  JobSpec base = Base("gpt2-124m");
+  const Layout layout = *BuildLayout(base.model);
+  ExchangeBounds bounds;
+  bounds.open.fragments = bounds.open.overlap = false;
+  for (const auto& [fragments, overlap] : std::vector<std::pair<int, int>>{{13, 1}, {16, 40}}) {
+    base.fragments = fragments;
+    base.overlap_steps = overlap;
+    const ExchangeChoice choice =
+        *ChooseExchange(base, layout, 1, Links(2, 100, absl::Milliseconds(50)), bounds);
+    const JobSpec& job = Chosen(choice).job;
+    EXPECT_EQ(job.local_steps % fragments, 0) << job.local_steps;
+    EXPECT_GE(job.local_steps, fragments * overlap);
+  }
+}
+
+// A plain average costs more than the bound, whatever else is chosen.
+TEST(ExchangeChoiceTest, TheBoundOfTheLossIsBeyondWhatIsGivenCosts) {
+  JobSpec base = Base("gpt2-124m");
+  base.mode = Mode::kLocalSgd;
+  base.outer_optimizer = OuterOptimizerKind::kAverage;
+  const ExchangeBounds bounds = {.loss_percent = 1.5, .open = {.local_steps = true}};
+  const Layout layout = *BuildLayout(base.model);
+  const ExchangeChoice choice =
+      *ChooseExchange(base, layout, 1, Links(2, 1000, absl::Milliseconds(1)), bounds);
+  EXPECT_GT(*Chosen(choice).loss.percent, 1.5);
+  EXPECT_TRUE(Chosen(choice).protects_loss);
+  EXPECT_LE(*Chosen(choice).loss.percent, choice.most_loss_percent + 1e-3);
+  EXPECT_THAT(Chosen(choice).name, HasSubstr("local SGD"));
+}
+
+TEST(ExchangeChoiceTest, WhatIsNotPossibleIsNotChosenAndNamedIfNothingIs) {
+  const JobSpec base = Base("gpt-nano");
+  const Layout layout = *BuildLayout(base.model);
+  const ExchangeFacts facts = Links(2, 10, absl::Milliseconds(50));
+  ExchangeBounds bounds;
+  bounds.possible = [](const JobSpec& job) {
+    return job.mode == Mode::kSync ? absl::OkStatus() : absl::InvalidArgumentError("not today");
+  };
+  const ExchangeChoice choice = *ChooseExchange(base, layout, 1, facts, bounds);
+  EXPECT_EQ(Chosen(choice).job.mode, Mode::kSync);
+  EXPECT_THAT(choice.reason, HasSubstr(Chosen(choice).name));
+  bounds.open.mode = false;
+  JobSpec local = base;
+  local.mode = Mode::kLocalSgd;
+  EXPECT_THAT(ChooseExchange(local, layout, 1, facts, bounds).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not today")));
+}
+
+TEST(ExchangeChoiceTest, LocalStepsAloneAreChosenForTheModeThatIsGiven) {
+  JobSpec base = Base("gpt-nano");
+  base.mode = Mode::kLocalSgd;
+  base.outer_optimizer = OuterOptimizerKind::kAverage;
+  base.push_encoding = Encoding::kInt8;
+  base.pull_encoding = Encoding::kInt8;
+  ExchangeBounds bounds = {.open = {.local_steps = true}};
+  const Layout layout = *BuildLayout(base.model);
+  const auto chosen = [&](double megabits) {
+    return *ChooseExchange(base, layout, 1, Links(2, megabits, absl::Milliseconds(1)), bounds);
+  };
+  const ExchangeChoice slow = chosen(100);
+  const ExchangeChoice fast = chosen(10'000);
+  ASSERT_EQ(slow.options.size(), 1u);
+  EXPECT_GT(Chosen(slow).job.local_steps, Chosen(fast).job.local_steps);
+  JobSpec rest = Chosen(slow).job;
+  rest.local_steps = base.local_steps;
+  rest.min_workers = base.min_workers;
+  EXPECT_EQ(JobSettings(rest), JobSettings(base));
+}
+
+TEST(ExchangeChoiceTest, OverlappedRoundsAreNotChosenForAnOuterRateAtWhichStepsMayGrow) {
+  JobSpec base = Base("gpt-nano");
+  base.mode = Mode::kLocalSgd;
+  base.outer_optimizer = OuterOptimizerKind::kNesterov;
+  base.local_steps = 40;
+  const ExchangeBounds bounds = {.open = {.overlap = true}};
+  const Layout layout = *BuildLayout(base.model);
+  const auto has_overlapped_rounds = [&](double rate) {
+    base.outer_learning_rate = rate;
+    const ExchangeChoice choice =
+        *ChooseExchange(base, layout, 1, Links(2, 100, absl::Milliseconds(50)), bounds);
+    return std::any_of(choice.options.begin(), choice.options.end(),
+                       [](const ExchangeOption& option) { return option.job.overlap_rounds; });
+  };
+  EXPECT_TRUE(has_overlapped_rounds(0.4));
+  EXPECT_FALSE(has_overlapped_rounds(0.7));
+}
+
+TEST(ExchangeChoiceTest, ProgramsOfOthersAreNotAskedToOverlap) {
+  JobSpec base = Base("gpt-nano");
+  const Layout layout = *BuildLayout(base.model);
+  base.model.architecture = ClientModelSpec();
+  const ExchangeChoice choice =
+      *ChooseExchange(base, layout, 1, Links(2, 100, absl::Milliseconds(50)), {});
+  for (const ExchangeOption& option : choice.options) {
+    EXPECT_FALSE(DefersContributions(option.job)) << option.name;
+  }
+}
+
+TEST(ExchangeFlagsTest, NameWhatDiffersFromTheDefaultsAndCounts) {
+  JobSpec job = Base("gpt-nano");
+  job.mode = Mode::kLocalSgd;
+  job.local_steps = 40;
+  job.fragments = 4;
+  job.overlap_steps = 3;
+  job.outer_learning_rate = 0.6;
+  job.push_encoding = Encoding::TopK(256, 4);
+  job.pull_encoding = Encoding::kInt4;
+  job.topk_divisor = TopKDivisor::kSenders;
+  job.quorum = 3;  // says nothing of the exchange
+  EXPECT_THAT(
+      ExchangeFlags(job),
+      ElementsAre("--mode=local_sgd", "--local_steps=40", "--fragments=4", "--overlap_steps=3",
+                  "--outer_learning_rate=0.6", "--outer_momentum=0.9", "--push_encoding=topk",
+                  "--pull_encoding=int4", "--topk=256", "--topk_bits=4", "--topk_divisor=senders"));
+  EXPECT_THAT(ExchangeFlags(job), Not(Contains(HasSubstr("quorum"))));
+}
+
+}  // namespace
+}  // namespace lodestar

@@ -1,0 +1,266 @@
+#include "common/plan/loss_estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/job/outer_step.h"
+
+namespace lodestar {
+namespace {
+
+// Small models from scratch, 500 to 4000 steps (local_steps.md): percent for each doubling of the
+// workers with an average of their weights every 20 local steps. Longer jobs of small models are
+// taken to lose as much. kLongJob and kSmallModel are where the published table begins.
+constexpr double kMeasuredModel = 0.8e6;
+constexpr double kMeasuredJob = 1000.0;
+constexpr double kLongJob = 8000.0;
+constexpr double kPerDoublingOfWorkers = 3.3;
+constexpr double kPerDoublingOfWorkersIfDecays = 5.2;
+// A doubling of the local steps adds this part of that, a halving takes it off.
+constexpr double kBaseLocalSteps = 20.0;
+constexpr double kSharePerDoublingOfLocalSteps = 0.14;
+// An outer step that goes farther than an average, up to kSafeOuterStepRatio, takes this off for
+// each doubling of OuterStepRatio(), and adds the other for each round that it takes to get there.
+constexpr double kPerDoublingOfReach = 6.5;
+constexpr double kPerRoundOfDelay = 0.72;
+// Beside that, for each doubling of OuterStepRatio() above kSafeOuterStepRatio with up to 8 local
+// steps, at most: seeds differ by a factor of ten. With more local steps it falls with their
+// square. Of trained weights it takes kShareOfTrained.
+constexpr double kPerDoublingOfRatio = 13.5;
+constexpr double kRatioLocalSteps = 8.0;
+constexpr double kShareOfTrained = 0.5;
+// A schedule decays if its last rate is at most this part of its peak.
+constexpr double kDecayedRate = 0.2;
+// DiLoCo beside data parallel training, 30 local steps (arXiv:2503.09799, table 4): percent with 1,
+// 2, 4 and 8 workers of the smallest and the largest model. In between it falls with the logarithm
+// of the size: 1.5 % is read for 90 million parameters and 4 workers.
+constexpr double kSmallModel = 35e6;
+constexpr double kLargeModel = 2.4e9;
+constexpr double kSmallModelPercent[] = {0.0, 0.7, 2.0, 3.9};
+constexpr double kLargeModelPercent[] = {0.0, -0.1, 0.3, 1.1};
+constexpr double kKnownLocalSteps = 30.0;
+// From 30 to 100 local steps 35 to 500 million parameters lose 0.3 to 0.9 % (arXiv:2501.18512), 1.7
+// doublings.
+constexpr double kPercentPerDoubling = 0.45;
+// Beside that, where the whole job has few outer steps: with a momentum of 0.9 5.0 % were lost in
+// all with 28 of them, 2.2 % with 50, 1.6 % with 56, 0.8 % with 100; with 0.8 1.4 % with 28, no
+// more than what else is counted here, and nothing with 50 (low_communication.md, "What auto
+// chooses").
+constexpr double kEnoughOuterSteps = 64.0;
+constexpr double kShortMomentum = 0.8;
+constexpr double kPercentPerHalving = 2.9;
+// int8 and int4 in sync; int4 0.4 and 0.3 % with 2 and 4 workers (encodings.md,
+// low_communication.md).
+constexpr double kSyncInt8 = 0.1;
+constexpr double kSyncInt4 = 0.4;
+// Top-k, divided by senders, int4 down: 0.9 and 0.7 % with 256 elements in 4 bits, 2.3 % with 64 in
+// 2; by all workers 10 % (low_communication.md).
+constexpr double kTopK256In4 = 0.9;
+constexpr double kTopK64In2 = 2.3;
+constexpr double kTopKByWorkers = 10.0;
+constexpr int kManyElements = 256;
+// Up to 10 steps of overlap: below 0.2 % (arXiv:2501.18512); here 0.1 % with 2.
+constexpr double kOverlap = 0.2;
+constexpr int kKnownOverlapSteps = 10;
+// With fewer local steps what comes late is amplified by the outer momentum: 35 % were lost with 3
+// of them, 20 % with 5, 1.7 % with 9; 20 and more with fragments cost what is said above
+// (low_communication.md).
+constexpr int kLeastStepsWithOverlap = 20;
+// Without overlap 8 gained 1.2 %; fewer were not measured.
+constexpr int kLeastSteps = 8;
+// Overlapped rounds: 3.5 % with two workers, 16 % with four (low_communication.md).
+constexpr double kOverlappedRoundsOfTwo = 3.5;
+constexpr double kOverlappedRoundsOfMore = 16.0;
+
+// Table 4 for `workers`, by the logarithm of both; beyond 8 workers as from 4 to 8.
+double PercentOfWorkers(int workers, double parameters) {
+  const double size = std::clamp(
+      std::log(parameters / kSmallModel) / std::log(kLargeModel / kSmallModel), 0.0, 1.0);
+  const auto of_column = [size](int i) {
+    return kSmallModelPercent[i] + size * (kLargeModelPercent[i] - kSmallModelPercent[i]);
+  };
+  const double doublings = std::log2(static_cast<double>(std::max(workers, 1)));
+  const int column = std::min(static_cast<int>(doublings), 2);
+  return of_column(column) + (doublings - column) * (of_column(column + 1) - of_column(column));
+}
+
+double PercentOfTopK(const JobSpec& job) {
+  if (!DividesBySenders(job)) return kTopKByWorkers;
+  const bool is_rich = job.push_encoding.topk() >= kManyElements;
+  return is_rich ? kTopK256In4 : kTopK64In2;
+}
+
+class Sum {
+ public:
+  void Add(double percent, std::string why) {
+    percent_ += percent;
+    terms_.push_back(absl::StrFormat("%s %+.1f %%", why, percent));
+  }
+  LossEstimate Get(absl::string_view none) const {
+    return {.percent = percent_,
+            .reason = terms_.empty() ? std::string(none) : absl::StrJoin(terms_, ", ")};
+  }
+
+ private:
+  double percent_ = 0.0;
+  std::vector<std::string> terms_;
+};
+
+LossEstimate OfGradients(const JobSpec& job) {
+  if (job.push_encoding.is_topk()) {
+    return {.percent = std::nullopt, .reason = "top-k of gradients: not measured"};
+  }
+  Sum sum;
+  if (job.push_encoding == Encoding::kInt8) sum.Add(kSyncInt8, "int8");
+  if (job.push_encoding == Encoding::kInt4) sum.Add(kSyncInt4, "int4");
+  return sum.Get("none: as one machine with the whole batch");
+}
+
+bool Decays(const LearningRateSchedule& schedule) {
+  return schedule.kind != ScheduleKind::kConstant &&
+         schedule.minimum <= kDecayedRate * schedule.peak;
+}
+
+double Doublings(double value, double base) { return std::log2(std::max(value, 1e-9) / base); }
+
+// Returns at most what an outer step that is longer than kSafeOuterStepRatio overshoots.
+double PercentOfOvershoot(const JobSpec& job, const TrainingFacts& training) {
+  if (!IsOuterStepLong(job)) return 0.0;
+  const double relaxed = std::min(1.0, kRatioLocalSteps / job.local_steps);
+  return (training.begins_with_trained_weights ? kShareOfTrained : 1.0) * kPerDoublingOfRatio *
+         relaxed * relaxed * Doublings(OuterStepRatio(job), kSafeOuterStepRatio);
+}
+
+// Returns what outer steps of nesterov add to the loss of an average, beside PercentOfOvershoot().
+// A negative number is a gain. A momentum of 0 means sgd; 1 and 0 are the average itself.
+double PercentOfReach(double ratio, double momentum) {
+  double percent = -kPerDoublingOfReach * Doublings(std::min(ratio, kSafeOuterStepRatio), 1.0);
+  if (ratio > 1.0 && momentum > 0.0) {
+    // The momentum sums rate * (1 + momentum + momentum^2 + ...). After so many rounds that is 1.
+    const double rounds = std::log(1.0 - 1.0 / ratio) / std::log(momentum);
+    percent += kPerRoundOfDelay * std::max(rounds - 1.0, 0.0);
+  }
+  return percent;
+}
+
+double PercentOfDefaultReach() {
+  return PercentOfReach(kDefaultOuterLearningRate / (1.0 - kDefaultOuterMomentum),
+                        kDefaultOuterMomentum);
+}
+
+double PercentOfReach(const JobSpec& job) {
+  // PercentOfTopK() was measured with outer steps of sgd and counts what these cost.
+  if (job.push_encoding.is_topk()) return PercentOfDefaultReach();
+  const double ratio = OuterStepRatio(job);
+  // adam and easgd were not measured and are taken as an average.
+  if (ratio == 0.0) return PercentOfReach(1.0, 0.0);
+  const bool has_momentum = job.outer_optimizer == OuterOptimizerKind::kNesterov;
+  return PercentOfReach(ratio, has_momentum ? job.outer_momentum : 0.0);
+}
+
+// Returns what small models lose from scratch.
+double PercentFromScratch(const JobSpec& job, int workers) {
+  const double of_average =
+      (Decays(job.schedule) ? kPerDoublingOfWorkersIfDecays : kPerDoublingOfWorkers) *
+      Doublings(workers, 1.0) *
+      (1.0 + kSharePerDoublingOfLocalSteps * Doublings(job.local_steps, kBaseLocalSteps));
+  return of_average + PercentOfReach(job);
+}
+
+// Returns 1 for jobs as large and long as the published ones, 0 for those that were measured here,
+// and in between what the logarithms of both say.
+double ShareOfPublished(const TrainingFacts& training) {
+  const auto share = [](double value, double from, double to) {
+    return std::clamp(Doublings(value, from) / Doublings(to, from), 0.0, 1.0);
+  };
+  return share(static_cast<double>(training.num_parameters), kMeasuredModel, kSmallModel) *
+         share(static_cast<double>(*training.total_steps), kMeasuredJob, kLongJob);
+}
+
+// Adds what workers lose by themselves, without late merges and with exact encodings.
+void AddWindows(const JobSpec& job, const TrainingFacts& training, Sum& sum) {
+  const int workers = training.num_workers;
+  const std::string who = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
+  const auto parameters = static_cast<double>(training.num_parameters);
+  double published = PercentOfWorkers(workers, parameters);
+  if (job.local_steps > kKnownLocalSteps) {
+    published += kPercentPerDoubling * Doublings(job.local_steps, kKnownLocalSteps);
+  }
+  double percent = published;
+  std::string length = "many";
+  // Fine-tuning lost no more than what was published (local_steps.md: -1.7 to +1.0 %).
+  if (!training.begins_with_trained_weights && workers > 1) {
+    percent += std::max(PercentOfReach(job) - PercentOfDefaultReach(), 0.0);
+  }
+  if (!training.begins_with_trained_weights && training.total_steps.has_value()) {
+    const double measured = std::max(percent, PercentFromScratch(job, workers));
+    percent += (1.0 - ShareOfPublished(training)) * (measured - percent);
+  }
+  if (training.total_steps.has_value()) length = absl::StrCat(*training.total_steps);
+  sum.Add(percent, absl::StrCat(who, " by themselves for ", job.local_steps, " steps of ", length));
+  const bool has_momentum = job.outer_optimizer == OuterOptimizerKind::kNesterov;
+  if (const double overshoot = PercentOfOvershoot(job, training); overshoot > 0.0) {
+    sum.Add(overshoot,
+            absl::StrFormat("outer steps of %.3g times the change, up to", OuterStepRatio(job)));
+  }
+  if (has_momentum && job.outer_momentum > kShortMomentum && training.total_steps.has_value()) {
+    const double outer_steps = std::max(
+        1.0, static_cast<double>(*training.total_steps) / static_cast<double>(job.local_steps));
+    if (outer_steps < kEnoughOuterSteps) {
+      sum.Add(kPercentPerHalving * std::log2(kEnoughOuterSteps / outer_steps),
+              absl::StrFormat("only %.0f outer steps", outer_steps));
+    }
+  }
+}
+
+LossEstimate OfLocalSteps(const JobSpec& job, const TrainingFacts& training) {
+  const int workers = training.num_workers;
+  if (job.overlap_steps > 0 && job.local_steps < kLeastStepsWithOverlap) {
+    return {.percent = std::nullopt,
+            .reason =
+                absl::StrCat("overlap with ", job.local_steps, " local steps, fewer than ",
+                             kLeastStepsWithOverlap, ": not known where it is small; 20 % with 5")};
+  }
+  const bool has_momentum = job.outer_optimizer == OuterOptimizerKind::kNesterov;
+  if (has_momentum && job.local_steps < kLeastSteps) {
+    return {.percent = std::nullopt,
+            .reason = absl::StrCat(job.local_steps, " local steps between steps of the outer ",
+                                   "momentum, fewer than ", kLeastSteps, ": not measured")};
+  }
+  Sum sum;
+  AddWindows(job, training, sum);
+  if (job.push_encoding.is_topk()) sum.Add(PercentOfTopK(job), "top-k");
+  if (job.overlap_rounds && workers > 1) {
+    sum.Add(workers == 2 ? kOverlappedRoundsOfTwo : kOverlappedRoundsOfMore,
+            "changes a round late");
+  } else if (job.overlap_steps > 0) {
+    const double share = std::max(1.0, 1.0 * job.overlap_steps / kKnownOverlapSteps);
+    sum.Add(kOverlap * share, absl::StrCat(job.overlap_steps, " steps of overlap"));
+  }
+  return sum.Get("none");
+}
+
+}  // namespace
+
+LossEstimate EstimateLoss(const JobSpec& job, const TrainingFacts& training) {
+  switch (job.mode) {
+    case Mode::kSync:
+      return OfGradients(job);
+    case Mode::kAsync:
+      if (training.num_workers == 1) return OfGradients(job);
+      return {.percent = std::nullopt,
+              .reason = absl::StrCat("gradients are up to ", training.num_workers - 1,
+                                     " updates old: depends on the model")};
+    case Mode::kLocalSgd:
+    case Mode::kAsyncLocalSgd:
+      return OfLocalSteps(job, training);
+  }
+  return {};
+}
+
+}  // namespace lodestar

@@ -1,0 +1,119 @@
+#include "common/plan/shard_memory.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/messages/contribution.h"
+#include "common/runtime/bytes_text.h"
+
+namespace lodestar {
+namespace {
+
+// A quarter of the shard's weights: much more would only hold early what must wait for its turn.
+constexpr int64_t kStagingShare = 4;
+// Two streams of two workers that fill one slot each.
+constexpr int64_t kMinSlots = 4;
+
+int NumGradientStateVectors(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::kSgd:
+    case OptimizerKind::kReduce:
+      return 0;
+    case OptimizerKind::kMomentum:
+    case OptimizerKind::kNesterov:
+      return 1;
+    case OptimizerKind::kAdamW:
+      return 2;
+  }
+  return 0;
+}
+
+std::string Part(const char* name, int64_t bytes) {
+  return bytes == 0 ? "" : absl::StrCat(", ", name, " ", BytesText(bytes));
+}
+
+}  // namespace
+
+std::string ShardMemory::Describe() const {
+  return absl::StrCat(BytesText(steady()), ": weights ", BytesText(weights),
+                      Part("optimizer state", optimizer_state), Part("sums", sums),
+                      Part("shadow of the weights", shadow), Part("staging", staging));
+}
+
+int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes) {
+  const int64_t slot_bytes = slot_elements * static_cast<int64_t>(sizeof(float));
+  const int64_t wanted = std::max(num_elements / kStagingShare / slot_elements, kMinSlots);
+  return static_cast<int>(std::clamp<int64_t>(max_bytes / slot_bytes, 2, wanted));
+}
+
+int NumServerStateVectors(const JobSpec& job) {
+  const ContributionKind kind = RoundContributionKind(job);
+  if (kind == ContributionKind::kGradient) return NumGradientStateVectors(job.optimizer.kind);
+  // A step of windows of unequal length comes in parts. It needs three vectors: the momentum, the
+  // steps so far, and where these began.
+  constexpr int kDelayed = 3;
+  const bool is_delayed = job.mode == Mode::kAsyncLocalSgd;
+  switch (job.outer_optimizer) {
+    case OuterOptimizerKind::kAverage:
+      return is_delayed && (kind == ContributionKind::kPseudoGradient || IsAnchoredAtServer(job))
+                 ? kDelayed
+                 : 0;
+    case OuterOptimizerKind::kSgd:
+      return is_delayed ? kDelayed : 0;
+    case OuterOptimizerKind::kNesterov:
+      return is_delayed ? kDelayed : 1;
+    case OuterOptimizerKind::kEasgd:
+      return 0;
+    case OuterOptimizerKind::kAdam:
+      return 2;
+  }
+  return 0;
+}
+
+ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements, int64_t staging_bytes) {
+  ShardMemory memory;
+  memory.weights = num_elements * static_cast<int64_t>(sizeof(float));
+  memory.optimizer_state = memory.weights * NumServerStateVectors(job);
+  // Without rosters a contribution is applied from where it arrived.
+  if (HasRosters(job)) memory.sums = memory.weights;
+  // The sums have a second vector: by element the weight of those that sent it, or the sum of the
+  // directions.
+  if (DividesBySenders(job) || AveragesDirections(job)) memory.sums *= 2;
+  // A robust mean holds all contributions of a round at once. If more workers take part than the
+  // job begins with, there are more.
+  if (job.robust_mean.is_robust()) memory.sums *= job.min_workers;
+  if (job.pull_encoding != Encoding::kFp32) {
+    // The shadow takes itself, its newest changes, and, if nothing is carried over, the last
+    // weights.
+    memory.shadow = memory.weights * (job.error_feedback ? 2 : 3);
+  }
+  const int64_t slot_bytes = std::min(job.bucket_bytes, memory.weights);
+  const int64_t slot_elements = slot_bytes / static_cast<int64_t>(sizeof(float));
+  memory.staging = slot_bytes * NumStagingSlots(num_elements, slot_elements, staging_bytes);
+  memory.copies = memory.checkpoint();
+  return memory;
+}
+
+absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const HostMemory& host) {
+  if (host.total_bytes == 0) return "";
+  const std::string has = absl::StrCat(host.limited_by, " has ", BytesText(host.available_bytes),
+                                       " available of ", BytesText(host.total_bytes));
+  if (needed.steady() > host.available_bytes) {
+    const int64_t num_servers =
+        needed.steady() / std::max<int64_t>(1, host.available_bytes) + 1;  // servers for this one
+    // Not a matter of time, as a full disk may be: the job is too large for this server.
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this server needs ", needed.Describe(), "; ", has,
+        "; free memory here, take an optimizer with less state, divide what this server holds "
+        "among at least ",
+        num_servers,
+        " servers with as much memory (--shard=I/K), or say with --memory_limit that it may take "
+        "more"));
+  }
+  if (needed.peak() <= host.available_bytes) return "";
+  return absl::StrCat("memory may run out while a checkpoint is written: this server needs ",
+                      needed.Describe(), ", and for copies up to ", BytesText(needed.copies), "; ",
+                      has, "; spread the job over more servers (--shard=I/K)");
+}
+
+}  // namespace lodestar

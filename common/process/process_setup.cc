@@ -1,0 +1,122 @@
+#include "common/process/process_setup.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>  // defines __GLIBC__ where it applies
+#include <csignal>
+#include <cstdlib>
+#include <new>
+
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
+
+namespace lodestar {
+namespace {
+
+// What malloc() asks of the system beside what it needs.
+constexpr int kTopPadBytes = 64 << 20;
+
+// Takes no memory.
+[[noreturn]] void ExitSaying(absl::string_view text) {
+  constexpr int kExitFailed = 1;
+  if (write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(kExitFailed);
+  _exit(kExitFailed);
+}
+
+void ExitWithoutMemory() {
+  ExitSaying("out of memory: give this process more, or the job more machines\n");
+}
+
+// Libraries abort, or read address 0, where malloc() has nothing for them. Asks the system for as
+// much as malloc() did. Calls only what signal handlers may call.
+void OnCrash(int signal, siginfo_t* info, void* /*context*/) {
+  constexpr size_t kProbeBytes = kTopPadBytes + (1 << 20);
+  const void* const probe = mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+  if (probe == MAP_FAILED && errno == ENOMEM) ExitWithoutMemory();
+  // The handler is gone with its first call. A faulting instruction is executed again; a signal
+  // that a process sent (abort(), or a service manager's watchdog) is sent again.
+  const bool was_sent = info->si_code <= 0;
+  if (was_sent) raise(signal);
+}
+
+void SayWhenMemoryRunsOut() {
+  std::set_new_handler(ExitWithoutMemory);
+#ifndef LODESTAR_SANITIZER  // which explain crashes themselves
+  struct sigaction action = {};
+  action.sa_sigaction = OnCrash;
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_SIGINFO);
+  for (const int signal : {SIGSEGV, SIGABRT}) sigaction(signal, &action, nullptr);
+#endif
+}
+
+}  // namespace
+
+void OpenStandardStreams() {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is this one. Programs that are started later inherit it.
+    if (open("/dev/null", O_RDWR) != descriptor) {
+      ExitSaying("a standard stream is closed, and /dev/null cannot be opened in its place\n");
+    }
+  }
+}
+
+void SetUpProgram() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  SayWhenMemoryRunsOut();
+}
+
+void SetUpMalloc() {
+#ifdef __GLIBC__
+  constexpr int kMmapThresholdBytes = 1 << 30;
+  mallopt(M_MMAP_THRESHOLD, kMmapThresholdBytes);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  mallopt(M_TOP_PAD, kTopPadBytes);
+  mallopt(M_ARENA_MAX, 1);
+#endif
+}
+
+void RaiseMallocThresholds() {
+  // DEFAULT_MMAP_THRESHOLD_MAX of glibc, which counts whole pages with a header.
+  constexpr size_t kLargestThreshold =
+      4 * 1024 * 1024 * sizeof(long);  // NOLINT(google-runtime-int)
+  constexpr size_t kRoundingBytes = 64 << 10;
+  void* volatile block = std::malloc(kLargestThreshold - kRoundingBytes);  // not optimized away
+  std::free(block);
+}
+
+void SetUpMutexes() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
+
+void RaiseFileLimit() {
+  // More is of no use, and some systems allow a thousand times as much.
+  constexpr rlim_t kMostFiles = 1 << 20;
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMostFiles));
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void FlushDenormals() {
+#ifdef __SSE2__
+  _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
+  // This bit flushes denormal inputs, too; <pmmintrin.h> has its name, for SSE3 only.
+  constexpr unsigned kDenormalsAreZero = 0x40;
+  _mm_setcsr(_mm_getcsr() | kDenormalsAreZero);
+#endif
+}
+
+}  // namespace lodestar

@@ -1,0 +1,409 @@
+#include "common/storage/folder_lock.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/archive/json_archive.h"
+#include "common/logging/logging.h"
+#include "common/runtime/file_io.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
+
+namespace lodestar {
+
+template <typename Archive>
+void Describe(Archive& archive, FolderClaim& claim) {
+  DescribeIdentity(archive, claim);
+  archive("beat", claim.beat);
+  archive("released", claim.is_released);
+  if (archive.Has("lease_revision", claim.fence.revision > 0)) {
+    archive("lease_key", claim.fence.key);
+    archive("lease_revision", claim.fence.revision);
+  }
+}
+
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(500);
+constexpr int64_t kMaxBytes = 4096;
+
+std::string ToText(const FolderClaim& claim) { return FormatJson(RecordToJson(claim)) + "\n"; }
+
+absl::StatusOr<FolderClaim> FromText(absl::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
+  FolderClaim claim;
+  RETURN_IF_ERROR(ReadRecord(json, claim));
+  return claim;
+}
+
+// The claim in the file; none if there is none that can be read.
+std::optional<FolderClaim> ReadClaim(const std::string& path) {
+  const auto text = ReadWholeFile(path, kMaxBytes);
+  if (!text.ok()) return std::nullopt;
+  auto claim = FromText(*text);
+  return claim.ok() ? std::optional(*std::move(claim)) : std::nullopt;
+}
+
+// As above, but looks again where there is half a claim: the holder may be writing it right now. If
+// it stays so, a crash has cut it short.
+std::optional<FolderClaim> ReadWholeClaim(const std::string& path, Clock& clock) {
+  constexpr int kLooks = 4;
+  for (int i = 0; i < kLooks; ++i) {
+    if (auto claim = ReadClaim(path); claim.has_value()) return claim;
+    std::error_code error;
+    if (std::filesystem::file_size(path, error) == 0 || error) return std::nullopt;
+    clock.Sleep(kLook);
+  }
+  return std::nullopt;
+}
+
+// Locks the open file, not the process: two servers in one process keep each other off, too.
+// Returns 0, or the errno of the failure.
+int LockForThisServer(int descriptor) {
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  return fcntl(descriptor, F_OFD_SETLK, &whole) == 0 ? 0 : errno;
+}
+
+constexpr bool IsHeldElsewhere(int error) { return error == EAGAIN || error == EACCES; }
+
+absl::StatusOr<int> OpenLockFile(const std::string& path) {
+  constexpr mode_t kMode = 0644;
+  const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
+  if (descriptor < 0) return ErrnoStatus(errno, "open", path);
+  return descriptor;
+}
+
+// Returns 0 if it cannot be looked at.
+ino_t InodeOf(const std::string& folder) {
+  struct stat facts;
+  return stat(folder.c_str(), &facts) == 0 ? facts.st_ino : 0;
+}
+
+absl::Status HeldBy(const std::string& path, const std::optional<FolderClaim>& holder) {
+  return absl::AlreadyExistsError(
+      absl::StrCat(path, " is held by ", holder.has_value() ? holder->Describe() : "another server",
+                   "; two servers in one folder would overwrite each other's checkpoints: stop "
+                   "that one, or give "
+                   "another folder"));
+}
+
+}  // namespace
+
+FolderClaim NewFolderClaim(LeaderFence fence) {
+  FolderClaim claim = {NewProcessIdentity()};
+  claim.fence = std::move(fence);
+  return claim;
+}
+
+absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
+  const std::string path = absl::StrCat(folder, "/", kFolderLockName);
+  const std::optional<FolderClaim> claim = ReadWholeClaim(path, Clock::Real());
+  if (claim.has_value() && claim->id == claim_id) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the coordinator's --checkpoint_dir=", folder, " is another folder on this server: ",
+      claim.has_value() ? absl::StrCat(path, " names ", claim->Describe())
+                        : absl::StrCat("there is no ", path),
+      "; give the coordinator an absolute path, and mount that folder there on every server"));
+}
+
+absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
+                             const std::string& other) {
+  RETURN_IF_ERROR(CheckClaimIsIn(folder, claim_id));
+  if (other == folder) return absl::OkStatus();
+  const auto holder_of = [](const std::string& path) {
+    return ReadWholeClaim(absl::StrCat(path, "/", kFolderLockName), Clock::Real());
+  };
+  const std::optional<FolderClaim> ours = holder_of(folder);
+  const std::optional<FolderClaim> theirs = holder_of(other);
+  if (ours.has_value() && theirs.has_value() && ours->machine == theirs->machine &&
+      ours->process == theirs->process) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      other, "/", kFolderLockName, " does not name the coordinator, which holds ", folder));
+}
+
+bool IsFolderHeld(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/", kFolderLockName);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  const bool is_held = fcntl(descriptor, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+  close(descriptor);
+  return is_held;
+}
+
+absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& folder,
+                                                             FolderClaim claim, Deps deps) {
+  const std::string path = absl::StrCat(folder, "/", kFolderLockName);
+  ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(path));
+  std::unique_ptr<FolderLock> lock(
+      new FolderLock(folder, descriptor, std::move(claim), std::move(deps)));
+  const int error = LockForThisServer(descriptor);
+  const bool is_granted = error == 0;
+  const std::optional<FolderClaim> holder = ReadWholeClaim(path, *lock->deps_.clock);
+  // What is read before this has been written by a process that held the lease before this one.
+  RETURN_IF_ERROR(lock->deps_.confirm_leader());
+  const bool is_unreleased = holder.has_value() && !holder->is_released;
+  const bool seizes =
+      is_unreleased && !lock->lease_key_.empty() && holder->fence.key == lock->lease_key_;
+  if (IsHeldElsewhere(error) && !seizes) return HeldBy(path, holder);
+  if (is_unreleased) {
+    // Granted on the machine that the holder was on: its process is gone.
+    bool has_released = false;
+    if (!seizes && (!is_granted || holder->machine != lock->machine_)) {
+      ASSIGN_OR_RETURN(has_released, lock->AwaitEnd(*holder));
+    }
+    if (!has_released) lock->crashed_ = holder;
+  }
+  {
+    absl::MutexLock claiming(&lock->claim_mutex_);
+    int64_t& revision = lock->claim_.fence.revision;
+    // Also where the store of leases has lost its memory and counts from 1 again.
+    if (holder.has_value() && holder->fence.revision > 0) {
+      revision = std::max(revision, holder->fence.revision + 1);
+    }
+    lock->revision_ = revision;
+    RETURN_IF_ERROR(seizes ? lock->Seize() : lock->Write());
+  }
+  if (seizes) {
+    LogWarn("{} is taken from {}, which held the leader lease before this server", path,
+            holder->Describe());
+  }
+  lock->is_held_ = true;
+  return lock;
+}
+
+absl::Status FolderLock::Confirm() {
+  absl::MutexLock lock(&claim_mutex_);
+  struct stat held, folder, there;
+  if (fstat(descriptor_, &held) != 0) return ErrnoStatus(errno, "examine", path_);
+  if (stat(folder_.c_str(), &folder) != 0) return ErrnoStatus(errno, "examine", folder_);
+  if (folder.st_dev != held.st_dev) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder_,
+        " is on another file system than when this server claimed it: was it unmounted? "
+        "Nothing is moved into it; mount what was there"));
+  }
+  if (stat(path_.c_str(), &there) != 0) {
+    return errno == ENOENT ? ClaimAgain() : ErrnoStatus(errno, "examine", path_);
+  }
+  if (there.st_ino != held.st_ino) return ClaimAgain();
+  const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
+  if (!holder.has_value() || holder->id == claim_id_) return absl::OkStatus();
+  return Outranks(*holder) ? Seize() : HeldBy(path_, holder);
+}
+
+absl::Status FolderLock::Reclaim() {
+  std::error_code error;
+  std::filesystem::path above = folder_;
+  while (above.has_relative_path() && !std::filesystem::exists(above, error)) {
+    above = above.parent_path();
+  }
+  if (above != folder_) {
+    absl::MutexLock lock(&claim_mutex_);
+    struct stat held, there;
+    if (fstat(descriptor_, &held) != 0) return ErrnoStatus(errno, "examine", path_);
+    const std::string nearest = above.empty() ? "." : above.string();
+    if (stat(nearest.c_str(), &there) != 0) return ErrnoStatus(errno, "examine", nearest);
+    if (there.st_dev != held.st_dev) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(folder_, " is gone, and ", nearest,
+                       " is on another file system: was it unmounted? Mount what was there"));
+    }
+    std::filesystem::create_directories(folder_, error);
+    if (error) return ErrnoStatus(error.value(), "create directory", folder_);
+  }
+  return Confirm();
+}
+
+bool FolderLock::Outranks(const FolderClaim& holder) const {
+  return !lease_key_.empty() && holder.fence.key == lease_key_ && holder.fence.revision < revision_;
+}
+
+absl::Status FolderLock::Seize() {
+  RETURN_IF_ERROR(deps_.confirm_leader());
+  const std::string fresh = absl::StrCat(path_, ".", claim_id_);
+  ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(fresh));
+  const int former = std::exchange(descriptor_, descriptor);
+  const int error = LockForThisServer(descriptor);
+  absl::Status seized = error == 0 ? Write() : ErrnoStatus(error, "lock", fresh);
+  if (seized.ok() && rename(fresh.c_str(), path_.c_str()) != 0) {
+    seized = ErrnoStatus(errno, "rename", fresh);
+  }
+  if (!seized.ok()) {
+    unlink(fresh.c_str());
+    close(std::exchange(descriptor_, former));
+    return seized;
+  }
+  close(former);
+  return absl::OkStatus();
+}
+
+absl::Status FolderLock::CheckHeld() const {
+  const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
+  if (!holder.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path_, " is gone: was ", folder_, " removed, or unmounted?"));
+  }
+  return holder->id == claim_id_ ? absl::OkStatus() : HeldBy(path_, holder);
+}
+
+absl::Status FolderLock::CheckIsOurs(const std::optional<FolderClaim>& holder) const {
+  const bool is_own_claim = holder.has_value() && holder->id == claim_id_;
+  // If LOCK alone was removed, the folder is still the one that was claimed.
+  const bool is_own_folder = !holder.has_value() && InodeOf(folder_) == folder_inode_;
+  if (is_own_claim || is_own_folder) return absl::OkStatus();
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    if (!deps_.is_content(entry.path().filename().string())) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder_, " is another folder than when this server claimed it, and has ",
+        entry.path().filename().string(), ", which this server has not written",
+        holder.has_value() ? absl::StrCat(" (LOCK there is of ", holder->Describe(), ")") : "",
+        ": was something moved, linked, mounted or copied there? Nothing is written into it and "
+        "nothing is removed from it; put back what was there, or an empty folder"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FolderLock::ClaimAgain() {
+  struct stat there;
+  if (stat(path_.c_str(), &there) != 0) RETURN_IF_ERROR(CheckIsOurs(std::nullopt));
+  ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(path_));
+  const int error = LockForThisServer(descriptor);
+  const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
+  // If the kernel grants the lock on the machine that the holder was on, its process is gone.
+  const bool is_gone =
+      holder.has_value() && (holder->is_released || (error == 0 && holder->machine == machine_));
+  // One that the kernel does not keep off, on another machine, has been here later than this one.
+  const bool is_others = holder.has_value() && holder->id != claim_id_ && !is_gone;
+  // A later leader has been here and has ended.
+  const bool is_followed = holder.has_value() && holder->fence.revision > revision_;
+  if (IsHeldElsewhere(error) || is_others || is_followed) {
+    close(descriptor);
+    return holder.has_value() && Outranks(*holder) ? Seize() : HeldBy(path_, holder);
+  }
+  if (const absl::Status ours = CheckIsOurs(holder); !ours.ok()) {
+    close(descriptor);
+    return ours;
+  }
+  close(std::exchange(descriptor_, descriptor));
+  folder_inode_ = InodeOf(folder_);
+  RETURN_IF_ERROR(Write());
+  LogWarn(
+      "{} was removed while this server held it; the folder there is claimed again. What else was "
+      "removed is gone",
+      path_);
+  return absl::OkStatus();
+}
+
+void FolderLock::StartBeating() {
+  beating_ = std::thread([this] { Beat(); });
+}
+
+FolderLock::FolderLock(std::string folder, int descriptor, FolderClaim claim, Deps deps)
+    : folder_(std::move(folder)),
+      path_(absl::StrCat(folder_, "/", kFolderLockName)),
+      claim_id_(claim.id),
+      machine_(claim.machine),
+      lease_key_(claim.fence.key),
+      deps_(std::move(deps)),
+      folder_inode_(InodeOf(folder_)),
+      descriptor_(descriptor),
+      claim_(std::move(claim)) {}
+
+FolderLock::~FolderLock() {
+  {
+    absl::MutexLock lock(&mutex_);
+    is_ending_ = true;
+  }
+  if (beating_.joinable()) beating_.join();
+  absl::MutexLock lock(&claim_mutex_);
+  const std::optional<FolderClaim> holder = ReadClaim(path_);
+  if (is_held_ && holder.has_value() && holder->id == claim_id_) {
+    claim_.is_released = true;
+    // If it cannot be written, the next server says that this one crashed, and goes on.
+    Write().IgnoreError();
+  }
+  close(descriptor_);  // with it goes the kernel's lock
+}
+
+absl::StatusOr<bool> FolderLock::AwaitEnd(const FolderClaim& holder) {
+  LogWarn("{} names {}, on another machine or before a reboot; waits {} for a sign of life", path_,
+          holder.Describe(), absl::FormatDuration(kPatience));
+  const absl::Time deadline = deps_.clock->Now() + kPatience;
+  while (deps_.clock->Now() < deadline) {
+    if (deps_.is_interrupted()) return absl::CancelledError("told to stop");
+    deps_.clock->Sleep(kLook);
+    const std::optional<FolderClaim> now = ReadClaim(path_);
+    if (now.has_value() && (now->beat != holder.beat || now->id != holder.id)) {
+      if (now->is_released) return true;
+      return HeldBy(path_, now);
+    }
+  }
+  return false;
+}
+
+absl::Status FolderLock::Write() {
+  ++claim_.beat;
+  const std::string text = ToText(claim_);
+  // In place, because the kernel's lock is on this very file. A reader may see half of it: that is
+  // no claim, and it looks again.
+  if (pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+      ftruncate(descriptor_, static_cast<off_t>(text.size())) != 0 ||
+      fdatasync(descriptor_) != 0) {  // for other machines
+    return ErrnoStatus(errno, "write", path_);
+  }
+  return absl::OkStatus();
+}
+
+bool FolderLock::IsStillThere() {
+  absl::MutexLock lock(&claim_mutex_);
+  struct stat held;
+  struct stat there;
+  return fstat(descriptor_, &held) == 0 && stat(path_.c_str(), &there) == 0 &&
+         held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+}
+
+void FolderLock::Beat() {
+  const auto is_ending = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_ending_; };
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (deps_.clock->Await(mutex_, absl::Condition(&is_ending), kBeatInterval)) return;
+    }
+    const std::optional<FolderClaim> holder = ReadClaim(path_);
+    if (holder.has_value() && holder->id != claim_id_ && !Outranks(*holder)) {
+      const bool is_same_file = IsStillThere();
+      // Another folder that has come to lie there, or a file system that is away, is no server
+      // that has taken over: what saves there says so.
+      if (!is_same_file && !absl::IsAlreadyExists(Confirm())) continue;
+      return deps_.on_lost(absl::FailedPreconditionError(
+          absl::StrCat(path_,
+                       is_same_file ? " was taken over while this server gave no sign of life, by "
+                                    : " was removed while this server held it, and made anew by ",
+                       holder->Describe(), "; this server must not save there any more")));
+    }
+    // A disk that is full or away keeps the claim as it is; the checkpoint will say so. A folder
+    // that was removed stays so until then.
+    if (!Confirm().ok()) continue;
+    absl::MutexLock lock(&claim_mutex_);
+    Write().IgnoreError();
+  }
+}
+
+}  // namespace lodestar

@@ -1,0 +1,147 @@
+// Speed of attention on a CUDA device, timed by the device:
+//   bazel run -c opt //kernels/factory:attention_benchmark -- --benchmark_filter=Forward
+// TFLOP/s count multiplications and additions of the causal half of the score matrix, as
+// FlashAttention does, whatever is executed: 2 * batch * heads * tokens^2 * head_width forward (two
+// products of 4 * tokens^2 * head_width / 2 each head), 2.5 times that backward (five products).
+// Inputs are random: on zeros a card draws less power and runs faster. Own: with our kernels, as
+// --fusion=never has them; Library: with cuDNN's, where it is there, as --fusion=always has them.
+// The label says what the device has to say about it.
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_replace.h"
+#include "benchmark/benchmark.h"
+#include "common/runtime/check.h"
+#include "kernels/device.h"
+#include "kernels/factory/device_factory.h"
+
+namespace lodestar {
+namespace {
+
+// Tensors of one call on the first CUDA device.
+class AttentionBench {
+ public:
+  // `device` outlives this.
+  AttentionBench(Device* device, const AttentionShape& shape) : device_(device), shape_(shape) {
+    const DType compute = device_->capabilities().compute;
+    const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
+    qkv_ = Random(3 * outputs, compute);
+    dy_ = Random(outputs, compute);
+    y_ = Allocate(outputs, compute);
+    dqkv_ = Allocate(3 * outputs, compute);
+    log_sum_exp_ = Allocate(shape.batch * shape.heads * shape.tokens, StatisticsDType(compute));
+    workspace_ = Allocate(device_->AttentionWorkspaceElements(shape), compute);
+  }
+  ~AttentionBench() {
+    for (void* memory : memory_) device_->Release(memory);
+  }
+  AttentionBench(const AttentionBench&) = delete;
+  AttentionBench& operator=(const AttentionBench&) = delete;
+
+  void Forward() { device_->AttentionForward(y_, log_sum_exp_, qkv_, workspace_, shape_); }
+  void Backward() {
+    device_->AttentionBackward(dqkv_, dy_, y_, log_sum_exp_, qkv_, workspace_, shape_);
+  }
+
+ private:
+  Buf Allocate(int64_t n, DType dtype) {
+    auto memory = device_->Allocate(n * DTypeBytes(dtype));
+    LODESTAR_CHECK(memory.ok()) << memory.status().ToString();
+    memory_.push_back(*memory);
+    return Buf{*memory, dtype, n};
+  }
+  Buf Random(int64_t n, DType dtype) {
+    std::minstd_rand generator(1);
+    std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+    std::vector<float> host(n);
+    for (float& value : host) value = uniform(generator);
+    const Buf floats = Allocate(n, DType::kF32);
+    device_->Copy(floats.data, host.data(), n * sizeof(float), StreamKind::kCompute);
+    const Buf result = dtype == DType::kF32 ? floats : Allocate(n, dtype);
+    if (dtype != DType::kF32) device_->Cast(result, floats, 1.0, StreamKind::kCompute);
+    const absl::Status done = device_->Synchronize(device_->Record(StreamKind::kCompute));
+    LODESTAR_CHECK(done.ok()) << done.ToString();
+    return result;
+  }
+
+  Device* device_;
+  AttentionShape shape_;
+  std::vector<void*> memory_;
+  Buf qkv_, dy_, y_, dqkv_, log_sum_exp_, workspace_;
+};
+
+enum class Direction { kForward, kBackward };
+
+// batch, tokens, heads, head width, percent dropped
+void Attention(benchmark::State& state, Direction direction, DType compute, FusionPolicy fusion) {
+  auto device = MakeDevice({.kind = "cuda", .compute = compute, .fusion = fusion}, nullptr);
+  if (!device.ok()) {
+    state.SkipWithError(device.status().ToString().c_str());
+    return;
+  }
+  const AttentionShape shape{state.range(0), state.range(1), state.range(2), state.range(3),
+                             DropoutMask{.rate = state.range(4) / 100.0, .key = 1}};
+  AttentionBench bench(device->get(), shape);
+  bench.Forward();
+  const auto run = [&] { direction == Direction::kForward ? bench.Forward() : bench.Backward(); };
+  run();
+  for (auto _ : state) {
+    const EventId from = (*device)->RecordTimed(StreamKind::kCompute);
+    run();
+    const EventId to = (*device)->RecordTimed(StreamKind::kCompute);
+    const absl::StatusOr<double> seconds = (*device)->SecondsBetween(from, to);
+    if (!seconds.ok()) {
+      state.SkipWithError(seconds.status().ToString().c_str());
+      return;
+    }
+    state.SetIterationTime(*seconds);
+  }
+  const double forward = 2.0 * shape.batch * shape.heads * shape.tokens * shape.tokens *
+                         static_cast<double>(shape.head_width);
+  const double flops = direction == Direction::kForward ? forward : 2.5 * forward;
+  state.counters["TFLOP/s"] =
+      benchmark::Counter(flops * 1e-12, benchmark::Counter::kIsIterationInvariantRate);
+  const std::string choices = (*device)->DescribeChoices();
+  state.SetLabel((*device)->capabilities().name + (choices.empty() ? "" : "; ") +
+                 absl::StrReplaceAll(choices, {{"\n", "; "}}));
+}
+
+void Shapes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
+  benchmark->Args({64, 1024, 12, 64, 0});  // GPT-2 124M
+  benchmark->Args({64, 1024, 12, 64, 10});
+  benchmark->Args({16, 1024, 12, 64, 0});
+  benchmark->Args({4, 1024, 12, 64, 0});
+  benchmark->Args({8, 2048, 16, 64, 0});
+  benchmark->Args({8, 2048, 16, 128, 0});
+  benchmark->Args({2, 8192, 16, 64, 0});
+}
+BENCHMARK_CAPTURE(Attention, ForwardBf16Own, Direction::kForward, DType::kBf16,
+                  FusionPolicy::kNever)
+    ->Apply(Shapes);
+BENCHMARK_CAPTURE(Attention, BackwardBf16Own, Direction::kBackward, DType::kBf16,
+                  FusionPolicy::kNever)
+    ->Apply(Shapes);
+BENCHMARK_CAPTURE(Attention, ForwardBf16Library, Direction::kForward, DType::kBf16,
+                  FusionPolicy::kAlways)
+    ->Apply(Shapes);
+BENCHMARK_CAPTURE(Attention, BackwardBf16Library, Direction::kBackward, DType::kBf16,
+                  FusionPolicy::kAlways)
+    ->Apply(Shapes);
+
+void FloatShapes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
+  benchmark->Args({16, 1024, 12, 64, 0});
+}
+BENCHMARK_CAPTURE(Attention, ForwardF32, Direction::kForward, DType::kF32, FusionPolicy::kNever)
+    ->Apply(FloatShapes);
+BENCHMARK_CAPTURE(Attention, BackwardF32, Direction::kBackward, DType::kF32, FusionPolicy::kNever)
+    ->Apply(FloatShapes);
+
+}  // namespace
+}  // namespace lodestar
+
+BENCHMARK_MAIN();

@@ -1,0 +1,57 @@
+// The functions here make the Device that a process computes on. CUDA is a plugin,
+// liblodestar_cuda.so, so that one binary runs with and without it; nothing here links against
+// CUDA.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "kernels/device.h"
+#include "kernels/device_set.h"
+#include "kernels/factory/cuda_plugin.h"
+
+namespace lodestar {
+
+struct DeviceOptions {
+  // `kind` is one of:
+  // auto    the first CUDA device if the plugin loads and finds one, else the CPU,
+  // cpu     the CPU, which computes in fp32 on `threads` threads,
+  // cuda    the first CUDA device (cuda:N: that of ordinal N), or an error that says why there is
+  //         none; MakeDevices() also takes cuda:all and cuda:N,M,...,
+  // oracle  the reference of the tests, which computes slowly in fp64 on one thread.
+  std::string kind = "auto";
+  DType compute = DType::kF32;  // or kBf16, which needs CUDA; the oracle ignores it
+  // Only the CPU uses this. 0 means one thread per core that this process may use.
+  int threads = 0;
+  // Only CUDA uses the options below; CudaPluginOptions explains them.
+  FusionPolicy fusion = FusionPolicy::kMeasure;
+  bool is_repeatable = true;
+  std::optional<std::string> tuning = {};
+};
+
+// With `auto`, *why_not_cuda (may be null) tells why the CPU was chosen; it is empty otherwise. On
+// a machine without NVIDIA's driver *why_not_cuda says only that the driver is missing.
+// Errors: InvalidArgument for another kind, threads out of range, or a dtype that the device cannot
+// compute in; NotFound or Unavailable for `cuda` without plugin or device.
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
+                                                   std::string* why_not_cuda);
+// Makes one device or, if options.kind says so, several devices that compute parts of each step.
+// Errors: also those of Device::MakeGroup().
+absl::StatusOr<DeviceSet> MakeDevices(const DeviceOptions& options, std::string* why_not_cuda);
+// Returns the ordinals in "cuda:N" or "cuda:N,M,...". The result is empty for any other text, and
+// if an ordinal occurs twice.
+std::vector<int> CudaOrdinals(absl::string_view kind);
+// Returns true if gpu_worker knows the kind. kWorkerDevices tells people which kinds it knows.
+bool IsWorkerDevice(absl::string_view kind);
+inline constexpr char kWorkerDevices[] =
+    "auto, cuda, cuda:N with N from 0, cuda:N,M with each card once, cuda:all, cpu";
+inline constexpr char kAllCards[] = "cuda:all";
+// Makes a device that computes in fp32.
+absl::StatusOr<std::unique_ptr<Device>> MakeDevice(absl::string_view kind, int threads,
+                                                   std::string* why_not_cuda);
+
+}  // namespace lodestar

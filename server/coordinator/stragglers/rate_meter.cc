@@ -1,0 +1,56 @@
+#include "server/coordinator/stragglers/rate_meter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace lodestar {
+namespace {
+
+// Pauses of more than so many times the usual length count as a slowdown.
+constexpr double kUsualPauses = 2.0;
+// Pauses of more than so many times the usual length, and of RateMeter::kMemory, are a standstill.
+constexpr double kUsualPausesOfAStandstill = 10.0;
+
+// Share of what was counted before that still counts after so many seconds.
+double KeptAfter(double seconds) {
+  return std::exp(-seconds / absl::ToDoubleSeconds(RateMeter::kMemory));
+}
+
+}  // namespace
+
+// The first amount only starts the clock: how long it took to come is not known.
+void RateMeter::Add(double amount, absl::Time now) {
+  if (!has_started_) {
+    has_started_ = true;
+    last_ = now;
+    return;
+  }
+  const double elapsed = std::min(SecondsSinceLast(now), LongestPause());
+  const double kept = KeptAfter(elapsed);
+  amount_ = amount_ * kept + amount;
+  seconds_ = seconds_ * kept + elapsed;
+  count_ = count_ * kept + 1.0;
+  last_ = std::max(last_, now);
+}
+
+double RateMeter::PerSecond(absl::Time now) const {
+  if (seconds_ <= 0.0) return 0.0;
+  const double elapsed = SecondsSinceLast(now);
+  if (elapsed > LongestPause()) return 0.0;
+  // A pause of about the usual length is no slowdown yet; a longer one is time without an amount.
+  if (elapsed * count_ <= kUsualPauses * seconds_) return amount_ / seconds_;
+  const double kept = KeptAfter(elapsed);
+  return amount_ * kept / (seconds_ * kept + elapsed);
+}
+
+double RateMeter::LongestPause() const {
+  if (count_ <= 0.0) return std::numeric_limits<double>::infinity();
+  return std::max(absl::ToDoubleSeconds(kMemory), kUsualPausesOfAStandstill * seconds_ / count_);
+}
+
+double RateMeter::SecondsSinceLast(absl::Time now) const {
+  return std::max(0.0, absl::ToDoubleSeconds(now - last_));
+}
+
+}  // namespace lodestar

@@ -1,0 +1,159 @@
+// The replica's side: copies of the journals, and perhaps of the checkpoints, of the servers that
+// write to it, as files that a server can be started on.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "common/runtime/clock.h"
+#include "common/storage/file_system.h"
+#include "server/durability/replica/file_change.h"
+#include "server/durability/replica/mirrored_folders.h"
+#include "server/durability/replica/replica_connection.h"
+#include "server/durability/replica/replication_mark.h"
+#include "server/durability/replica/summed_file_system.h"
+
+namespace lodestar {
+
+// The store is thread-safe. All calls block for the disk.
+class ReplicaStore {
+  struct Member;
+
+ public:
+  // The pointers are not owned, and what they point to outlives the store.
+  struct Deps {
+    FileSystem* disk = nullptr;
+    Clock* clock = &Clock::Real();
+    // Claims a folder, which is there, until the result is gone.
+    using Lock = std::shared_ptr<void>;
+    std::function<absl::StatusOr<Lock>(const std::string& folder)> lock =
+        [](const std::string&) -> absl::StatusOr<Lock> { return Lock(); };
+    std::function<std::string()> now = [] { return std::string(); };  // for people
+  };
+
+  // Names the server connection whose changes are taken.
+  struct Term {
+    int shard = 0;
+    uint64_t id = 0;
+    uint64_t connection = 0;
+  };
+
+  // Carries out the changes of one lane, in order. A lane is for one thread.
+  class Lane {
+   public:
+    ~Lane();
+    Lane(const Lane&) = delete;
+    Lane& operator=(const Lane&) = delete;
+
+    // Errors: Aborted if the term is over; InvalidArgument for a change that no Lodestar server
+    // sends; those of the disk. After an error no change is carried out any more.
+    absl::Status Carry(const FileChange& change);
+
+   private:
+    friend class ReplicaStore;
+    Lane(ReplicaStore* store, std::shared_ptr<Member> member, Term term);
+    template <typename Change>
+    absl::Status DoInTerm(const Change& change);
+    absl::Status DoInTerm(const CopyIsWholeChange& is_whole);
+    absl::Status Do(const CreateFileChange& create);
+    absl::Status Do(const AppendChange& append);
+    absl::Status Do(const SyncFileChange& sync);
+    absl::Status Do(const CloseFileChange& close);
+    absl::Status Do(const CreateDirectoriesChange& create);
+    absl::Status Do(const RenameChange& rename);
+    absl::Status Do(const RemoveChange& remove);
+    absl::Status Do(const SyncDirectoryChange& sync);
+    FileSystem& disk() const;
+    absl::StatusOr<std::string> Locate(const MirroredPath& path) const;
+    absl::StatusOr<std::string> LocateBelow(const MirroredPath& path) const;
+    ReplicaStore* const store_;
+    const std::shared_ptr<Member> member_;
+    const Term term_;
+    absl::Status status_;
+    struct OpenFile {
+      std::unique_ptr<WritableFile> file;
+      std::string path;
+    };
+    absl::StatusOr<OpenFile*> FindOpen(uint64_t file);
+    std::map<uint64_t, OpenFile> files_;
+  };
+
+  // Describes a copy as a status shows it.
+  struct Copy {
+    int shard = 0;
+    ReplicationMark mark;
+  };
+
+  ReplicaStore(MirroredFolders folders, Deps deps)
+      : folders_(std::move(folders)), deps_(std::move(deps)), disk_(deps_.disk) {}
+
+  // Takes up what is in the journal folder, so that no other process begins on it. Errors:
+  // AlreadyExists naming the process that has it; FailedPrecondition if a server, not a replica,
+  // has used the folder.
+  absl::Status Open();
+
+  // Errors also: Unavailable if a server that has nothing to go on from asks while another one
+  // writes.
+  absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The calls from here to OpenLane() return Aborted if the term is over, and Unavailable if its
+  // server has connected anew.
+  absl::Status CheckTerm(Term term);
+  absl::StatusOr<std::vector<FileEntry>> ListFiles(Term term);
+  absl::Status ReadFile(Term term, const MirroredPath& path,
+                        absl::FunctionRef<absl::Status(absl::string_view block)> take);
+  absl::StatusOr<std::unique_ptr<Lane>> OpenLane(Term term);
+
+  std::vector<Copy> copies() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether a server of that shard could go on from its copy.
+  bool HasWhole(int shard) const;
+  // Does the same as HasWhole(), and checks that no server can have gone on without the copy for as
+  // long as this process lives.
+  bool HasLatest(int shard) const;
+
+ private:
+  // Syncs all files: what an earlier connection has left may not be on disk yet.
+  absl::Status SyncAll(int shard, const std::vector<FileEntry>& entries);
+
+  // Keeps the state of one shard. A change holds a share of the mutex, and the begin of a term
+  // holds all of it.
+  struct Member {
+    std::atomic<int> num_lanes = 0;  // It counts the lanes of all terms.
+    // When the server whose term it is was heard last, in nanoseconds since the epoch.
+    std::atomic<int64_t> heard_at_ns = 0;
+    absl::Mutex mutex;
+    std::optional<ReplicationMark> mark ABSL_GUARDED_BY(mutex);
+    // The connection whose changes are taken. 0 means that there was none since the start.
+    uint64_t connection ABSL_GUARDED_BY(mutex) = 0;
+    std::vector<Deps::Lock> locks ABSL_GUARDED_BY(mutex);
+  };
+
+  Member& MemberOf(int shard) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Returns null if no call has asked for the shard yet.
+  std::shared_ptr<Member> FindMember(int shard) const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Claim(int shard, Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(member.mutex);
+  // Checks that the server whose term it is does not write at this moment. Errors: Unavailable
+  // naming that server.
+  absl::Status CheckIsIdle(const Member& member) const ABSL_SHARED_LOCKS_REQUIRED(member.mutex);
+  absl::Status Check(const Member& member, Term term) const
+      ABSL_SHARED_LOCKS_REQUIRED(member.mutex);
+  std::string JournalFolder(int shard) const;
+
+  const MirroredFolders folders_;
+  const Deps deps_;
+  mutable SummedFileSystem disk_;
+  mutable absl::Mutex mutex_;
+  std::map<int, std::shared_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace lodestar

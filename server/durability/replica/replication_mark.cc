@@ -1,0 +1,184 @@
+#include "server/durability/replica/replication_mark.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/archive/forms.h"
+#include "common/archive/json_archive.h"
+#include "common/runtime/json.h"
+#include "common/runtime/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kMaxBytes = 1 << 20;
+constexpr NamedKind<ReplicationSide> kSideNames[] = {{ReplicationSide::kServer, "server"},
+                                                     {ReplicationSide::kReplica, "replica"}};
+
+}  // namespace
+
+template <typename Archive>
+void Describe(Archive& archive, ReplicationMark& mark) {
+  archive.Note("format_version", kFormatVersion);
+  archive("side", As<NameForm<kSideNames>>(mark.side));
+  archive("term", As<HexForm>(mark.term));
+  archive("asked_for", As<HexForm>(mark.asked_for));
+  archive("is_whole", mark.is_whole);
+  archive("peer", mark.peer);
+  archive("since", mark.since);
+}
+
+namespace {
+
+std::string PathIn(const std::string& folder) {
+  return absl::StrCat(folder, "/", kReplicationMarkName);
+}
+
+std::string ToText(const ReplicationMark& mark) { return FormatJson(RecordToJson(mark)) + "\n"; }
+
+absl::StatusOr<ReplicationMark> FromText(absl::string_view text) {
+  ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
+  ASSIGN_OR_RETURN(const int64_t version, GetInt64(json, "format_version"));
+  if (version != kFormatVersion) {
+    return absl::UnimplementedError(absl::StrCat("format version ", version, ", this program has ",
+                                                 kFormatVersion, ": use the newer one"));
+  }
+  ReplicationMark mark;
+  RETURN_IF_ERROR(ReadRecord(json, mark));
+  return mark;
+}
+
+bool Contains(const std::vector<uint64_t>& terms, uint64_t term) {
+  return std::find(terms.begin(), terms.end(), term) != terms.end();
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<ReplicationMark>> ReadReplicationMark(FileSystem& disk,
+                                                                   const std::string& folder) {
+  const std::string path = PathIn(folder);
+  if (!disk.Exists(path)) return std::nullopt;
+  ASSIGN_OR_RETURN(const std::string text, disk.ReadWholeFile(path, kMaxBytes));
+  absl::StatusOr<ReplicationMark> mark = FromText(text);
+  if (mark.ok()) return *std::move(mark);
+  if (absl::IsUnimplemented(mark.status())) {
+    return absl::UnimplementedError(absl::StrCat(path, ": ", mark.status().message()));
+  }
+  return absl::DataLossError(absl::StrCat(
+      path, " is damaged (", mark.status().message(),
+      "): it says whether another server may have gone on from a copy of this journal. "
+      "If none has, remove it"));
+}
+
+absl::Status WriteReplicationMark(FileSystem& disk, const std::string& folder,
+                                  const ReplicationMark& mark) {
+  const std::string path = PathIn(folder);
+  const std::string unfinished = absl::StrCat(path, ".unfinished");
+  ASSIGN_OR_RETURN(SequentialFileWriter file, SequentialFileWriter::Create(disk, unfinished));
+  RETURN_IF_ERROR(file.Append(ToText(mark)));
+  RETURN_IF_ERROR(file.Finish(/*sync=*/true));
+  RETURN_IF_ERROR(disk.Rename(unfinished, path));
+  return disk.SyncDirectory(folder);
+}
+
+absl::Status RemoveReplicationMark(FileSystem& disk, const std::string& folder) {
+  RETURN_IF_ERROR(disk.RemoveAll(PathIn(folder)));
+  return disk.SyncDirectory(folder);
+}
+
+absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
+  ReplicationPlan plan;
+  if (!start.mark.has_value()) {
+    if (start.may_promote && !start.has_journal && !start.wants_replica) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          start.folder,
+          " has no copy of a journal, and no journal: there is nothing to promote. "
+          "Give the --journal_dir and --checkpoint_dir that the replica had; or start without "
+          "--promote, to begin anew"));
+    }
+    plan.has_nothing = start.wants_replica && !start.has_journal;
+    return plan;
+  }
+  const ReplicationMark& mark = *start.mark;
+  if (mark.side == ReplicationSide::kReplica) {
+    if (!start.may_promote && !start.is_leader) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          start.folder, " is a replica, of the server on ", mark.peer, " since ", mark.since,
+          ": to keep it as such, start with --replica; to make it the server, once that one is "
+          "gone for good or can do no harm, with --promote"));
+    }
+    if (!mark.is_whole) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(start.folder, " is a replica that never had all of what the server on ",
+                       mark.peer, " has: it cannot be promoted"));
+    }
+    plan.drops_mark = true;
+    return plan;
+  }
+  if (start.wants_replica) {
+    plan.previous = {mark.term};
+    plan.previous.insert(plan.previous.end(), mark.asked_for.begin(), mark.asked_for.end());
+    plan.has_nothing = !mark.is_whole;
+    // Before the first term there was no replica that another server could have gone on from.
+    plan.may_begin_copy = start.may_promote || mark.term == 0;
+    // If the folder has a part of what another replica has, that part must not be taken for all.
+    if (!mark.is_whole && start.has_journal) plan.may_begin_copy = false;
+    return plan;
+  }
+  if (!mark.is_whole) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(start.folder, " has a part of what the replica ", mark.peer,
+                     " has: start with --journal_replica to take the rest, or empty the folder"));
+  }
+  if (!start.may_promote) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        start.folder, " has a replica, ", mark.peer, " since ", mark.since,
+        ", from which another server may have gone on: start with --journal_replica; or, if none "
+        "has and none will, with --promote, to go on without that replica"));
+  }
+  plan.drops_mark = true;
+  return plan;
+}
+
+absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark,
+                                      const TermRequest& request) {
+  if (!mark.has_value()) {
+    if (request.may_begin_copy) return TermVerdict::kUpdate;
+    if (request.has_nothing) {
+      return absl::FailedPreconditionError(
+          "the replica is empty, and this server may have a part of what another replica has: name "
+          "that one, or empty this server's journal folder to begin anew");
+    }
+    return absl::FailedPreconditionError(
+        "the replica is empty, and the server's journal had one that was not: another server may "
+        "have gone on from that. If none has and none will, start with --promote, too");
+  }
+  const bool goes_on = mark->term == request.term || Contains(request.previous, mark->term);
+  if (request.has_nothing) {
+    if (mark->is_whole) return TermVerdict::kFetch;
+    if (goes_on) return TermVerdict::kUpdate;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the replica never had all of what the server on ", mark->peer,
+                     " has, and this server has nothing to go on from: start the server where its "
+                     "journal is; or empty the replica's folders, to begin anew"));
+  }
+  if (goes_on) return TermVerdict::kUpdate;
+  if (request.previous.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the replica has a copy of another journal, or of an earlier time of this one, that the "
+        "server on ",
+        mark->peer, " wrote to since ", mark->since,
+        ", and this server's journal was written without it. If this one is to go on, empty the "
+        "replica's folders; if that one is, move this server's journal away"));
+  }
+  return absl::AbortedError(absl::StrCat(
+      "the replica is of another life: the server on ", mark->peer, " writes to it since ",
+      mark->since,
+      ", and has gone on without this one. What this server's folders hold beyond that was "
+      "acknowledged to nobody: empty them, and this server goes on from the replica; or empty the "
+      "replica's folders and give --promote, to make it a copy of these"));
+}
+
+}  // namespace lodestar
