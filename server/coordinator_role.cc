@@ -455,6 +455,7 @@ void CoordinatorRole::CarryOut(Effect effect, const CoordinatorRecord& follows) 
                    if (auto* record = std::get_if<CheckpointRecord>(&task)) {
                      record->journal.record = follows.number;
                    }
+                   if (auto* mark = std::get_if<MarkTask>(&task)) mark->follows = follows;
                    checkpoints_->Do(std::move(task));
                  },
                  [this](Announcement& announcement) {

@@ -306,11 +306,10 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   return manifest;
 }
 
-absl::Status MarkComplete(FileSystem& file_system, const std::string& directory, bool is_complete) {
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
-  const JournalManifest& journal = manifest.journal;
-  if (journal.journal_id == 0 || journal.is_complete == is_complete) return absl::OkStatus();
-  manifest.journal.is_complete = is_complete;
+namespace {
+
+absl::Status ReplaceManifest(FileSystem& file_system, const std::string& directory,
+                             const Manifest& manifest) {
   const std::string path = absl::StrCat(directory, "/", kManifestName);
   const std::string unfinished = absl::StrCat(path, ".tmp");
   ASSIGN_OR_RETURN(SequentialFileWriter file,
@@ -319,6 +318,25 @@ absl::Status MarkComplete(FileSystem& file_system, const std::string& directory,
   RETURN_IF_ERROR(file.Finish(/*sync=*/true));
   RETURN_IF_ERROR(file_system.Rename(unfinished, path));
   return file_system.SyncDirectory(directory);
+}
+
+}  // namespace
+
+absl::Status MarkComplete(FileSystem& file_system, const std::string& directory) {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
+  if (manifest.journal.journal_id == 0 || manifest.journal.is_complete) return absl::OkStatus();
+  manifest.journal.is_complete = true;
+  return ReplaceManifest(file_system, directory, manifest);
+}
+
+absl::Status MarkIncomplete(FileSystem& file_system, const std::string& directory,
+                            uint64_t journal_id, uint64_t record) {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(file_system, directory));
+  if (!manifest.journal.is_complete) return absl::OkStatus();
+  manifest.journal.is_complete = false;
+  manifest.journal.journal_id = journal_id;
+  manifest.journal.record = record;
+  return ReplaceManifest(file_system, directory, manifest);
 }
 
 absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory) {

@@ -114,11 +114,15 @@ absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string
 // disk that cannot read what it has (EIO) has damaged it.
 bool MayBeWhole(const absl::Status& status);
 
-// Marks the checkpoint as one that has everything, or not any more: see JournalManifest. The
-// manifest is replaced at once or not at all, and on disk when this returns. Changes nothing if it
-// is marked so already, or was written by servers without a journal. Errors: those of
-// ReadManifest() and of files.
-absl::Status MarkComplete(FileSystem& file_system, const std::string& directory, bool is_complete);
+// Marks the checkpoint as one that has everything: see JournalManifest. The manifest is replaced at
+// once or not at all, and on disk when this returns. Changes nothing if it is marked so already, or
+// was written by servers without a journal. Errors: those of ReadManifest() and of files.
+absl::Status MarkComplete(FileSystem& file_system, const std::string& directory);
+// Takes that mark back: rounds from then on are in the coordinator's journal `journal_id`, behind
+// `record`, which may be another journal than when the checkpoint was written. Else as
+// MarkComplete().
+absl::Status MarkIncomplete(FileSystem& file_system, const std::string& directory,
+                            uint64_t journal_id, uint64_t record);
 
 // Reads the file whole and compares. Blocks for the disk. Errors: those of MayBeWhole();
 // DataLoss naming the file, what it has and what the manifest says.

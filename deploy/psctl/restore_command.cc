@@ -52,7 +52,7 @@ absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std
   RETURN_IF_ERROR(CheckNothingElseCounts(file_system, folder, manifest.round));
   ASSIGN_OR_RETURN(std::string copy, CopyCheckpoint(file_system, path, folder));
   // Servers need not look for the journal that has later rounds.
-  RETURN_IF_ERROR(MarkComplete(file_system, copy, /*is_complete=*/true));
+  RETURN_IF_ERROR(MarkComplete(file_system, copy));
   return copy;
 }
 

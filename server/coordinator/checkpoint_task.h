@@ -14,6 +14,7 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/journal_state.h"
 #include "server/coordinator/shard_command.h"
 
 namespace lodestar {
@@ -61,6 +62,7 @@ struct SetAsideTask {
 struct MarkTask {
   std::string path;
   bool is_complete = false;
+  CoordinatorRecord follows = {};  // The record that the task follows from; its owner sets it.
 };
 
 // Finds what to start from: the newest checkpoint that verifies, else the source of the flags.

@@ -405,7 +405,11 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
 void CheckpointKeeper::Carry(const MarkTask& task) {
   // If another server has the folder by now, that server itself marks which checkpoint is complete.
   absl::Status marked = CheckMayTouch(task.path);
-  if (marked.ok()) marked = MarkComplete(*deps_.file_system, task.path, task.is_complete);
+  if (marked.ok()) {
+    marked = task.is_complete ? MarkComplete(*deps_.file_system, task.path)
+                              : MarkIncomplete(*deps_.file_system, task.path,
+                                               task.follows.journal_id, task.follows.number);
+  }
   // If an operator has removed the checkpoint, its mark has no effect any more.
   if (absl::IsNotFound(marked)) marked = absl::OkStatus();
   deps_.reports->OnCheckpointMarked(task.is_complete, marked);
@@ -415,8 +419,7 @@ void CheckpointKeeper::Carry(const ChooseRestoreTask& task) {
   absl::StatusOr<RestoreChoice> choice = Choose();
   const auto* source = choice.ok() ? std::get_if<CheckpointSource>(&choice->source) : nullptr;
   if (task.accepts_loss && source != nullptr) {
-    const absl::Status marked =
-        MarkComplete(*deps_.file_system, source->directory, /*is_complete=*/true);
+    const absl::Status marked = MarkComplete(*deps_.file_system, source->directory);
     if (marked.ok()) {
       choice->is_complete = true;
     } else {

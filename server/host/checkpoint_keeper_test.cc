@@ -286,11 +286,15 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
   journal_ = {.journal_id = 11, .record = 80, .shard_records = {}, .is_complete = true};
   Save(2);
   EXPECT_TRUE(Choose().is_complete);
-  keeper_->Do(MarkTask{Path(2), /*is_complete=*/false});
+  // Another journal may have been begun since the checkpoint was written.
+  keeper_->Do(MarkTask{Path(2), /*is_complete=*/false, {.journal_id = 12, .number = 3}});
   EXPECT_OK(marked_);
   std::mt19937_64 chance(1);
   disk_->Crash(chance);
-  EXPECT_FALSE((*keeper_->Newest())->journal.is_complete);
+  const JournalManifest reopened = (*keeper_->Newest())->journal;
+  EXPECT_FALSE(reopened.is_complete);
+  EXPECT_EQ(reopened.journal_id, 12);
+  EXPECT_EQ(reopened.record, 3);
   EXPECT_FALSE(Choose().is_complete);
   disk_->SetFaultHook([](FileOperation operation, const std::string&) {
     return operation == FileOperation::kCreate ? absl::UnknownError("Input/output error")
@@ -302,7 +306,7 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
   EXPECT_TRUE(Choose(/*accepts_loss=*/true).is_complete);
   EXPECT_TRUE((*keeper_->Newest())->journal.is_complete);
   // What an operator has removed says nothing.
-  keeper_->Do(MarkTask{Path(3), /*is_complete=*/false});
+  keeper_->Do(MarkTask{Path(3), /*is_complete=*/false, {}});
   EXPECT_OK(marked_);
 }
 
@@ -311,7 +315,7 @@ TEST_F(CheckpointKeeperTest, DoesNotMarkCheckpointInFolderOfAnotherServer) {
   Save(2);
   config_.confirm_folder = [](absl::string_view) { return absl::AlreadyExistsError("held"); };
   StartProcess();
-  keeper_->Do(MarkTask{Path(2), /*is_complete=*/false});
+  keeper_->Do(MarkTask{Path(2), /*is_complete=*/false, {}});
   EXPECT_THAT(marked_, StatusIs(absl::StatusCode::kAlreadyExists));
   EXPECT_TRUE((*keeper_->Newest())->journal.is_complete);
 }

@@ -140,7 +140,7 @@ TEST_F(JournalBaseTest, KnowsThatAnotherRunHasEndedInOrder) {
   WriteCheckpoint(disk_, "/a/round-00000050", 50, "weights!",
                   {.journal_id = 7, .record = 3, .shard_records = {}});
   const JournalBase base = BaseIn("/a");
-  ASSERT_OK(MarkComplete(disk_, "/a/round-00000050", /*is_complete=*/true));
+  ASSERT_OK(MarkComplete(disk_, "/a/round-00000050"));
   EXPECT_THAT(IsJournalOfRun(disk_, base, {.checkpoint_dir = "/b", .journal_dir = "/fast"}),
               IsOkAndHolds(false));
 }

@@ -503,6 +503,7 @@ void SimulatedServer::CarryOut(Effect effect, const CoordinatorRecord& follows) 
     if (auto* record = std::get_if<CheckpointRecord>(task)) {
       record->journal.record = follows.number;
     }
+    if (auto* mark = std::get_if<MarkTask>(task)) mark->follows = follows;
     cluster_->audit->OnTask(*task);
     life_->keeper->Do(std::move(*task));
   } else {
