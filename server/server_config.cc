@@ -7,6 +7,7 @@
 #include "common/net/address_list.h"
 #include "common/params/shard_plan.h"
 #include "common/runtime/flag_range.h"
+#include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 #include "common/runtime/worker_name.h"
 #include "common/security/certificates.h"
@@ -286,6 +287,13 @@ absl::Status MakeAbsolute(DurabilityConfig& durability) {
                        " is relative to the folder in which this program was started, and "
                        "that folder is gone (",
                        error.message(), "): go to another one, or give whole paths"));
+    }
+    if (!IsUtf8(absolute.string())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the path ", *path, " is relative to the folder ",
+                       PeerText(absolute.string(), absolute.string().size()),
+                       ", whose name has bytes that are not UTF-8, which messages and statuses "
+                       "cannot carry: give that folder another name"));
     }
     *path = NormalPath(absolute.string());
   }

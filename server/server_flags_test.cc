@@ -48,6 +48,19 @@ TEST_F(ServerFlagsTest, DefaultsAreAJobThatRuns) {
   EXPECT_TRUE(config.is_coordinator());
 }
 
+TEST_F(ServerFlagsTest, RefusesRelativePathsInAFolderThatMessagesCannotName) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) /
+                                       "donn\xe9"
+                                       "es";
+  std::filesystem::create_directories(folder);
+  std::filesystem::current_path(folder);
+  EXPECT_THAT(ErrorOf({"--checkpoint_dir=run"}),
+              AllOf(HasSubstr("run"), HasSubstr("donn\\xe9es"), HasSubstr("not UTF-8")));
+  EXPECT_THAT(ErrorOf({"--checkpoint_dir=/tmp/run"}), IsEmpty());
+  std::filesystem::current_path(before);
+}
+
 TEST_F(ServerFlagsTest, EveryFlagIsInHelpOnce) {
   std::multiset<std::string> shown;
   for (const FlagGroup& group : ServerFlagGroups()) {

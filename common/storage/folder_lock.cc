@@ -106,6 +106,10 @@ FolderClaim NewFolderClaim(LeaderFence fence) {
   return claim;
 }
 
+bool HasFolderClaim(const std::string& folder) {
+  return ReadClaim(absl::StrCat(folder, "/", kFolderLockName)).has_value();
+}
+
 absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id) {
   const std::string path = absl::StrCat(folder, "/", kFolderLockName);
   const std::optional<FolderClaim> claim = ReadWholeClaim(path, Clock::Real());

@@ -59,6 +59,9 @@ absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id);
 absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
                              const std::string& other);
 
+// Returns true if a server has taken the folder, now or before: a claim stands in its LOCK.
+bool HasFolderClaim(const std::string& folder);
+
 // Whether a server on this machine, or on one whose locks its file system shares, holds the folder.
 // Takes nothing; false where that cannot be told.
 bool IsFolderHeld(const std::string& folder);

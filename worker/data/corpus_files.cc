@@ -14,8 +14,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/checkpoints/checkpoint_manifest.h"
+#include "common/history/run_history.h"
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
+#include "common/storage/folder_lock.h"
 
 namespace lodestar {
 namespace {
@@ -37,6 +41,12 @@ absl::StatusOr<std::vector<std::string>> EntryNames(const std::string& path) {
   if (errno != 0) return ErrnoStatus(errno, "list data folder", path);
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// True for names of what a run keeps in its folder beside checkpoints.
+bool IsOfRun(absl::string_view name) {
+  return name == kFolderLockName || name == kJournalFolder ||
+         absl::StartsWith(name, kHistoryFileName);
 }
 
 // Walks depth first in order of names, so which of two ways to a folder counts as the first is the
@@ -69,10 +79,19 @@ class TreeWalk {
                            const struct stat& info) {
     if (!visited_.insert({info.st_dev, info.st_ino}).second) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::vector<std::string> names, EntryNames(path));
+    const auto has = [&names](absl::string_view name) {
+      return std::binary_search(names.begin(), names.end(), name);
+    };
+    const bool is_run = has(kFolderLockName) && HasFolderClaim(path);
+    const bool is_checkpoint = has(kManifestName) && absl::StartsWith(names.back(), "shard-");
+    if (!relative_path.empty() && (is_run || is_checkpoint)) {
+      listing_.side_entries.push_back(relative_path);
+      return absl::OkStatus();
+    }
     for (const std::string& name : names) {
       const std::string below =
           relative_path.empty() ? name : absl::StrCat(relative_path, "/", name);
-      if (IsSideEntry(name)) {
+      if (IsSideEntry(name) || (is_run && IsOfRun(name))) {
         listing_.side_entries.push_back(below);
         continue;
       }

@@ -19,8 +19,9 @@ struct CorpusFile {
 
 struct CorpusListing {
   std::vector<CorpusFile> files;
-  // Relative paths of the files and folders that IsSideEntry() knows. What is in such a folder is
-  // not listed.
+  // Relative paths of the files and folders that IsSideEntry() knows, and of what servers of ours
+  // have written: folders of runs and checkpoints, or a run's own files in the folder of the data.
+  // What is in such a folder is not listed.
   std::vector<std::string> side_entries;
 };
 

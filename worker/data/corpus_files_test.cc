@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "common/storage/folder_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
@@ -89,6 +90,22 @@ TEST(CorpusFilesTest, LeavesOutHiddenBackupAndPartialEntries) {
   // A path that is given is taken.
   EXPECT_THAT(RelativePaths(folder.Path(".ipynb_checkpoints")), ElementsAre("a-checkpoint.txt"));
   EXPECT_THAT(RelativePaths(folder.Path("a.txt~")), ElementsAre("a.txt~"));
+}
+
+TEST(CorpusFilesTest, LeavesOutWhatServersHaveWritten) {
+  TestFolder folder;
+  for (const char* name : {"a.txt", "other/LOCK", "run/b.txt"}) folder.Write(name, "text");
+  EXPECT_THAT(RelativePaths(folder.root()), ElementsAre("a.txt", "other/LOCK", "run/b.txt"));
+  ASSERT_TRUE(FolderLock::Take(folder.Path("run"), NewFolderClaim(), {}).ok());
+  EXPECT_THAT(RelativePaths(folder.root()), ElementsAre("a.txt", "other/LOCK"));
+  folder.Write("copy/MANIFEST.json", "{}");
+  folder.Write("copy/shard-00000-of-00001.safetensors", "weights");
+  EXPECT_THAT(RelativePaths(folder.root()), ElementsAre("a.txt", "other/LOCK"));
+  EXPECT_THAT(ListCorpusFiles(folder.root())->side_entries, ElementsAre("copy", "run"));
+  // The data lies in the folder of the run.
+  folder.Write("run/history.sqlite-wal", "rounds");
+  folder.Write("run/journal/coordinator/1.journal", "records");
+  EXPECT_THAT(RelativePaths(folder.Path("run")), ElementsAre("b.txt"));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ std::string FilesText(size_t count) {
 }
 
 std::string SideEntriesText(size_t count) {
-  return absl::StrCat(count, " hidden, backup or partial ", count == 1 ? "entry" : "entries");
+  return absl::StrCat(count, " hidden, backup, partial or run ", count == 1 ? "entry" : "entries");
 }
 
 // "*.bin or *.npy".

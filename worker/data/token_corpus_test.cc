@@ -159,7 +159,7 @@ TEST_F(TokenCorpusTest, CountsHiddenBackupAndPartialEntries) {
   ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, OpenText());
   EXPECT_EQ(PartsOf(corpus), "a.txt cut");
   EXPECT_EQ(absl::StrJoin(corpus.notes, "|"),
-            "2 hidden, backup or partial entries left out, as .nfs01");
+            "2 hidden, backup, partial or run entries left out, as .nfs01");
 }
 
 TEST_F(TokenCorpusTest, DocumentationDoesNotUndoASplit) {
