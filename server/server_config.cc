@@ -289,11 +289,11 @@ absl::Status MakeAbsolute(DurabilityConfig& durability) {
                        error.message(), "): go to another one, or give whole paths"));
     }
     if (!IsUtf8(absolute.string())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the path ", *path, " is relative to the folder ",
-                       PeerText(absolute.string(), absolute.string().size()),
-                       ", whose name has bytes that are not UTF-8, which messages and statuses "
-                       "cannot carry: give that folder another name"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the path ", *path, " is ", PeerText(absolute.string(), absolute.string().size()),
+          " in the folder in which this program was started, and has bytes that are "
+          "not UTF-8, which messages and statuses cannot carry: go to another folder, "
+          "or give that one another name"));
     }
     *path = NormalPath(absolute.string());
   }
