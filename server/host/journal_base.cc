@@ -130,7 +130,7 @@ absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& 
       " is another folder. Nothing was changed. For a run in ", folders.checkpoint_dir,
       ", give a --journal_dir of its own. To go on with the run of the journal, give "
       "--checkpoint_dir=",
-      named, ", or move that folder to ", folders.checkpoint_dir));
+      named));
 }
 
 absl::StatusOr<WeightsSource> FindBase(FileSystem& file_system, const JournalBase& base,
