@@ -213,6 +213,22 @@ class RecoveryTest(unittest.TestCase):
     self.assertEqual(logs.count("goes on from its journal"), 1, logs)
     self.assertEqual(logs.count("worker registered"), 1, logs)
 
+  def test_journal_of_another_run_is_refused_and_stays_as_it_is(self):
+    job = self.start(journal=True)
+    job.wait_for_checkpoint(1)
+    self.assertEqual(job.kill(job.servers[0]), -signal.SIGKILL)
+    other = [SERVER, "--listen=127.0.0.1:0", "--model=" + job.path("model.textproto"), "--checkpoint_dir=other",
+             "--durability=journal", "--journal_dir=journal"]
+    for options in ([], ["--resume=never"]):
+      refused = subprocess.run(other + options, cwd=job.path("here"), capture_output=True, text=True, check=False,
+                               timeout=PATIENCE_SECONDS)
+      self.assertEqual(refused.returncode, 1, refused.stderr)
+      for named in ("--journal_dir=", "here/checkpoints", "here/other"):
+        self.assertIn(named, refused.stderr + refused.stdout)
+    job.start_server(0)
+    self.assertEqual(self.expect_done(job, [0, 0]), self.undisturbed_loss())
+    self.assertEqual(job.logs(lines=1000).count("goes on from its journal"), 1)
+
   def kill_in_order(self, job):
     self.assertEqual(job.kill(job.servers[0], signal.SIGTERM), 128 + signal.SIGTERM, job.logs())
 
