@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 enum class DType : uint8_t { kF32, kBf16, kF16, kF64, kI32, kU8 };
 
@@ -50,4 +50,4 @@ struct Buf {
 
 enum class Accumulate : uint8_t { kSet, kAdd };
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

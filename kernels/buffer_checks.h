@@ -8,7 +8,7 @@
 #include "common/runtime/check.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 // `buf` holds at least `num_elements` of `dtype`.
 inline void CheckBuf(const Buf& buf, DType dtype, int64_t num_elements) {
@@ -50,4 +50,4 @@ inline void CheckMatMul(const MatMulShape& s, const Buf& c, const Buf& a, const 
            elements(s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb, s.stride_b));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -8,7 +8,7 @@
 #include "kernels/buf.h"
 #include "kernels/operation_arguments.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 // As Device::AttentionWorkspaceElements() of a card that computes in `dtype`.
 inline int64_t CardAttentionWorkspaceElements(const AttentionShape& shape, DType dtype) {
@@ -33,4 +33,4 @@ inline int64_t CardConvWorkspaceElements(const ConvShape& shape) {
   return samples * (shape.workspace_elements() + shape.out_channels * shape.height * shape.width);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

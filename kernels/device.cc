@@ -4,7 +4,7 @@
 
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 absl::Status Device::RegisterHostMemory(void* /*memory*/, size_t /*bytes*/) {
   return absl::OkStatus();
@@ -47,4 +47,4 @@ absl::StatusOr<GraphId> Device::EndGraph() {
 
 void Device::LaunchGraph(GraphId /*graph*/) { LODESTAR_CHECK(supports_graphs()); }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

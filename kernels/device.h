@@ -32,7 +32,7 @@
 #include "kernels/dropout_mask.h"
 #include "kernels/operation_arguments.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 enum class StreamKind : uint8_t { kCompute, kDeviceToHost, kHostToDevice };
 
@@ -255,4 +255,4 @@ class Device {
                            Buf narrow, const AdamWStep& step) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

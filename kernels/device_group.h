@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/buf.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 // One thread per member uses it and the member's device; all of them call the same operations in
 // the same order, each with as many f32 elements of its own device's memory. An operation returns
@@ -43,4 +43,4 @@ class DeviceGroup {
   virtual void Reset() = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 std::string DeviceSet::Name() const {
   const std::string& name = first().capabilities().name;
@@ -19,4 +19,4 @@ std::string DeviceSet::Name() const {
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

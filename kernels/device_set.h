@@ -8,7 +8,7 @@
 #include "kernels/device.h"
 #include "kernels/device_group.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 struct DeviceSet {
   std::vector<std::unique_ptr<Device>> devices = {};  // at least one
@@ -20,4 +20,4 @@ struct DeviceSet {
   std::string Name() const;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

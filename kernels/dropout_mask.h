@@ -6,7 +6,7 @@
 
 #include "common/runtime/philox.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 // Element i of a tensor is element first_element + i of the sequence (key, stream): dropped with
 // probability `rate`, else scaled by 1 / (1 - rate). Rate 0 is off.
@@ -36,4 +36,4 @@ constexpr bool IsKept(const DropoutMask& mask, int64_t i) {
   return DropoutWords(mask, element / 4).word[element % 4] >= DropoutThreshold(mask.rate);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -5,7 +5,7 @@
 #include "common/runtime/random.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 namespace {
 
 TEST(DropoutMaskTest, WordsAreThoseOfTheGenerator) {
@@ -44,4 +44,4 @@ TEST(DropoutMaskTest, PlaceInTheSequenceDecides) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -6,7 +6,7 @@
 
 #include "kernels/dropout_mask.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 // The activations that a fully connected layer can fuse.
 enum class Activation : uint8_t { kNone, kRelu, kGeluTanh };
@@ -75,4 +75,4 @@ struct MomentumStep {
   bool nesterov = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -3,7 +3,7 @@
 #include "common/runtime/check.h"
 #include "kernels/card_workspace.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 namespace {
 
 void NotThere() { LODESTAR_CHECK(false) << "a planned card computes nothing"; }
@@ -91,4 +91,4 @@ void PlannedCard::MaxPoolBackward(Buf, Buf, Buf, int64_t, int64_t, int64_t) { No
 void PlannedCard::MomentumUpdate(Buf, Buf, Buf, Buf, const MomentumStep&) { NotThere(); }
 void PlannedCard::AdamWUpdate(Buf, Buf, Buf, Buf, Buf, const AdamWStep&) { NotThere(); }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -8,7 +8,7 @@
 
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 class PlannedCard final : public Device {
  public:
@@ -33,4 +33,4 @@ class PlannedCard final : public Device {
   const DeviceCapabilities capabilities_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

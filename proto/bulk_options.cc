@@ -12,7 +12,7 @@
 #include "common/logging/logging.h"
 #include "common/machine/usable_cores.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 constexpr int kClientPingMs = 10'000;
@@ -154,4 +154,4 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

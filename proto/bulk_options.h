@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // Payload of one chunk as we send it, and the most that anyone may send. gRPC opens the window of a
 // stream by at most 1 MiB at a time: a larger chunk costs one more wait for it in the middle.
@@ -70,4 +70,4 @@ struct ServerOptions {
 // services are the caller's.
 void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& options = {});
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -8,7 +8,7 @@
 
 #include "common/logging/logging.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 // What the process writes while gRPC fails to listen on an address that no machine has (RFC 5737).
@@ -60,4 +60,4 @@ TEST(BulkOptionsTest, ErrorsOfProtobufAreForDevelopers) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

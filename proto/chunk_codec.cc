@@ -15,7 +15,7 @@
 #include "common/runtime/status_macros.h"
 #include "proto/bulk_options.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using google::protobuf::internal::WireFormatLite;
@@ -502,4 +502,4 @@ absl::Status ChunkReader<Header>::ReadRest() {
 template class ChunkReader<PushChunkHeader>;
 template class ChunkReader<PullChunkHeader>;
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

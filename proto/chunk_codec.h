@@ -25,7 +25,7 @@
 #include "common/storage/shared_region.h"
 #include "proto/parameter_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // Where a payload lies that is not in its message.
 struct SharedPlace {
@@ -147,4 +147,4 @@ class ChunkReader {
 using PushChunkReader = ChunkReader<PushChunkHeader>;
 using PullChunkReader = ChunkReader<PullChunkHeader>;
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

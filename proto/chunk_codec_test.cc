@@ -18,7 +18,7 @@
 #include "common/testing/status_matchers.h"
 #include "proto/bulk_options.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::HasSubstr;
@@ -426,4 +426,4 @@ TEST(ChunkCodecTest, MutatedMessagesNeverCrashNorDisagree) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -33,7 +33,7 @@
 #include "proto/enrollment.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 // A certificate that holds for longer than this from now on is used without asking for another one.
@@ -595,4 +595,4 @@ void CredentialRenewer::Run() {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -18,7 +18,7 @@
 #include "common/security/security_flags.h"
 #include "proto/transport_security.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 struct ClusterEntry {
   std::optional<CredentialFiles> files;  // none: plain text
@@ -112,4 +112,4 @@ class CredentialRenewer {
   std::thread thread_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -23,7 +23,7 @@
 #include "proto/enrollment.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::HasSubstr;
@@ -572,4 +572,4 @@ TEST(ClusterEntryTest, ACertificateIsRenewedWhereItIs) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -8,7 +8,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 // Names are shown to people and stored in file headers.
@@ -155,4 +155,4 @@ absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
   return layout;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -18,7 +18,7 @@
 #include "proto/model.pb.h"
 #include "proto/parameter_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 v1::ModelSpec ToProto(const ModelSpec& spec);
 absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& spec);
@@ -47,4 +47,4 @@ absl::StatusOr<Encoding::Kind> FromProto(v1::Encoding encoding);
 v1::ContributionKind ToProto(ContributionKind kind);
 absl::StatusOr<ContributionKind> FromProto(v1::ContributionKind kind);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -15,7 +15,7 @@
 #include "common/runtime/status_macros.h"
 #include "proto/convert.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 constexpr size_t kMaxTextBytes = 256;
@@ -499,4 +499,4 @@ absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
   return result;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

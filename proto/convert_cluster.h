@@ -12,7 +12,7 @@
 #include "common/messages/cluster_messages.h"
 #include "proto/cluster_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // Returns the life that is calling: it is in every request but Register's, and in the reply to
 // that.
@@ -56,4 +56,4 @@ absl::StatusOr<Grant> FromProto(const v1::Grant& grant);
 v1::RoundReport ToProto(const RoundReport& report);
 absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

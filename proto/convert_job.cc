@@ -5,7 +5,7 @@
 #include "proto/convert.h"
 #include "proto/job_field_convert.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 // One row per value of an enum: the tables are all there is to keep equal on both sides.
@@ -166,4 +166,4 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   return job;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -14,7 +14,7 @@
 #include "common/testing/status_matchers.h"
 #include "proto/convert_cluster.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::ElementsAre;
@@ -711,4 +711,4 @@ TEST(ConvertClusterTest, AReportWithNegativeCountsOrImpossibleTimesIsRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

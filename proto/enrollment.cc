@@ -26,7 +26,7 @@
 #include "common/security/openssl_handles.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 64 << 10;
@@ -418,4 +418,4 @@ absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Durat
   return refusal;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -15,7 +15,7 @@
 #include "common/security/join_string.h"
 #include "proto/authority_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // What a connection that is to be an enrolment begins with.
 inline constexpr absl::string_view kEnrollmentPreamble = "LODESTAR-ENROLL-1\n";
@@ -52,4 +52,4 @@ struct Greeting {
 // or not in a way that tells what is spoken there.
 absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeout);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -13,7 +13,7 @@
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::AllOf;
@@ -242,4 +242,4 @@ TEST(GreetTest, AConnectionThatIsResetSaysNothing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 absl::Status CheckColumn(absl::string_view curve, absl::string_view column, int length,
@@ -108,4 +108,4 @@ absl::StatusOr<RunHistory> HistoryFromProto(const v1::HistoryReply& reply) {
   return history;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -6,7 +6,7 @@
 #include "common/history/run_history.h"
 #include "proto/status_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // What `request` asks for.
 v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequest& request);
@@ -14,4 +14,4 @@ v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequ
 // Error: InvalidArgument: columns of different lengths.
 absl::StatusOr<RunHistory> HistoryFromProto(const v1::HistoryReply& reply);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -17,7 +17,7 @@
 #include "common/runtime/check.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using google::protobuf::EnumValueDescriptor;
@@ -154,4 +154,4 @@ absl::Status FieldsFromProto(const v1::JobSpec& proto, JobSpec& job) {
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

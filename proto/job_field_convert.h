@@ -6,7 +6,7 @@
 #include "common/job/job_spec.h"
 #include "proto/job.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 void FieldsToProto(const JobSpec& job, v1::JobSpec& proto);
 
@@ -14,4 +14,4 @@ void FieldsToProto(const JobSpec& job, v1::JobSpec& proto);
 // Errors: InvalidArgument naming the field of the message.
 absl::Status FieldsFromProto(const v1::JobSpec& proto, JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

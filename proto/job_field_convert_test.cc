@@ -11,7 +11,7 @@
 #include "common/job/job_fields.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::HasSubstr;
@@ -161,4 +161,4 @@ TEST(JobFieldConvertTest, RefusesKindsThatAreNotKnown) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

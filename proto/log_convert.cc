@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/peer_text.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 constexpr size_t kMaxLines = 1000;
@@ -117,4 +117,4 @@ absl::StatusOr<LogPage> FromProto(const v1::ReadLogReply& reply) {
   return page;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

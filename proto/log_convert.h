@@ -7,7 +7,7 @@
 #include "common/logging/log_tail.h"
 #include "proto/status_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // What a server answers, and of which log that is.
 struct LogPage {
@@ -25,4 +25,4 @@ v1::ReadLogReply ToProto(const LogPage& page);
 // server sends.
 absl::StatusOr<LogPage> FromProto(const v1::ReadLogReply& reply);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::HasSubstr;
@@ -68,4 +68,4 @@ TEST(LogConvertTest, AnAnswerGoesThereAndBackAndDeceivesNoTerminal) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/util/json_util.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 absl::StatusOr<std::string> MessageJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
@@ -23,4 +23,4 @@ absl::StatusOr<std::string> MessageJsonLine(const google::protobuf::Message& mes
   return text;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

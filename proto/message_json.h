@@ -7,11 +7,11 @@
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // Returns one line, without its end. Errors: Internal, with the message's type.
 absl::StatusOr<std::string> MessageJson(const google::protobuf::Message& message);
 // Returns the line with its end.
 absl::StatusOr<std::string> MessageJsonLine(const google::protobuf::Message& message);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -14,7 +14,7 @@
 #include "proto/convert.h"
 #include "proto/model.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 // A model spec is a few lines; more is the wrong file.
@@ -93,4 +93,4 @@ std::string HiddenModelFile(const std::string& model) {
                       " for the file");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "common/params/model_spec.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // Errors: InvalidArgument with file, line and column of the first mistake, or what
 // ValidateModelSpec() says; NotFound or PermissionDenied with the file's name.
@@ -24,4 +24,4 @@ std::string HiddenModelFile(const std::string& model);
 // `source` names the text in errors.
 absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, absl::string_view source);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -10,7 +10,7 @@
 #include "common/params/model_spec_json.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::AllOf;
@@ -103,4 +103,4 @@ TEST(ModelFileTest, RefusesAFileThatCannotBeASpec) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

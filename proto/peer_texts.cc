@@ -5,7 +5,7 @@
 
 #include "common/runtime/peer_text.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -43,4 +43,4 @@ void EscapeTexts(Message* message) {
   for (const FieldDescriptor* field : fields) EscapeField(field, message);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

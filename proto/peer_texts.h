@@ -3,10 +3,10 @@
 
 #include <google/protobuf/message.h>
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // Makes every text in `message`, and in the messages in it, one that can be shown: see PeerText().
 // Fields of bytes stay as they are.
 void EscapeTexts(google::protobuf::Message* message);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

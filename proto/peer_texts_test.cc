@@ -7,7 +7,7 @@
 
 #include "proto/status_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 // Puts `text` into every text of the message that can be reached, and one entry into every list.
@@ -49,4 +49,4 @@ TEST(PeerTextsTest, BytesAndNumbersStay) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

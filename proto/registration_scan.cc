@@ -5,7 +5,7 @@
 
 #include "proto/cluster_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using google::protobuf::internal::WireFormatLite;
@@ -53,4 +53,4 @@ absl::StatusOr<int64_t> CountTensors(google::protobuf::io::ZeroCopyInputStream* 
   return tensors;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

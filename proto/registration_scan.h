@@ -8,11 +8,11 @@
 
 #include "absl/status/statusor.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // The number of tensors in the wire form of a RegisterRequest. Reads no further than the one that
 // exceeds `most`, and keeps nothing. Errors: DataLoss (no protobuf).
 absl::StatusOr<int64_t> CountTensors(google::protobuf::io::ZeroCopyInputStream* bytes,
                                      int64_t most);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

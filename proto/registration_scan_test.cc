@@ -9,7 +9,7 @@
 #include "common/testing/status_matchers.h"
 #include "proto/cluster_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::HasSubstr;
@@ -60,4 +60,4 @@ TEST(RegistrationScanTest, WhatIsNoMessageIsAnError) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

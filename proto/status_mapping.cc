@@ -12,7 +12,7 @@
 #include "common/runtime/status_hints.h"
 #include "proto/error_details.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 2048;
@@ -127,4 +127,4 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // Sends the hints of common/runtime/status_hints.h as ErrorDetails (proto/error_details.proto).
 // Messages longer than 2 KiB are cut: they travel in HTTP/2 headers, which have a limit.
@@ -30,4 +30,4 @@ grpc::Status ToGrpcStatus(const absl::Status& status);
 // cause, so the answer was damaged on its way. An error always has a text.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -9,7 +9,7 @@
 #include "common/runtime/status_hints.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::HasSubstr;
@@ -108,4 +108,4 @@ TEST(StatusMappingTest, LongTextIsCut) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

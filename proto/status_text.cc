@@ -17,7 +17,7 @@
 #include "common/runtime/bytes_text.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 constexpr TextTable::Align kRight = TextTable::Align::kRight;
@@ -486,4 +486,4 @@ std::string WorkersText(const v1::ClusterStatus& status, int columns) {
   return text;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

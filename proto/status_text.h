@@ -7,7 +7,7 @@
 #include "common/runtime/text_table.h"
 #include "proto/status_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // The text has lines with at most `columns` characters; kUnlimitedColumns means no limit. It has
 // the job, progress, the open round, shards, the checkpoint, alarms and workers.
@@ -27,4 +27,4 @@ std::string StopText(const v1::StopReply& reply, absl::string_view server);
 // that count least.
 std::string WorkersText(const v1::ClusterStatus& status, int columns);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

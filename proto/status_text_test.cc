@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::AllOf;
@@ -414,4 +414,4 @@ TEST(StatusTextTest, WhatWasAskedForShowsUntilItComes) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

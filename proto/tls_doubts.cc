@@ -10,7 +10,7 @@
 #include "common/runtime/time_text.h"
 #include "proto/enrollment.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 std::string OwnerText(const std::string& certificate) {
@@ -86,4 +86,4 @@ std::string TlsDoubtsLine(absl::string_view doubts, absl::Time now) {
                       " by the clock of this machine");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "common/security/credentials.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // Returns the doubts in words, without the time of day, so that the same doubts are the same text.
 // The text is empty if there are none. `own` is what this program shows, and whom it believes, of
@@ -26,4 +26,4 @@ std::string FindTlsDoubts(const CredentialFiles& files, const std::string& serve
 // A line for people, with the time of day, which often is what is wrong.
 std::string TlsDoubtsLine(absl::string_view doubts, absl::Time now);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

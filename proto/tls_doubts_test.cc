@@ -14,7 +14,7 @@
 #include "proto/authority_service.grpc.pb.h"
 #include "proto/transport_security.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::AllOf;
@@ -131,4 +131,4 @@ TEST_F(TlsDoubtsTest, TheFirstServerThatAnswersIsLookedAt) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 constexpr char kMethodKey[] = ":path";
@@ -110,4 +110,4 @@ std::string CallerText(const absl::StatusOr<std::optional<Identity>>& caller) {
   return caller.ok() && caller->has_value() ? TextOf(**caller) : "somebody";
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -15,7 +15,7 @@
 #include "common/security/credentials.h"
 #include "common/security/identity.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 
 // Returns OK if `caller` may call `method` ("/lodestar.v1.AdminService/Stop"). It is called for
 // every call before its handler, from any thread, and must not block for long. Errors:
@@ -54,4 +54,4 @@ absl::StatusOr<std::optional<Identity>> CallerOf(const grpc::AuthContext& contex
 // in plain text, the text is a word for any caller.
 std::string CallerText(const absl::StatusOr<std::optional<Identity>>& caller);
 
-}  // namespace lodestar
+}  // namespace lodestar::wire

@@ -11,7 +11,7 @@
 #include "common/testing/status_matchers.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::wire {
 namespace {
 
 using ::testing::HasSubstr;
@@ -151,4 +151,4 @@ TEST_F(TransportSecurityTest, EveryCallIsJudgedBeforeItsHandler) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::wire

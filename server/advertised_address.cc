@@ -4,7 +4,7 @@
 
 #include <climits>
 
-namespace lodestar {
+namespace lodestar::server {
 
 std::string HostName() {
   char name[HOST_NAME_MAX + 1] = {};  // of HOST_NAME_MAX letters, and the end
@@ -31,4 +31,4 @@ std::string AdvertisedAddress(const NetworkConfig& network, int real_port) {
   return address.ToString();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -5,7 +5,7 @@
 
 #include "server/server_config.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 // Returns what this machine calls itself, or "localhost" if it has no name.
 std::string HostName();
@@ -17,4 +17,4 @@ bool IsAddressGuessed(const NetworkConfig& network);
 // this machine's host name.
 std::string AdvertisedAddress(const NetworkConfig& network, int real_port);
 
-}  // namespace lodestar
+}  // namespace lodestar::server

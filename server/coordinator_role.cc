@@ -35,7 +35,7 @@
 #include "server/rpc/cluster_status_convert.h"
 #include "server/rpc/shard_convert.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 constexpr int kLifeKeyBytes = 32;
@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
   RETURN_IF_ERROR(role->CheckResources());
   if (deps.security->authority() != nullptr) role->MakeAuthorityRpc();
   role->MakeCheckpointCommand();
-  ProgressRecorder::Config recorder;
+  status::ProgressRecorder::Config recorder;
   recorder.metrics_out = config.output.metrics_out;
   recorder.tensorboard_dir = config.output.tensorboard_dir;
   recorder.clock = deps.clock;
@@ -99,17 +99,17 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
     raw->strand_.Report(
         [&](Coordinator& coordinator, absl::Time) { coordinator.OnRecorded(summary); });
   };
-  ASSIGN_OR_RETURN(role->recorder_, ProgressRecorder::Create(recorder));
+  ASSIGN_OR_RETURN(role->recorder_, status::ProgressRecorder::Create(recorder));
   if (const std::string& folder = config.durability.checkpoint_dir; !folder.empty()) {
-    HistoryKeeper::Deps keeper;
+    status::HistoryKeeper::Deps keeper;
     keeper.clock = deps.clock;
     keeper.recorder = &role->history_;
     keeper.on_trouble = recorder.on_failure;
     keeper.confirm = [raw = role.get()] {
       return raw->locks_.empty() ? absl::OkStatus() : raw->locks_.front()->Confirm();
     };
-    role->history_keeper_ =
-        std::make_unique<HistoryKeeper>(absl::StrCat(folder, "/", kHistoryFileName), keeper);
+    role->history_keeper_ = std::make_unique<status::HistoryKeeper>(
+        absl::StrCat(folder, "/", kHistoryFileName), keeper);
     if (const std::string& lost = role->history_keeper_->lost(); !lost.empty()) {
       role->alarms_.push_back(lost);
     }
@@ -124,7 +124,7 @@ void CoordinatorRole::MakeCheckpointCommand() {
   const std::string& command = config_.durability.on_checkpoint;
   if (command.empty()) return;
   command_thread_ = std::make_unique<ThreadPool>(1, "on_checkpoint");
-  CheckpointCommand::Deps deps;
+  host::CheckpointCommand::Deps deps;
   deps.clock = deps_.clock;
   deps.executor = command_thread_.get();
   deps.run = [command, clock = deps_.clock](const std::string& folder,
@@ -144,7 +144,7 @@ void CoordinatorRole::MakeCheckpointCommand() {
       coordinator.OnCheckpointCommand(outcome, now);
     });
   };
-  checkpoint_command_ = std::make_unique<CheckpointCommand>(std::move(deps));
+  checkpoint_command_ = std::make_unique<host::CheckpointCommand>(std::move(deps));
 }
 
 absl::Status CoordinatorRole::CheckResources() {
@@ -159,7 +159,8 @@ absl::Status CoordinatorRole::CheckResources() {
   ASSIGN_OR_RETURN(const std::string warning, CheckShardMemory(shard, deps_.read_memory()));
   if (!warning.empty()) warnings_.push_back(warning);
   if (const std::string& folder = config_.durability.checkpoint_dir; !folder.empty()) {
-    if (const absl::Status sizes = CheckShardFileSizes(/*shard=*/0, shard); !sizes.ok()) {
+    if (const absl::Status sizes = checkpoint::CheckShardFileSizes(/*shard=*/0, shard);
+        !sizes.ok()) {
       return absl::Status(sizes.code(),
                           absl::StrCat("--checkpoint_dir=", folder, ": ", sizes.message()));
     }
@@ -201,7 +202,7 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
                         absl::StrCat("--", flag, "=", folder, ": ", status.message()));
   };
   const absl::StatusOr<std::string> tried =
-      TryCheckpointFolder(*deps_.disk, folder, checkpoint_bytes, num_checkpoints);
+      checkpoint::TryCheckpointFolder(*deps_.disk, folder, checkpoint_bytes, num_checkpoints);
   if (!tried.ok()) return explain(tried.status());
   if (!tried->empty()) warnings_.push_back(*tried);
   FolderLock::Deps deps;
@@ -277,9 +278,9 @@ absl::StatusOr<Coordinator::Config> CoordinatorRole::CoordinatorSettings() const
   return coordinator;
 }
 
-CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
+host::CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
   const DurabilityConfig& durability = config_.durability;
-  CheckpointKeeper::Config keeper;
+  host::CheckpointKeeper::Config keeper;
   keeper.root = durability.checkpoint_dir;
   keeper.fallback = durability.fallback_dir;
   keeper.retention = {.keep = durability.keep, .every_rounds = durability.checkpoint_every};
@@ -310,7 +311,7 @@ std::string CoordinatorRole::JournalFolder() const {
 }
 
 absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
-    const ShardHost& local) {
+    const host::ShardHost& local) {
   const absl::Time now = deps_.clock->Now();
   std::optional<CoordinatorMemory> memory;
   if (config_.durability.has_journal) {
@@ -383,8 +384,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
 
 absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(absl::Time now) {
   const std::string folder = JournalFolder();
-  absl::StatusOr<CoordinatorJournal::Contents> contents =
-      CoordinatorJournal::Read(*deps_.journal_disk, folder);
+  absl::StatusOr<host::CoordinatorJournal::Contents> contents =
+      host::CoordinatorJournal::Read(*deps_.journal_disk, folder);
   std::optional<CoordinatorMemory> memory;
   absl::Status status = contents.status();
   if (contents.ok() && !contents->records.empty()) {
@@ -403,7 +404,7 @@ absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorRole::OpenJournal(ab
   return memory;
 }
 
-absl::Status CoordinatorRole::BeginJournal(JournalEnd end, const absl::Status& damage) {
+absl::Status CoordinatorRole::BeginJournal(journal::JournalEnd end, const absl::Status& damage) {
   if (!damage.ok()) {
     journal_damage_ = std::string(damage.message());
     found_record_ = {};
@@ -412,7 +413,7 @@ absl::Status CoordinatorRole::BeginJournal(JournalEnd end, const absl::Status& d
   journal_thread_.reset();
   journal_.reset();
   journal_thread_ = std::make_unique<ThreadPool>(1, "journal");
-  JournalWriter::Deps deps;
+  journal::JournalWriter::Deps deps;
   deps.clock = deps_.clock;
   deps.file_system = deps_.journal_disk;
   deps.executor = journal_thread_.get();
@@ -432,13 +433,13 @@ absl::Status CoordinatorRole::BeginJournal(JournalEnd end, const absl::Status& d
           when);
     });
   };
-  ASSIGN_OR_RETURN(journal_,
-                   CoordinatorJournal::Create({.folder = folder,
-                                               .end = std::move(end),
-                                               // A journal that went back may be replaced first.
-                                               .defers_writing = true,
-                                               .replaces_damaged = !damage.ok()},
-                                              std::move(deps)));
+  ASSIGN_OR_RETURN(
+      journal_, host::CoordinatorJournal::Create({.folder = folder,
+                                                  .end = std::move(end),
+                                                  // A journal that went back may be replaced first.
+                                                  .defers_writing = true,
+                                                  .replaces_damaged = !damage.ok()},
+                                                 std::move(deps)));
   return absl::OkStatus();
 }
 
@@ -467,17 +468,18 @@ void CoordinatorRole::CarryOut(Effect effect, const CoordinatorRecord& follows) 
              effect);
 }
 
-absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading()> read_local) {
+absl::Status CoordinatorRole::Start(host::ShardHost* local,
+                                    std::function<status::ShardReading()> read_local) {
   read_local_ = std::move(read_local);
   local_ = local;
-  shards_ = std::make_unique<CommandedShards>(local);
+  shards_ = std::make_unique<rpc::CommandedShards>(local);
   if (config_.is_site()) {
-    site_ =
-        std::make_unique<ServedSite>(&strand_, local, config_.cluster.stop_timeout, deps_.clock);
+    site_ = std::make_unique<site::ServedSite>(&strand_, local, config_.cluster.stop_timeout,
+                                               deps_.clock);
   }
-  checkpoints_ = std::make_unique<CheckpointKeeper>(
+  checkpoints_ = std::make_unique<host::CheckpointKeeper>(
       KeeperSettings(),
-      CheckpointKeeper::Deps{
+      host::CheckpointKeeper::Deps{
           .executor = &checkpoint_thread_, .file_system = deps_.checkpoint_disk, .reports = this});
   RETURN_IF_ERROR(checkpoints_->CheckSettings());
   RETURN_IF_ERROR(checkpoints_->OutrankCheckpoints());
@@ -489,28 +491,31 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
         CarryOut(std::move(effect), follows);
       },
       journal_.get());
-  ClusterRpc::Deps cluster;
+  rpc::ClusterRpc::Deps cluster;
   cluster.strand = &strand_;
   cluster.shards = shards_.get();
   cluster.board = &board_;
   cluster.refusals = deps_.refusals;
   cluster.is_open = deps_.is_open;
   if (config_.cluster.ends_unconnected) {
-    held_connections_ = std::make_unique<HeldConnections>(HeldConnections::Deps{
-        deps_.state_of, [this](const WorkerLife& life, const std::string& peer,
-                               ConnectionState end) { OnConnectionEnded(life, peer, end); }});
+    held_connections_ = std::make_unique<rpc::HeldConnections>(rpc::HeldConnections::Deps{
+        deps_.state_of,
+        [this](const WorkerLife& life, const std::string& peer, firewall::ConnectionState end) {
+          OnConnectionEnded(life, peer, end);
+        }});
   }
   cluster.held_connections = held_connections_.get();
   cluster.is_address_guessed = IsAddressGuessed(config_.network);
-  cluster_rpc_ = std::make_unique<ClusterRpc>(cluster);
-  StatusRpc::CallerCheck check;
-  if (CertificateAuthority* const authority = deps_.security->authority(); authority != nullptr) {
+  cluster_rpc_ = std::make_unique<rpc::ClusterRpc>(cluster);
+  rpc::StatusRpc::CallerCheck check;
+  if (authority::CertificateAuthority* const authority = deps_.security->authority();
+      authority != nullptr) {
     check = [authority](const Identity& caller) { return authority->CheckHolds(caller); };
   }
-  status_rpc_ = std::make_unique<StatusRpc>([this] { return ReadStatus(); },
-                                            [this] { return history_.Read(); }, deps_.refusals,
-                                            std::move(check));
-  AdminRpc::Deps admin;
+  status_rpc_ = std::make_unique<rpc::StatusRpc>([this] { return ReadStatus(); },
+                                                 [this] { return history_.Read(); }, deps_.refusals,
+                                                 std::move(check));
+  rpc::AdminRpc::Deps admin;
   admin.strand = &strand_;
   admin.local = local;
   admin.security = deps_.security->transport();
@@ -518,7 +523,7 @@ absl::Status CoordinatorRole::Start(ShardHost* local, std::function<ShardReading
   admin.dashboard_url = [this] { return dashboard_url_; };
   admin.log = deps_.log;
   admin.refusals = deps_.refusals;
-  admin_rpc_ = std::make_unique<AdminRpc>(config_.job, std::move(admin));
+  admin_rpc_ = std::make_unique<rpc::AdminRpc>(config_.job, std::move(admin));
   return config_.network.http.has_value() ? StartPages() : absl::OkStatus();
 }
 
@@ -531,20 +536,20 @@ absl::Status CoordinatorRole::StartPages() {
   const std::string order_key = is_plain || is_remote ? "" : RandomHex(16);
   HttpServer::Config config;
   config.address = *config_.network.http;
-  config.pages.routes = StatusPages([this] { return ReadStatus(); }, &history_,
-                                    PageOrders(&strand_), order_key, deps_.clock);
+  config.pages.routes = http::StatusPages([this] { return ReadStatus(); }, &history_,
+                                           PageOrders(&strand_), order_key, deps_.clock);
   AddNeighbourPages(config_.durability.checkpoint_dir, &config.pages.routes);
   config.pages.names =
       is_remote ? PageNames(config_.network, HostName()) : config_.network.http_names;
   config.pages.names_flag = "ps_server --http_names";
   config.pages.allows_addresses = is_remote;
   config.pages.on_foreign_order =
-      ServerSecurity::MakePageAudit(deps_.refusals, LimitReached::kForeignOrders);
+      ServerSecurity::MakePageAudit(deps_.refusals, limits::LimitReached::kForeignOrders);
   config.pages.on_foreign_name =
-      ServerSecurity::MakePageAudit(deps_.refusals, LimitReached::kDeniedCalls);
+      ServerSecurity::MakePageAudit(deps_.refusals, limits::LimitReached::kDeniedCalls);
   config.shown_host = HostName();
   config.on_failed_handshake = [refusals = deps_.refusals] {
-    refusals->Count(LimitReached::kHandshakes);
+    refusals->Count(limits::LimitReached::kHandshakes);
   };
   config.clock = deps_.clock;
   if (is_remote && !is_plain) {
@@ -564,7 +569,7 @@ absl::Status CoordinatorRole::StartPages() {
 }
 
 void CoordinatorRole::MakeAuthorityRpc() {
-  AuthorityRpc::Deps deps;
+  rpc::AuthorityRpc::Deps deps;
   deps.authority = deps_.security->authority();
   deps.own = *deps_.security->files();
   deps.refusals = deps_.refusals;
@@ -578,7 +583,7 @@ void CoordinatorRole::MakeAuthorityRpc() {
           [identity](absl::string_view name) { return MayActAs(identity, name); }, reason, now);
     });
   };
-  authority_rpc_ = std::make_unique<AuthorityRpc>(std::move(deps));
+  authority_rpc_ = std::make_unique<rpc::AuthorityRpc>(std::move(deps));
 }
 
 void CoordinatorRole::TakeEnrollment(int descriptor, std::string peer) {
@@ -593,7 +598,8 @@ void CoordinatorRole::AddServices(grpc::ServerBuilder& builder) {
   if (authority_rpc_ != nullptr) builder.RegisterService(authority_rpc_.get());
 }
 
-absl::Status CoordinatorRole::AttachLocalShard(const ShardHost& local, const std::string& address) {
+absl::Status CoordinatorRole::AttachLocalShard(const host::ShardHost& local,
+                                               const std::string& address) {
   {
     absl::MutexLock lock(&mutex_);
     address_ = address;
@@ -618,8 +624,8 @@ void CoordinatorRole::OnProcessEnded(const WorkerLife& life) {
 }
 
 void CoordinatorRole::OnConnectionEnded(const WorkerLife& life, const std::string& peer,
-                                        ConnectionState end) {
-  const bool by_peer = end == ConnectionState::kClosed;
+                                        firewall::ConnectionState end) {
+  const bool by_peer = end == firewall::ConnectionState::kClosed;
   LogDebug("connection ended worker={} incarnation={} peer={} by_peer={}", life.worker,
            life.incarnation, peer, by_peer);
   strand_.Report([&](Coordinator& coordinator, absl::Time now) {
@@ -627,8 +633,8 @@ void CoordinatorRole::OnConnectionEnded(const WorkerLife& life, const std::strin
   });
 }
 
-void CoordinatorRole::OnStats(const ShardStats& stats) {
-  JournalState journal = JournalOf(stats);
+void CoordinatorRole::OnStats(const shard::ShardStats& stats) {
+  JournalState journal = rpc::JournalOf(stats);
   // While the coordinator's own journal cannot be written, this server acknowledges nothing either.
   if (journal.trouble.empty() && journal_ != nullptr) {
     journal.trouble = std::string(journal_->trouble().message());
@@ -683,23 +689,24 @@ std::string CoordinatorRole::lost_rounds() {
 }
 
 v1::ClusterStatus CoordinatorRole::ReadStatus() {
-  const ShardReading reading = read_local_();
+  const status::ShardReading reading = read_local_();
   board_.SetReading(0, reading);
   OnStats(reading.stats);
   ClusterSnapshot snapshot = strand_.Run(
       [](Coordinator& coordinator, absl::Time now) { return coordinator.Snapshot(now); });
   const JobSpec job = snapshot.job;
-  v1::ClusterStatus status = ToProto(board_.Report(std::move(snapshot)), job);
+  v1::ClusterStatus status = rpc::ToProto(board_.Report(std::move(snapshot)), job);
   status.set_keeps_dialled_address(IsAddressGuessed(config_.network));
-  SetPort(deps_.read_connections(), &status);
+  rpc::SetPort(deps_.read_connections(), &status);
   const int64_t num_elements = static_cast<int64_t>(reading.stats.weight_bytes / sizeof(float));
   const int64_t shard_bytes =
       num_elements == 0
           ? 0
           : EstimateShardMemory(job, num_elements, config_.limits.staging_bytes).peak();
-  SetLimits(config_.limits,
-            BoundMemory(config_.limits, shard_bytes, !deps_.security->transport().is_plain()),
-            ReadOwnMemory(), *deps_.refusals, &status);
+  rpc::SetLimits(
+      config_.limits,
+      limits::BoundMemory(config_.limits, shard_bytes, !deps_.security->transport().is_plain()),
+      ReadOwnMemory(), *deps_.refusals, &status);
   status.set_wire(deps_.security->ToString());
   status.set_leader_lease(config_.cluster.leader_lease);
   status.set_journal_replica(reading.stats.journal_replica);
@@ -711,7 +718,7 @@ void CoordinatorRole::BeginDrain() { cluster_rpc_->BeginDrain(); }
 
 void CoordinatorRole::SaveAndGoOn() {
   constexpr absl::Duration kPatience = absl::Minutes(10);
-  TakeCheckpoint(strand_, kPatience, [](const absl::StatusOr<PublishedCheckpoint>& published) {
+  rpc::TakeCheckpoint(strand_, kPatience, [](const absl::StatusOr<PublishedCheckpoint>& published) {
     if (published.ok()) return LogInfo("saved as the signal asked: {}", published->path);
     LogWarn("not saved as the signal asked: {}", published.status().message());
   });
@@ -725,11 +732,11 @@ absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
     absl::StatusOr<PublishedCheckpoint> published = absl::UnknownError("");
   };
   const auto outcome = std::make_shared<Outcome>();
-  TakeLastCheckpoint(strand_, /*asker=*/0, ReasonOfStop(0), patience,
-                     [outcome](const absl::StatusOr<PublishedCheckpoint>& published) {
-                       outcome->published = published;
-                       outcome->known.Notify();
-                     });
+  rpc::TakeLastCheckpoint(strand_, /*asker=*/0, ReasonOfStop(0), patience,
+                          [outcome](const absl::StatusOr<PublishedCheckpoint>& published) {
+                            outcome->published = published;
+                            outcome->known.Notify();
+                          });
   const absl::Time until = deps_.clock->Now() + patience + kJournalPatience;
   while (!outcome->known.WaitForNotificationWithTimeout(kTick)) {
     const bool is_too_late = deps_.clock->Now() >= until;
@@ -823,7 +830,7 @@ void CoordinatorRole::OnContributed(uint64_t server_incarnation, const WorkerLif
              life.incarnation, round);
     coordinator.NoteJournalEnd(0, journal_end);
     if (!coordinator.OnContributed(0, server_incarnation, life, round)) return {};
-    return {ClusterRpc::KeyOf(life)};
+    return {rpc::ClusterRpc::KeyOf(life)};
   });
 }
 
@@ -859,7 +866,7 @@ void CoordinatorRole::OnCheckpointGone(const std::string& path) {
     return true;
   });
   constexpr absl::Duration kPatience = absl::Minutes(10);
-  if (is_running) TakeCheckpoint(strand_, kPatience, [](const auto&) {});
+  if (is_running) rpc::TakeCheckpoint(strand_, kPatience, [](const auto&) {});
 }
 
 void CoordinatorRole::OnCheckpointMarked(bool is_complete, const absl::Status& status) {
@@ -868,4 +875,4 @@ void CoordinatorRole::OnCheckpointMarked(bool is_complete, const absl::Status& s
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

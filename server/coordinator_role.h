@@ -43,9 +43,9 @@
 #include "server/status/progress_recorder.h"
 #include "server/status/status_board.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
-class CoordinatorRole : public ShardReports, public CheckpointReports {
+class CoordinatorRole : public host::ShardReports, public host::CheckpointReports {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
@@ -60,18 +60,19 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
     // Returns the memory that the shard of this process may take. Zeros mean that it is not known,
     // and not compared.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
-    std::function<ConnectionCounts()> read_connections = [] { return ConnectionCounts{}; };
+    std::function<firewall::ConnectionCounts()> read_connections = [] {
+      return firewall::ConnectionCounts{};
+    };
     // See ClusterRpc::Deps.
     std::function<bool(const std::string& peer)> is_open = [](const std::string&) { return true; };
     // See HeldConnections::Deps.
-    std::function<ConnectionState(const std::string& peer)> state_of = [](const std::string&) {
-      return ConnectionState::kUnknown;
-    };
+    std::function<firewall::ConnectionState(const std::string& peer)> state_of =
+        [](const std::string&) { return firewall::ConnectionState::kUnknown; };
     // See Server::Deps, also for the next member.
     LeaderFence leader = {};
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
     const ServerSecurity* security = nullptr;  // The security of this server.
-    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+    std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
     const LogTail* log = nullptr;  // See Server::Deps.
     bool is_promoted = false;      // See JournalFacts.
   };
@@ -85,7 +86,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
 
   // Builds the services around the local shard, which must live until this object is destroyed or
   // Stop() was called. `read_local` measures the shard. Errors also: those of HttpServer::Start().
-  absl::Status Start(ShardHost* local, std::function<ShardReading()> read_local);
+  absl::Status Start(host::ShardHost* local, std::function<status::ShardReading()> read_local);
   // Takes over the descriptor of a connection that begins as an enrolment does.
   void TakeEnrollment(int descriptor, std::string peer);
   // Adds the services, which are valid after Start().
@@ -96,12 +97,12 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // See LostText().
   std::string lost_rounds();
   // Tells the cluster that the local shard is there under `address`, so that it may begin.
-  absl::Status AttachLocalShard(const ShardHost& local, const std::string& address);
+  absl::Status AttachLocalShard(const host::ShardHost& local, const std::string& address);
   void RaiseAlarm(const std::string& text, AlarmKind kind);
   // Is called when the process of this life, on this machine, has ended.
   void OnProcessEnded(const WorkerLife& life);
   // Takes the state of the local shard. It is called every second or so.
-  void OnStats(const ShardStats& stats);
+  void OnStats(const shard::ShardStats& stats);
   // Looks now and then whether the newest checkpoint is there. It is called every second or so,
   // from one thread.
   void LookAtCheckpoint();
@@ -112,7 +113,7 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // checkpoint.
   bool is_of_former_division() const { return is_of_former_division_; }
   // The site for the uplink, after Start(). Null means that this is no site.
-  Site* site() { return site_.get(); }
+  site::Site* site() { return site_.get(); }
 
   // Nothing while the job goes on. OK when the job is over and all have been told. Otherwise it
   // says why the job failed.
@@ -152,7 +153,8 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
 
  private:
   // Is called when the connection of a life that stays connected has ended.
-  void OnConnectionEnded(const WorkerLife& life, const std::string& peer, ConnectionState end);
+  void OnConnectionEnded(const WorkerLife& life, const std::string& peer,
+                         firewall::ConnectionState end);
   CoordinatorRole(const ServerConfig& config, Deps deps);
   // Checks memory and disk. Before a client brings the layout of its model, neither need is known.
   absl::Status CheckResources();
@@ -165,17 +167,17 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   // Makes a coordinator that goes on from the journal, or a new one. Errors: FailedPrecondition if
   // the journal is of a job with other settings; those of files, of CoordinatorMemoryFromRecords()
   // and Create().
-  absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator(const ShardHost& local);
+  absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator(const host::ShardHost& local);
   // Returns what the journal has. From then on the journal is written. A damaged journal is moved
   // aside, with an alarm.
   absl::StatusOr<std::optional<CoordinatorMemory>> OpenJournal(absl::Time now);
   // Makes the journal's writer. If `damage` is not OK, no process goes on from what is in the
   // folder.
-  absl::Status BeginJournal(JournalEnd end, const absl::Status& damage);
+  absl::Status BeginJournal(journal::JournalEnd end, const absl::Status& damage);
   // Blocks until all servers serve what their journals have. Errors: see SaveWithoutWorkers().
   absl::Status AwaitAllServing(const std::function<bool()>& is_interrupted);
   absl::StatusOr<Coordinator::Config> CoordinatorSettings() const;
-  CheckpointKeeper::Config KeeperSettings() const;
+  host::CheckpointKeeper::Config KeeperSettings() const;
   void MakeAuthorityRpc();
   void MakeCheckpointCommand();
   void CarryOut(Effect effect, const CoordinatorRecord& follows);
@@ -195,37 +197,39 @@ class CoordinatorRole : public ShardReports, public CheckpointReports {
   absl::Status lost_lock_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<FolderLock>> locks_;  // The lock of --checkpoint_dir is the first.
   FolderLock* journal_lock_ = nullptr;  // One of locks_. Null means that there is no journal.
-  CoordinatorStrand strand_;  // It stands first, so that it outlives the parts that report to it.
-  std::unique_ptr<CoordinatorJournal> journal_;  // Null means that there is none.
-  CoordinatorRecord found_record_;               // The last record in it when this process began.
-  std::string journal_damage_;                   // See JournalFacts.
+  rpc::CoordinatorStrand
+      strand_;  // It stands first, so that it outlives the parts that report to it.
+  std::unique_ptr<host::CoordinatorJournal> journal_;  // Null means that there is none.
+  CoordinatorRecord found_record_;  // The last record in it when this process began.
+  std::string journal_damage_;      // See JournalFacts.
   bool is_of_former_division_ = false;
   std::unique_ptr<ThreadPool> journal_thread_;  // It ends before the journal, whose tasks it runs.
-  StatusBoard board_;
+  status::StatusBoard board_;
   ChangeLogger notices_;
-  std::function<ShardReading()> read_local_;
-  const ShardHost* local_ = nullptr;
-  std::unique_ptr<ProgressRecorder> recorder_;
-  HistoryRecorder history_;
-  std::unique_ptr<HistoryKeeper> history_keeper_;  // Null means that there is no --checkpoint_dir.
-  std::unique_ptr<CommandedShards> shards_;
-  std::unique_ptr<ServedSite> site_;
+  std::function<status::ShardReading()> read_local_;
+  const host::ShardHost* local_ = nullptr;
+  std::unique_ptr<status::ProgressRecorder> recorder_;
+  status::HistoryRecorder history_;
+  std::unique_ptr<status::HistoryKeeper>
+      history_keeper_;  // Null means that there is no --checkpoint_dir.
+  std::unique_ptr<rpc::CommandedShards> shards_;
+  std::unique_ptr<site::ServedSite> site_;
   // Null means that there is no --on_checkpoint.
-  std::unique_ptr<CheckpointCommand> checkpoint_command_;
+  std::unique_ptr<host::CheckpointCommand> checkpoint_command_;
   std::unique_ptr<ThreadPool> command_thread_;  // It ends before the command, whose tasks it runs.
-  std::unique_ptr<CheckpointKeeper> checkpoints_;
+  std::unique_ptr<host::CheckpointKeeper> checkpoints_;
   absl::Time looks_at_ = absl::InfinitePast();  // When LookAtCheckpoint() looks next.
   // It ends before the keeper, whose tasks it runs.
   ThreadPool checkpoint_thread_{1, "checkpoints"};
   // Null means that nothing follows from connections.
-  std::unique_ptr<HeldConnections> held_connections_;
-  std::unique_ptr<ClusterRpc> cluster_rpc_;
-  std::unique_ptr<StatusRpc> status_rpc_;
-  std::unique_ptr<AdminRpc> admin_rpc_;
+  std::unique_ptr<rpc::HeldConnections> held_connections_;
+  std::unique_ptr<rpc::ClusterRpc> cluster_rpc_;
+  std::unique_ptr<rpc::StatusRpc> status_rpc_;
+  std::unique_ptr<rpc::AdminRpc> admin_rpc_;
   // Null means that this server has no authority of its own.
-  std::unique_ptr<AuthorityRpc> authority_rpc_;
+  std::unique_ptr<rpc::AuthorityRpc> authority_rpc_;
   std::unique_ptr<HttpServer> http_;  // Null means that --http is not given.
   std::string dashboard_url_;         // See AdminRpc. Empty means that there is none.
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::server

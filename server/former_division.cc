@@ -21,7 +21,7 @@
 #include "server/host/coordinator_journal.h"
 #include "server/host/shard_host.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 std::string ServersText(int number) {
@@ -37,8 +37,8 @@ std::string JournalFolder(const DurabilityConfig& durability, int shard) {
 absl::StatusOr<std::optional<CoordinatorMemory>> ReadMemory(FileSystem& disk,
                                                             const DurabilityConfig& durability) {
   ASSIGN_OR_RETURN(
-      const CoordinatorJournal::Contents contents,
-      CoordinatorJournal::Read(disk, absl::StrCat(durability.journal_dir, "/coordinator")));
+      const host::CoordinatorJournal::Contents contents,
+      host::CoordinatorJournal::Read(disk, absl::StrCat(durability.journal_dir, "/coordinator")));
   if (contents.records.empty()) return std::nullopt;
   return CoordinatorMemoryFromRecords(contents.records, absl::Now());
 }
@@ -47,7 +47,8 @@ absl::Status CheckJournalsAreFree(FileSystem& disk, const DurabilityConfig& dura
                                   int num_shards) {
   for (int shard = 0; shard < num_shards; ++shard) {
     const std::string folder = JournalFolder(durability, shard);
-    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk, folder));
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments,
+                     journal::ListJournalSegments(disk, folder));
     if (segments.empty()) {
       return absl::FailedPreconditionError(
           absl::StrCat("the journal of shard ", shard, " of ", num_shards, " is not in ", folder,
@@ -64,7 +65,8 @@ absl::Status CheckJournalsAreFree(FileSystem& disk, const DurabilityConfig& dura
 
 // Checks that the journal of a shard is the one that the coordinator knows, and has all that the
 // coordinator knows to be on disk. Otherwise the cluster would go back to a checkpoint.
-absl::Status CheckIsOf(const CoordinatorMemory& memory, int shard, const ShardHost& recovered) {
+absl::Status CheckIsOf(const CoordinatorMemory& memory, int shard,
+                       const host::ShardHost& recovered) {
   const ShardRegistry::Holder& holder = memory.shards[shard];
   const uint64_t end = recovered.journal_place().end;
   if (recovered.instance_id() == holder.instance_id &&
@@ -130,7 +132,7 @@ class FormerServers {
     deps.num_threads = deps_.num_threads;
     deps.is_interrupted = deps_.is_interrupted;
     deps.confirm_leader = deps_.confirm_leader;
-    deps.check_recovered = [this, shard](const ShardHost& recovered) {
+    deps.check_recovered = [this, shard](const host::ShardHost& recovered) {
       return CheckIsOf(memory_, shard, recovered);
     };
     if (shard == 0) {
@@ -139,8 +141,8 @@ class FormerServers {
       deps.on_alive = [on_alive = deps_.on_alive](bool) { on_alive(false); };
     } else {
       config.cluster.coordinator = servers_[0]->address();
-      ASSIGN_OR_RETURN(const std::optional<ReplicationMark> mark,
-                       ReadReplicationMark(disk, JournalFolder(config.durability, shard)));
+      ASSIGN_OR_RETURN(const std::optional<replica::ReplicationMark> mark,
+                       replica::ReadReplicationMark(disk, JournalFolder(config.durability, shard)));
       // A journal without a copy gets none now.
       if (!mark.has_value()) config.durability.journal_replica.clear();
     }
@@ -158,7 +160,7 @@ absl::StatusOr<PublishedCheckpoint> Save(const ServerConfig& config, const Serve
   if (config.durability.may_promote) {
     return absl::FailedPreconditionError("--promote goes with the former number of servers");
   }
-  PatientFileSystem disk(&FileSystem::Real(), deps.clock);
+  checkpoint::PatientFileSystem disk(&FileSystem::Real(), deps.clock);
   ASSIGN_OR_RETURN(std::optional<CoordinatorMemory> memory, ReadMemory(disk, config.durability));
   if (!memory.has_value()) {
     return absl::FailedPreconditionError("the journal has changed meanwhile; start again");
@@ -205,4 +207,4 @@ absl::Status SaveFormerDivision(const ServerConfig& config, const Server::Deps& 
                                    refusal.message()));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

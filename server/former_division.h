@@ -9,7 +9,7 @@
 #include "server/server.h"
 #include "server/server_config.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 // Whether --journal_dir has a journal of the coordinator that is of another number of servers. Then
 // the server of shard 0 may need that of this server, too, and this server cannot go on from it.
@@ -27,4 +27,4 @@ absl::StatusOr<bool> IsBesideOtherDivision(FileSystem& disk, const ServerConfig&
 absl::Status SaveFormerDivision(const ServerConfig& config, const Server::Deps& deps,
                                 const absl::Status& refusal);
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/job/job_settings.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 // Lists settings of this server alone, as IdleSettings() lists those of the job. A flag that
@@ -77,4 +77,4 @@ absl::Status CheckNoneIsIdle(const std::set<std::string>& given, const ServerCon
       absl::StrCat(absl::StrJoin(refused, "; "), ". Give that, or leave it out"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

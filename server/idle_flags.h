@@ -9,11 +9,11 @@
 #include "absl/status/status.h"
 #include "server/server_config.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 // `given` has the names of the flags that were given, whatever their values. Errors:
 // InvalidArgument naming each that has no effect in `config`, and what it would count with. On a
 // server that is not the coordinator, flags that only the coordinator reads are not looked at.
 absl::Status CheckNoneIsIdle(const std::set<std::string>& given, const ServerConfig& config);
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 // The rates were measured with 1, 2, 4 and 8 workers at 30 local steps. For 1 worker, it is the
@@ -36,4 +36,4 @@ absl::StatusOr<OuterSettings> OuterPreset(absl::string_view name, int num_worker
   return settings;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -5,7 +5,7 @@
 #include "absl/strings/string_view.h"
 #include "common/job/job_spec.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 struct OuterSettings {
   OuterOptimizerKind optimizer = OuterOptimizerKind::kNesterov;
@@ -22,4 +22,4 @@ struct OuterSettings {
 // Errors: InvalidArgument naming the flag, the name and those that there are.
 absl::StatusOr<OuterSettings> OuterPreset(absl::string_view name, int num_workers);
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -5,7 +5,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -37,4 +37,4 @@ TEST(OuterPresetTest, UnknownNamesAreRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::server

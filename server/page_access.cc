@@ -5,7 +5,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/security/join_string.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 constexpr char kLookMethod[] = "/lodestar.v1.StatusService/GetStatus";
@@ -62,4 +62,4 @@ absl::StatusOr<Identity> PageAccess::IdentityByToken(const HttpCredentials& show
   return absl::UnauthenticatedError(identity.status().message());
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -13,7 +13,7 @@
 #include "common/http/http_routes.h"
 #include "common/security/identity.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 class PageAccess {
  public:
@@ -44,4 +44,4 @@ class PageAccess {
   const Deps deps_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::server

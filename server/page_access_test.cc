@@ -10,7 +10,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -102,4 +102,4 @@ TEST_F(PageAccessTest, WhoShowsNothingIsToldWhatWouldDo) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::server

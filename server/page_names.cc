@@ -4,7 +4,7 @@
 
 #include "common/security/certificates.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 std::vector<std::string> PageNames(const NetworkConfig& network, const std::string& host_name) {
   std::vector<std::string> names;
@@ -30,4 +30,4 @@ std::vector<std::string> CertificateHosts(const NetworkConfig& network,
   return hosts;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

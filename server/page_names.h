@@ -6,7 +6,7 @@
 
 #include "server/server_config.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 // Returns the names beside those that only this machine uses. They are what --http_names says, the
 // host of --http and of --advertise, `host_name`, which is this machine's, and kServerHostName.
@@ -18,4 +18,4 @@ std::vector<std::string> PageNames(const NetworkConfig& network, const std::stri
 std::vector<std::string> CertificateHosts(const NetworkConfig& network,
                                           const std::string& host_name);
 
-}  // namespace lodestar
+}  // namespace lodestar::server

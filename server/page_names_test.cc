@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -33,4 +33,4 @@ TEST(PageNamesTest, TheCertificateIsAlsoForThisMachineAlone) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -17,7 +17,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 constexpr size_t kMaxTextBytes = 256;
@@ -72,8 +72,8 @@ using Order = std::function<absl::StatusOr<std::string>(Coordinator&, absl::Time
 
 // Returns the outcome of the order: see CoordinatorStrand::RunOrder().
 absl::StatusOr<std::string> Give(
-    CoordinatorStrand& strand, const std::string& caller, const Order& order,
-    CoordinatorStrand::Unwritable unwritable = CoordinatorStrand::Unwritable::kRefuse) {
+    rpc::CoordinatorStrand& strand, const std::string& caller, const Order& order,
+    rpc::CoordinatorStrand::Unwritable unwritable = rpc::CoordinatorStrand::Unwritable::kRefuse) {
   struct Answer {
     absl::StatusOr<std::string> outcome;
     absl::Notification is_there;
@@ -105,8 +105,8 @@ PageOrder Taking(std::vector<std::string> fields, PageOrder order) {
 
 }  // namespace
 
-JobOrders PageOrders(CoordinatorStrand* strand) {
-  JobOrders orders;
+http::JobOrders PageOrders(rpc::CoordinatorStrand* strand) {
+  http::JobOrders orders;
   orders["pause"] = Taking({"reason"}, [strand](const HttpQuery& form, const std::string& caller) {
     const std::string reason = ReasonIn(form);
     LogInfo("audit: {} orders a pause: {}", WhoOrders(caller), reason);
@@ -177,9 +177,9 @@ JobOrders PageOrders(CoordinatorStrand* strand) {
           coordinator.RequestStop(reason, now);
           return std::string("The job stops; the servers exit once it is saved.");
         },
-        CoordinatorStrand::Unwritable::kTake);
+        rpc::CoordinatorStrand::Unwritable::kTake);
   });
   return orders;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 using ::testing::AllOf;
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 // An order that is refused for its form does not reach the coordinator, so that none is needed.
 TEST(PageOrdersTest, RefusesFieldsThatAnOrderDoesNotTake) {
-  const JobOrders orders = PageOrders(/*strand=*/nullptr);
+  const http::JobOrders orders = PageOrders(/*strand=*/nullptr);
   const std::map<std::string, HttpQuery> forms = {
       {"pause", {{R"({"confirm":false)", ""}}},
       {"resume", {{"reason", "lunch"}}},
@@ -36,7 +36,7 @@ TEST(PageOrdersTest, RefusesFieldsThatAnOrderDoesNotTake) {
 }
 
 TEST(PageOrdersTest, RefusesLongTexts) {
-  const JobOrders orders = PageOrders(/*strand=*/nullptr);
+  const http::JobOrders orders = PageOrders(/*strand=*/nullptr);
   for (const char* name : {"pause", "stop", "evict"}) {
     EXPECT_THAT(orders.at(name)({{"reason", std::string(257, 'x')}}, ""),
                 StatusIs(absl::StatusCode::kInvalidArgument,
@@ -45,4 +45,4 @@ TEST(PageOrdersTest, RefusesLongTexts) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -15,7 +15,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 constexpr int64_t kMaxBytes = 6;  // "65535" and a line end
@@ -95,4 +95,4 @@ PortFile::~PortFile() {
   if (!path_.empty() && IsSameFile(descriptor_, path_)) unlink(path_.c_str());
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/runtime/file_descriptor.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 // The file of this process, which is removed with this object. Not thread-safe.
 class PortFile {
@@ -40,4 +40,4 @@ class PortFile {
   FileDescriptor descriptor_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::server

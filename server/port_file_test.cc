@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 namespace fs = std::filesystem;
@@ -86,4 +86,4 @@ TEST_F(PortFileTest, FollowsALinkAndLeavesIt) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -21,7 +21,7 @@
 #include "server/port_file.h"
 #include "server/server_security.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 // Each call has a thread, and a server has a few calls.
@@ -34,7 +34,7 @@ std::string KeptCheckpoints(const ServerConfig& config) {
 
 // Returns a text such as
 // "shard 0 of the server on host a, process 7, since 2026-11-22 20:23:04 UTC (whole)".
-std::string TextOf(const ReplicaStore::Copy& copy) {
+std::string TextOf(const replica::ReplicaStore::Copy& copy) {
   return absl::StrCat("shard ", copy.shard, " of the server on ", copy.mark.peer, ", since ",
                       copy.mark.since, copy.mark.is_whole ? " (whole)" : " (not whole yet)");
 }
@@ -52,13 +52,14 @@ absl::StatusOr<std::unique_ptr<ReplicaServer>> ReplicaServer::Create(const Serve
 ReplicaServer::ReplicaServer(const ServerConfig& config, const Deps& deps)
     : config_(config),
       deps_(deps),
-      store_(MirroredFolders(config.durability.journal_dir, KeptCheckpoints(config)),
-             ReplicaStore::Deps{.disk = &FileSystem::Real(),
-                                .clock = deps.clock,
-                                .lock = [this](const std::string& folder) { return Lock(folder); },
-                                .now = [] { return UtcText(absl::Now()); }}),
-      refusal_({{CoordinatorServices(), [this] { return NoServer(); }},
-                {{BulkService()}, [this] { return NoServer(); }}}) {}
+      store_(replica::MirroredFolders(config.durability.journal_dir, KeptCheckpoints(config)),
+             replica::ReplicaStore::Deps{
+                 .disk = &FileSystem::Real(),
+                 .clock = deps.clock,
+                 .lock = [this](const std::string& folder) { return Lock(folder); },
+                 .now = [] { return UtcText(absl::Now()); }}),
+      refusal_({{rpc::CoordinatorServices(), [this] { return NoServer(); }},
+                {{rpc::BulkService()}, [this] { return NoServer(); }}}) {}
 
 ReplicaServer::~ReplicaServer() {
   if (grpc_server_ == nullptr) return;
@@ -73,23 +74,24 @@ absl::Status ReplicaServer::Start() {
   RETURN_IF_ERROR(PortFile::Clear(config_.network.port_file));
   RETURN_IF_ERROR(store_.Open());
   ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_, deps_.is_interrupted));
-  ConnectionAcceptor::Config acceptor;
+  firewall::ConnectionAcceptor::Config acceptor;
   acceptor.listen = config_.network.listen;
   acceptor.limits.max_connections = config_.limits.max_connections;
   acceptor.limits.max_per_address = config_.limits.max_connections_per_address;
   acceptor.limits.new_per_minute = config_.limits.connections_per_minute;
   if (!security_->transport().is_plain()) {
-    acceptor.transport = ConnectionAcceptor::Transport::kTls;
+    acceptor.transport = firewall::ConnectionAcceptor::Transport::kTls;
   }
   acceptor.clock = deps_.clock;
-  ASSIGN_OR_RETURN(acceptor_, ConnectionAcceptor::Listen(std::move(acceptor)));
+  ASSIGN_OR_RETURN(acceptor_, firewall::ConnectionAcceptor::Listen(std::move(acceptor)));
   port_ = acceptor_->port();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
-  ApplyServerOptions(builder, {.long_paths = true, .message_bytes = config_.limits.message_bytes});
+  wire::ApplyServerOptions(builder,
+                           {.long_paths = true, .message_bytes = config_.limits.message_bytes});
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      security_->MakeServerCredentials(std::make_shared<RefusalCounts>()));
+      security_->MakeServerCredentials(std::make_shared<limits::RefusalCounts>()));
   builder.RegisterService(&rpc_);
   builder.RegisterCallbackGenericService(&refusal_);
   grpc::ResourceQuota quota("replica");
@@ -102,7 +104,7 @@ absl::Status ReplicaServer::Start() {
   LogInfo("version={} replica listen={} journal_dir={} checkpoint_dir={}", SoftwareVersion(),
           HostPort{config_.network.listen.host, port_}.ToString(), config_.durability.journal_dir,
           config_.durability.checkpoint_dir.empty() ? "none" : config_.durability.checkpoint_dir);
-  for (const ReplicaStore::Copy& copy : store_.copies()) {
+  for (const replica::ReplicaStore::Copy& copy : store_.copies()) {
     LogInfo("has a copy of {}", TextOf(copy));
   }
   ASSIGN_OR_RETURN(PortFile port_file, PortFile::Write(config_.network.port_file, port_));
@@ -110,7 +112,7 @@ absl::Status ReplicaServer::Start() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ReplicaStore::Deps::Lock> ReplicaServer::Lock(const std::string& folder) {
+absl::StatusOr<replica::ReplicaStore::Deps::Lock> ReplicaServer::Lock(const std::string& folder) {
   FolderLock::Deps deps;
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
@@ -118,12 +120,12 @@ absl::StatusOr<ReplicaStore::Deps::Lock> ReplicaServer::Lock(const std::string& 
   ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock,
                    FolderLock::Take(folder, NewFolderClaim(), std::move(deps)));
   lock->StartBeating();
-  return ReplicaStore::Deps::Lock(std::move(lock));
+  return replica::ReplicaStore::Deps::Lock(std::move(lock));
 }
 
 absl::Status ReplicaServer::NoServer() const {
   std::vector<std::string> copies;
-  for (const ReplicaStore::Copy& copy : store_.copies()) copies.push_back(TextOf(copy));
+  for (const replica::ReplicaStore::Copy& copy : store_.copies()) copies.push_back(TextOf(copy));
   return absl::UnavailableError(
       absl::StrCat("this is no server but a replica, with copies of ",
                    copies.empty() ? "nothing yet" : absl::StrJoin(copies, "; ")));
@@ -144,4 +146,4 @@ absl::Status ReplicaServer::Wait() {
 
 void ReplicaServer::RequestStop() { Finish(absl::CancelledError("told to stop")); }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -21,7 +21,7 @@ namespace grpc {
 class Server;
 }  // namespace grpc
 
-namespace lodestar {
+namespace lodestar::server {
 
 class ServerSecurity;
 
@@ -52,7 +52,7 @@ class ReplicaServer {
  private:
   ReplicaServer(const ServerConfig& config, const Deps& deps);
   absl::Status Start();
-  absl::StatusOr<ReplicaStore::Deps::Lock> Lock(const std::string& folder);
+  absl::StatusOr<replica::ReplicaStore::Deps::Lock> Lock(const std::string& folder);
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   // Says why it does not do what a server does. The error is Unavailable, since it may become a
   // server later.
@@ -63,13 +63,13 @@ class ReplicaServer {
   int port_ = 0;
   absl::Mutex mutex_;
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);
-  ReplicaStore store_;
-  ReplicaRpc rpc_{&store_};
-  CallRefusal refusal_;
+  replica::ReplicaStore store_;
+  rpc::ReplicaRpc rpc_{&store_};
+  rpc::CallRefusal refusal_;
   std::unique_ptr<ServerSecurity> security_;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;
+  std::unique_ptr<firewall::ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> grpc_server_;
   std::optional<PortFile> port_file_;  // It goes before the port closes.
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::server

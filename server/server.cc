@@ -47,7 +47,7 @@
 #include "server/server_security.h"
 #include "server/site/site.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 constexpr char kParameterServiceName[] = "lodestar.v1.ParameterService";
@@ -65,7 +65,7 @@ constexpr std::chrono::milliseconds kCallPatience(1000);
 
 // Returns what to say if --listen is a name that leads to this machine only, as Debian's /etc/hosts
 // has it of the machine's own name. Empty means that other machines reach it, or are not meant to.
-std::string LoopbackText(const HostPort& listen, const ConnectionAcceptor& acceptor) {
+std::string LoopbackText(const HostPort& listen, const firewall::ConnectionAcceptor& acceptor) {
   const std::vector<std::string>& addresses = acceptor.loopback_only();
   if (addresses.empty() || listen.IsLoopback()) return "";
   return absl::StrCat("no other machine reaches this server: --listen=", listen.ToString(),
@@ -133,12 +133,12 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved, bool has_j
 // Counts handshakes of TLS that have failed, and logs them, at most once a minute.
 class FailedHandshakeWatch {
  public:
-  explicit FailedHandshakeWatch(RefusalCounts* refusals)
-      : refusals_(refusals), counted_(ReadFailedHandshakes().count), logged_(counted_) {}
+  explicit FailedHandshakeWatch(limits::RefusalCounts* refusals)
+      : refusals_(refusals), counted_(http2::ReadFailedHandshakes().count), logged_(counted_) {}
 
   void Update(absl::Time now) {
-    const FailedHandshakes failed = ReadFailedHandshakes();
-    refusals_->Count(LimitReached::kHandshakes,
+    const http2::FailedHandshakes failed = http2::ReadFailedHandshakes();
+    refusals_->Count(limits::LimitReached::kHandshakes,
                      failed.count - std::exchange(counted_, failed.count));
     if (failed.count == logged_ || now < next_log_) return;
     LogWarn("handshakes of TLS that failed: {}; the last: {}", failed.count - logged_,
@@ -150,7 +150,7 @@ class FailedHandshakeWatch {
  private:
   static constexpr absl::Duration kLogInterval = absl::Minutes(1);
 
-  RefusalCounts* const refusals_;
+  limits::RefusalCounts* const refusals_;
   uint64_t counted_;
   uint64_t logged_;
   absl::Time next_log_ = absl::InfinitePast();
@@ -183,7 +183,7 @@ absl::Status Server::Start() {
 }
 
 Server::Server(const ServerConfig& config, const Deps& deps)
-    : config_(config), deps_(deps), refusals_(std::make_shared<RefusalCounts>()) {}
+    : config_(config), deps_(deps), refusals_(std::make_shared<limits::RefusalCounts>()) {}
 
 Server::~Server() { Stop(StopKind::kImmediate); }
 
@@ -203,13 +203,15 @@ absl::Status Server::AwaitNewDivision() {
                         : is_other.status().message());
   ASSIGN_OR_RETURN(const AddressList coordinator,
                    AddressList::Parse("coordinator", config_.cluster.coordinator));
-  return ShardAgent::AwaitCoordinator(coordinator, security_->transport(), deps_.is_interrupted);
+  return rpc::ShardAgent::AwaitCoordinator(coordinator, security_->transport(),
+                                           deps_.is_interrupted);
 }
 
 absl::Status Server::AwaitCheckpointFolder() {
   const DurabilityConfig& durability = config_.durability;
   if (!durability.has_journal || durability.coordinators_folder.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk_, LogFolder()));
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> segments,
+                   journal::ListJournalSegments(disk_, LogFolder()));
   if (!segments.empty()) return absl::OkStatus();
   const std::string lock = absl::StrCat(durability.coordinators_folder, "/", kFolderLockName);
   if (disk_.Exists(lock)) return absl::OkStatus();
@@ -230,7 +232,8 @@ absl::Status Server::ClaimLogFolder() {
   if (!config_.durability.has_journal) return absl::OkStatus();
   const std::string folder = LogFolder();
   RETURN_IF_ERROR(
-      TryCheckpointFolder(disk_, folder, /*checkpoint_bytes=*/0, /*num_checkpoints=*/0).status());
+      checkpoint::TryCheckpointFolder(disk_, folder, /*checkpoint_bytes=*/0, /*num_checkpoints=*/0)
+          .status());
   FolderLock::Deps lock;
   lock.clock = deps_.clock;
   lock.is_interrupted = deps_.is_interrupted;
@@ -246,31 +249,32 @@ absl::Status Server::PrepareReplication() {
   const DurabilityConfig& durability = config_.durability;
   if (!durability.has_journal) return absl::OkStatus();
   const std::string folder = LogFolder();
-  ReplicationStart start;
+  replica::ReplicationStart start;
   start.folder = folder;
-  ASSIGN_OR_RETURN(start.mark, ReadReplicationMark(disk_, folder));
+  ASSIGN_OR_RETURN(start.mark, replica::ReadReplicationMark(disk_, folder));
   for (const std::string& journal :
        {folder, absl::StrCat(durability.journal_dir, "/coordinator")}) {
-    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk_, journal));
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments,
+                     journal::ListJournalSegments(disk_, journal));
     start.has_journal |= !segments.empty() && (journal == folder || config_.is_coordinator());
   }
   start.wants_replica = !durability.journal_replica.empty();
   start.may_promote = durability.may_promote;
   start.is_leader = !config_.cluster.leader_lease.empty();
-  ASSIGN_OR_RETURN(ReplicationPlan plan, JudgeStart(start));
+  ASSIGN_OR_RETURN(replica::ReplicationPlan plan, replica::JudgeStart(start));
   if (plan.drops_mark) {
     LogWarn("{} was {} {} since {}; from here on it is this server's alone", folder,
-            start.mark->side == ReplicationSide::kReplica ? "a replica of the server on"
-                                                          : "copied to the replica",
+            start.mark->side == replica::ReplicationSide::kReplica ? "a replica of the server on"
+                                                                   : "copied to the replica",
             start.mark->peer, start.mark->since);
   }
   drops_mark_ = plan.drops_mark;
-  if (plan.drops_mark && start.mark->side == ReplicationSide::kReplica) {
+  if (plan.drops_mark && start.mark->side == replica::ReplicationSide::kReplica) {
     promoted_from_ = start.mark->peer;
   }
   if (!start.wants_replica) return absl::OkStatus();
   const FolderClaim claim = NewFolderClaim();
-  Replication::Config config;
+  replica::Replication::Config config;
   config.shard = config_.cluster.shard;
   config.num_shards = config_.cluster.num_shards;
   config.journal_dir = durability.journal_dir;
@@ -279,17 +283,17 @@ absl::Status Server::PrepareReplication() {
   config.server = absl::StrCat("host ", claim.host, ", process ", claim.process);
   config.term = RandomId();
   config.plan = std::move(plan);
-  Replication::Deps deps;
+  replica::Replication::Deps deps;
   deps.disk = &disk_;
   deps.clock = deps_.clock;
   deps.connect = [this] {
-    return ConnectReplica(config_.durability.journal_replica, security_->transport());
+    return rpc::ConnectReplica(config_.durability.journal_replica, security_->transport());
   };
   deps.random_id = RandomId;
   deps.confirm = [this] { return ConfirmFolder(); };
   deps.now = [since = claim.since] { return since; };
   deps.on_change = [this](const absl::Status& state) { OnReplicaChange(state); };
-  replication_ = std::make_unique<Replication>(std::move(config), std::move(deps));
+  replication_ = std::make_unique<replica::Replication>(std::move(config), std::move(deps));
   log_disk_ = replication_->AddDisk();
   shard_disk_ = replication_->AddDisk();
   return absl::OkStatus();
@@ -384,26 +388,26 @@ absl::Status Server::OpenLog() {
   const std::string folder = LogFolder();
   log_executor_ = std::make_unique<ThreadPool>(1, "shard-journal");
   const auto make_deps = [&] {
-    ShardLog::Deps deps;
+    host::ShardLog::Deps deps;
     deps.file_system = log_disk_;
     deps.clock = deps_.clock;
     deps.executor = log_executor_.get();
-    deps.format_assignment = FormatAssignment;
-    deps.parse_assignment = ParseAssignment;
+    deps.format_assignment = rpc::FormatAssignment;
+    deps.parse_assignment = rpc::ParseAssignment;
     deps.confirm = [this] { return ConfirmInCharge(); };
     deps.reclaim = [this] { return log_lock_->Reclaim(); };
     deps.on_trouble = [this](const absl::Status& status) { OnLogTrouble(status); };
     deps.run_folder = config_.durability.checkpoint_dir;
     return deps;
   };
-  absl::StatusOr<std::unique_ptr<ShardLog>> log = ShardLog::Open(folder, make_deps());
+  absl::StatusOr<std::unique_ptr<host::ShardLog>> log = host::ShardLog::Open(folder, make_deps());
   if (absl::IsDataLoss(log.status()) && deps_.check_recovered == nullptr) {
     journal_refusal_ = absl::StrCat(
         log.status().message(),
         ". This server does not go on from it: unless the coordinator waits for an operator, all "
         "servers go back to the newest checkpoint that is whole, and its files stay as *.damaged");
     LogError("{}", journal_refusal_);
-    log = ShardLog::OpenBesideDamaged(folder, make_deps());
+    log = host::ShardLog::OpenBesideDamaged(folder, make_deps());
   }
   ASSIGN_OR_RETURN(log_, std::move(log));
   return absl::OkStatus();
@@ -420,7 +424,7 @@ void Server::OnLogTrouble(const absl::Status& status) {
                    status.message())});
 }
 
-ShardReports& Server::reports() {
+host::ShardReports& Server::reports() {
   if (role_ != nullptr) return *role_;
   return *agent_;
 }
@@ -457,7 +461,7 @@ absl::Status Server::Build() {
   StartTrace();
   ASSIGN_OR_RETURN(security_, ServerSecurity::Open(config_, deps_.is_interrupted));
   executor_ = std::make_unique<ThreadPool>(NumThreads(deps_.num_threads), "shard");
-  ShardHost::Deps host;
+  host::ShardHost::Deps host;
   host.executor = executor_.get();
   host.trace = trace_.get();
   host.instance_id = RandomId();
@@ -472,8 +476,8 @@ absl::Status Server::Build() {
   RETURN_IF_ERROR(AwaitCheckpointFolder());
   if (const absl::Status claimed = ClaimLogFolder(); !claimed.ok()) return explain(claimed);
   RETURN_IF_ERROR(PrepareReplication());
-  std::vector<CallRefusal::Services> refused = {
-      {{ReplicaService()}, [this] { return NoReplica(); }}};
+  std::vector<rpc::CallRefusal::Services> refused = {
+      {{rpc::ReplicaService()}, [this] { return NoReplica(); }}};
   if (config_.is_coordinator()) {
     CoordinatorRole::Deps deps;
     deps.clock = deps_.clock;
@@ -500,22 +504,22 @@ absl::Status Server::Build() {
   } else {
     ASSIGN_OR_RETURN(AddressList coordinator,
                      AddressList::Parse("coordinator", config_.cluster.coordinator));
-    agent_ = std::make_unique<ShardAgent>(
-        ShardAgent::Config{.coordinator = std::move(coordinator),
-                           .security = security_->transport(),
-                           .shard = config_.cluster.shard,
-                           .num_shards = config_.cluster.num_shards},
-        ShardAgent::Deps{[this] { return ReadShard(); },
-                         [this](const absl::Status& status) { Finish(status); },
-                         [this] { return ConfirmFolder(); }});
-    refused.push_back({CoordinatorServices(), [this] {
-                         return NotTheCoordinator(config_.cluster.shard, agent_->coordinator());
-                       }});
+    agent_ = std::make_unique<rpc::ShardAgent>(
+        rpc::ShardAgent::Config{.coordinator = std::move(coordinator),
+                                .security = security_->transport(),
+                                .shard = config_.cluster.shard,
+                                .num_shards = config_.cluster.num_shards},
+        rpc::ShardAgent::Deps{[this] { return ReadShard(); },
+                              [this](const absl::Status& status) { Finish(status); },
+                              [this] { return ConfirmFolder(); }});
+    refused.push_back(
+        {rpc::CoordinatorServices(),
+         [this] { return rpc::NotTheCoordinator(config_.cluster.shard, agent_->coordinator()); }});
   }
   if (config_.is_coordinator() && security_->authority() == nullptr) {
-    refused.push_back({{AuthorityService()}, [this] { return NoAuthority(); }});
+    refused.push_back({{rpc::AuthorityService()}, [this] { return NoAuthority(); }});
   }
-  refusal_ = std::make_unique<CallRefusal>(std::move(refused));
+  refusal_ = std::make_unique<rpc::CallRefusal>(std::move(refused));
   RETURN_IF_ERROR(OpenPort());
   RETURN_IF_ERROR(AwaitReplica());
   if (const absl::Status opened = OpenLog(); !opened.ok()) return explain(opened);
@@ -525,16 +529,16 @@ absl::Status Server::Build() {
                   .fallback_dir = config_.durability.fallback_dir,
                   .journal_dir = config_.durability.journal_dir};
   if (!config_.is_coordinator()) {
-    fence_ = std::make_unique<FolderFence>(config_.durability.named_paths);
+    fence_ = std::make_unique<host::FolderFence>(config_.durability.named_paths);
     host.fence = fence_.get();
   }
   host.reports = &reports();
   host.are_connections_closed = [this](const WorkerLife& life) {
     return parameter_rpc_ != nullptr && parameter_rpc_->AreConnectionsClosed(life);
   };
-  host_ = std::make_unique<ShardHost>(config_.cluster.shard, host);
+  host_ = std::make_unique<host::ShardHost>(config_.cluster.shard, host);
   RETURN_IF_ERROR(Recover());
-  ParameterRpc::Config bulk;
+  rpc::ParameterRpc::Config bulk;
   bulk.share_memory = config_.network.shared_memory;
   bulk.export_key = host_->instance_id();
   bulk.streams.per_worker = config_.limits.streams_per_worker;
@@ -545,7 +549,7 @@ absl::Status Server::Build() {
   bulk.state_of = [this](absl::string_view peer) { return StateOf(peer); };
   bulk.refusals = refusals_;
   parameter_rpc_ =
-      std::make_unique<ParameterRpc>([this] { return host_->shard(); }, executor_.get(), bulk);
+      std::make_unique<rpc::ParameterRpc>([this] { return host_->shard(); }, executor_.get(), bulk);
   if (role_ == nullptr) return absl::OkStatus();
   return role_->Start(host_.get(), [this] { return ReadShard(); });
 }
@@ -561,14 +565,14 @@ void Server::StartTrace() {
 }
 
 absl::Status Server::OpenPort() {
-  ConnectionAcceptor::Config acceptor;
+  firewall::ConnectionAcceptor::Config acceptor;
   acceptor.listen = config_.network.listen;
   acceptor.limits.max_connections = config_.limits.max_connections;
   acceptor.limits.max_per_address = config_.limits.max_connections_per_address;
   acceptor.limits.new_per_minute = config_.limits.connections_per_minute;
   acceptor.limits.kept_for_this_machine = config_.limits.connections_kept_for_this_machine();
   if (!security_->transport().is_plain()) {
-    acceptor.transport = ConnectionAcceptor::Transport::kTls;
+    acceptor.transport = firewall::ConnectionAcceptor::Transport::kTls;
   }
   if (security_->authority() != nullptr && role_ != nullptr) {
     acceptor.enroll = [this](int fd, std::string peer) {
@@ -576,7 +580,7 @@ absl::Status Server::OpenPort() {
     };
   }
   acceptor.clock = deps_.clock;
-  ASSIGN_OR_RETURN(acceptor_, ConnectionAcceptor::Listen(std::move(acceptor)));
+  ASSIGN_OR_RETURN(acceptor_, firewall::ConnectionAcceptor::Listen(std::move(acceptor)));
   port_ = acceptor_->port();
   return absl::OkStatus();
 }
@@ -585,9 +589,10 @@ absl::Status Server::Serve() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  ApplyServerOptions(builder, {.long_paths = config_.network.long_paths,
-                               .message_bytes = config_.limits.message_bytes,
-                               .calls_per_connection = config_.limits.calls_per_connection()});
+  wire::ApplyServerOptions(builder,
+                           {.long_paths = config_.network.long_paths,
+                            .message_bytes = config_.limits.message_bytes,
+                            .calls_per_connection = config_.limits.calls_per_connection()});
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       security_->MakeServerCredentials(refusals_));
@@ -608,7 +613,7 @@ absl::Status Server::BeginService() {
   // All that could keep this process from going on has been tried. With a replica there is another
   // mark by now.
   if (drops_mark_ && replication_ == nullptr) {
-    RETURN_IF_ERROR(RemoveReplicationMark(disk_, LogFolder()));
+    RETURN_IF_ERROR(replica::RemoveReplicationMark(disk_, LogFolder()));
   }
   LogInfo("version={} shard={}/{} listen={} address={} wire=\"{}\"", SoftwareVersion(),
           config_.cluster.shard, config_.cluster.num_shards,
@@ -662,7 +667,7 @@ void Server::WatchUplink() {
 void Server::Watch() {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_watch_over_; };
   bool was_serving = false;
-  uint64_t floods_seen = NumFloodsEnded();
+  uint64_t floods_seen = http2::NumFloodsEnded();
   FailedHandshakeWatch handshakes(refusals_.get());
   absl::Duration since_tick;
   if (!journal_refusal_.empty()) {
@@ -690,8 +695,8 @@ void Server::Watch() {
       }
       WatchConnections();
       parameter_rpc_->EndStalled(deps_.clock->Now());
-      const uint64_t floods = NumFloodsEnded();
-      refusals_->Count(LimitReached::kFloods, floods - std::exchange(floods_seen, floods));
+      const uint64_t floods = http2::NumFloodsEnded();
+      refusals_->Count(limits::LimitReached::kFloods, floods - std::exchange(floods_seen, floods));
       handshakes.Update(deps_.clock->Now());
       deps_.on_alive(was_serving);
     }
@@ -713,10 +718,10 @@ void Server::ThrowAwayCertificate(absl::string_view why) { security_->ThrowAwayC
 
 void Server::WatchConnections() {
   if (role_ == nullptr) return;  // The log says it.
-  const ConnectionCounts counts = ReadConnections();
-  const uint64_t num_refused = counts.refused_for(RefusalReason::kTooMany) +
-                               counts.refused_for(RefusalReason::kTooManyOfAddress) +
-                               counts.refused_for(RefusalReason::kNoFile);
+  const firewall::ConnectionCounts counts = ReadConnections();
+  const uint64_t num_refused = counts.refused_for(firewall::RefusalReason::kTooMany) +
+                               counts.refused_for(firewall::RefusalReason::kTooManyOfAddress) +
+                               counts.refused_for(firewall::RefusalReason::kNoFile);
   if (std::exchange(num_refused_, num_refused) == num_refused) return;
   const int64_t num_of_others = std::max<int64_t>(
       counts.max_connections - config_.limits.connections_kept_for_this_machine(), 0);
@@ -729,12 +734,12 @@ void Server::WatchConnections() {
       AlarmKind::kReminder);
 }
 
-ConnectionState Server::StateOf(absl::string_view peer) const {
-  return acceptor_ == nullptr ? ConnectionState::kUnknown : acceptor_->StateOf(peer);
+firewall::ConnectionState Server::StateOf(absl::string_view peer) const {
+  return acceptor_ == nullptr ? firewall::ConnectionState::kUnknown : acceptor_->StateOf(peer);
 }
 
-ConnectionCounts Server::ReadConnections() const {
-  return acceptor_ == nullptr ? ConnectionCounts() : acceptor_->counts();
+firewall::ConnectionCounts Server::ReadConnections() const {
+  return acceptor_ == nullptr ? firewall::ConnectionCounts() : acceptor_->counts();
 }
 
 void Server::SetHealth(bool is_serving) {
@@ -744,13 +749,13 @@ void Server::SetHealth(bool is_serving) {
   health->SetServingStatus(kParameterServiceName, is_serving);
 }
 
-ShardReading Server::ReadShard() const {
-  ShardStats stats = host_->stats();
+status::ShardReading Server::ReadShard() const {
+  shard::ShardStats stats = host_->stats();
   stats.journal_replica = ReplicaText();
   const absl::Status copied = replication_ == nullptr ? absl::OkStatus() : replication_->state();
   // In this state no record can be written, whether or not that was tried.
   if (!copied.ok()) stats.journal_trouble = std::string(copied.message());
-  const BulkTraffic traffic = parameter_rpc_->traffic();
+  const rpc::BulkTraffic traffic = parameter_rpc_->traffic();
   return {std::move(stats), traffic.bytes_received, traffic.bytes_sent};
 }
 
@@ -855,4 +860,4 @@ void Server::Stop(StopKind kind) {
   if (trace_ != nullptr) trace_->Finish();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -29,26 +29,50 @@ class Server;
 }  // namespace grpc
 
 namespace lodestar {
+class ThreadPool;
+class TraceRecorder;
+}  // namespace lodestar
 
-class CallRefusal;
+namespace lodestar::firewall {
 class ConnectionAcceptor;
-class CoordinatorRole;
+struct ConnectionCounts;
+enum class ConnectionState : uint8_t;
+}  // namespace lodestar::firewall
+
+namespace lodestar::host {
 class FolderFence;
-class ParameterRpc;
-class RefusalCounts;
-class Replication;
-class ServerSecurity;
-class ShardAgent;
 class ShardHost;
 class ShardLog;
 class ShardReports;
+}  // namespace lodestar::host
+
+namespace lodestar::limits {
+class RefusalCounts;
+}  // namespace lodestar::limits
+
+namespace lodestar::replica {
+class Replication;
+}  // namespace lodestar::replica
+
+namespace lodestar::rpc {
+class CallRefusal;
+class ParameterRpc;
+class ShardAgent;
+}  // namespace lodestar::rpc
+
+namespace lodestar::site {
 class Site;
-class ThreadPool;
-class TraceRecorder;
 class Uplink;
-struct ConnectionCounts;
-enum class ConnectionState : uint8_t;
+}  // namespace lodestar::site
+
+namespace lodestar::status {
 struct ShardReading;
+}  // namespace lodestar::status
+
+namespace lodestar::server {
+
+class CoordinatorRole;
+class ServerSecurity;
 
 class Server {
  public:
@@ -67,7 +91,7 @@ class Server {
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
     // Makes the uplink that joins a site (ServerConfig::upstream), whose job the config has, to the
     // servers upstream. It is called once, when all other parts are at work.
-    std::function<absl::StatusOr<std::unique_ptr<Uplink>>(Site*)> make_uplink = nullptr;
+    std::function<absl::StatusOr<std::unique_ptr<site::Uplink>>(site::Site*)> make_uplink = nullptr;
     // Is called about once a second from when the port is open, once all parts of the server have
     // answered.
     std::function<void(bool is_serving)> on_alive = [](bool) {};
@@ -76,7 +100,7 @@ class Server {
     const LogTail* log = nullptr;
     // If it is set, the server only goes on from its journal: Create() fails before it changes
     // anything if it cannot, or if this refuses what the journal has. Called once.
-    std::function<absl::Status(const ShardHost& recovered)> check_recovered = nullptr;
+    std::function<absl::Status(const host::ShardHost& recovered)> check_recovered = nullptr;
   };
   enum class StopKind { kNone, kGraceful, kImmediate };
 
@@ -160,7 +184,7 @@ class Server {
   absl::Status OpenLog();
   // Is called from a thread of the journal's.
   void OnLogTrouble(const absl::Status& status);
-  ShardReports& reports();
+  host::ShardReports& reports();
   // Takes over what the journal holds.
   absl::Status Recover();
   void StartTrace();
@@ -175,10 +199,10 @@ class Server {
   void SetHealth(bool is_serving);
   // Raises an alarm if connections were refused because there are too many.
   void WatchConnections();
-  ConnectionCounts ReadConnections() const;
+  firewall::ConnectionCounts ReadConnections() const;
   // Returns what has become of the connection that grpc::ServerContext::peer() names so.
-  ConnectionState StateOf(absl::string_view peer) const;
-  ShardReading ReadShard() const;
+  firewall::ConnectionState StateOf(absl::string_view peer) const;
+  status::ShardReading ReadShard() const;
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsToStopAtOnce() ABSL_LOCKS_EXCLUDED(mutex_);
   void SaveBeforeStop() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -197,32 +221,34 @@ class Server {
   bool is_stopped_ = false;
   absl::Status loss_;
 
-  PatientFileSystem disk_{&FileSystem::Real(), deps_.clock};  // The disk of checkpoints.
+  checkpoint::PatientFileSystem disk_{&FileSystem::Real(),
+                                      deps_.clock};  // The disk of checkpoints.
 
-  const std::shared_ptr<RefusalCounts> refusals_;
+  const std::shared_ptr<limits::RefusalCounts> refusals_;
 
   // The members stand in the order of their lives: each is destroyed before those above it.
   std::unique_ptr<FolderLock> log_lock_;  // It is asked after each write of a journal.
   bool drops_mark_ = false;  // Whether to remove the mark of what the folder was before.
   // The server whose place this one has taken. Empty means that there is none.
   std::string promoted_from_;
-  std::unique_ptr<Replication> replication_;  // Null means that there is no replica.
+  std::unique_ptr<replica::Replication> replication_;  // Null means that there is no replica.
   // Whether the replica has come back since the journals were last tried.
   std::atomic<bool> is_replica_back_ = false;
   // Both write to the disk. If there is a replica, what they write is copied to it.
   FileSystem* log_disk_ = &disk_;
   FileSystem* shard_disk_ = &disk_;
   std::unique_ptr<ServerSecurity> security_;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;  // Null before Listen().
-  std::optional<PortFile> port_file_;             // None before the port can be called.
+  std::unique_ptr<firewall::ConnectionAcceptor> acceptor_;  // Null before Listen().
+  std::optional<PortFile> port_file_;                       // None before the port can be called.
   uint64_t num_refused_ = 0;  // The connections that were refused when they were last counted.
-  std::unique_ptr<TraceRecorder> trace_;   // Null means that nothing is traced.
-  std::unique_ptr<CoordinatorRole> role_;  // Only the server of shard 0 has one.
-  std::unique_ptr<ShardAgent> agent_;      // Only the other servers have one.
-  std::unique_ptr<CallRefusal> refusal_;   // Refuses calls of services that other processes have.
+  std::unique_ptr<TraceRecorder> trace_;    // Null means that nothing is traced.
+  std::unique_ptr<CoordinatorRole> role_;   // Only the server of shard 0 has one.
+  std::unique_ptr<rpc::ShardAgent> agent_;  // Only the other servers have one.
+  std::unique_ptr<rpc::CallRefusal>
+      refusal_;  // Refuses calls of services that other processes have.
   // Says what commands may name. Null means that this is the server of shard 0.
-  std::unique_ptr<FolderFence> fence_;
-  std::unique_ptr<ShardLog> log_;             // Null means that nothing is written down.
+  std::unique_ptr<host::FolderFence> fence_;
+  std::unique_ptr<host::ShardLog> log_;       // Null means that nothing is written down.
   std::unique_ptr<ThreadPool> log_executor_;  // Its tasks use the log.
   bool is_journal_of_former_division_ = false;
   // Says why this server does not go on from its journal. Empty means that it does.
@@ -230,12 +256,12 @@ class Server {
   bool has_recovered_ = false;
   // The destructor waits for its last tasks, which still report to the members above.
   std::unique_ptr<ThreadPool> executor_;
-  std::unique_ptr<ShardHost> host_;
-  std::unique_ptr<ParameterRpc> parameter_rpc_;
+  std::unique_ptr<host::ShardHost> host_;
+  std::unique_ptr<rpc::ParameterRpc> parameter_rpc_;
   std::unique_ptr<grpc::Server> grpc_server_;
-  std::unique_ptr<Uplink> uplink_;  // Null means that this is no site.
+  std::unique_ptr<site::Uplink> uplink_;  // Null means that this is no site.
   std::string told_of_uplink_;
   std::thread watch_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::server

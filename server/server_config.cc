@@ -15,7 +15,7 @@
 #include "server/authority/certificate_authority.h"
 #include "server/durability/lease/lease_address.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 constexpr absl::Duration kMinLease = absl::Milliseconds(100);
@@ -34,15 +34,17 @@ absl::Status CheckSecurity(const ServerConfig& config) {
     return absl::InvalidArgumentError("--insecure is plain text, and --tls is not: leave one out");
   }
   const absl::Duration ttl = config.security.certificate_ttl;
-  RETURN_IF_ERROR(CheckDurationRange("certificate_ttl", ttl, CertificateAuthority::kShortestTtl,
-                                     CertificateAuthority::kLongestTtl));
+  RETURN_IF_ERROR(CheckDurationRange("certificate_ttl", ttl,
+                                     authority::CertificateAuthority::kShortestTtl,
+                                     authority::CertificateAuthority::kLongestTtl));
   if (!config.uses_tls()) {
     const std::string& coordinator = config.cluster.coordinator;
     if (!coordinator.empty()) {
-      RETURN_IF_ERROR(CheckMayBePlain("coordinator", coordinator, flags));
+      RETURN_IF_ERROR(wire::CheckMayBePlain("coordinator", coordinator, flags));
     }
     const std::string& replica = config.durability.journal_replica;
-    return replica.empty() ? absl::OkStatus() : CheckMayBePlain("journal_replica", replica, flags);
+    return replica.empty() ? absl::OkStatus()
+                           : wire::CheckMayBePlain("journal_replica", replica, flags);
   }
   if (config.is_coordinator() && !config.is_replica && !flags.join.empty()) {
     return absl::InvalidArgumentError(
@@ -125,7 +127,7 @@ absl::Status CheckCluster(const ClusterConfig& cluster) {
       CheckDurationRange("round_timeout", cluster.round_timeout, kShortestWait, kMaxDuration));
   RETURN_IF_ERROR(CheckWholeRange("memory_limit", cluster.memory_limit, 0, kMaxMemory));
   if (!cluster.leader_lease.empty()) {
-    RETURN_IF_ERROR(ParseLeaseAddress(cluster.leader_lease).status());
+    RETURN_IF_ERROR(lease::ParseLeaseAddress(cluster.leader_lease).status());
   }
   return CheckDurationRange("stop_timeout", cluster.stop_timeout, kShortestWait, kMaxDuration);
 }
@@ -246,7 +248,7 @@ absl::Status CheckAllButSecurity(const ServerConfig& config) {
   RETURN_IF_ERROR(CheckNetwork(config.network));
   RETURN_IF_ERROR(CheckHttp(config));
   RETURN_IF_ERROR(CheckUpstream(config));
-  RETURN_IF_ERROR(ValidateServerLimits(config.limits));
+  RETURN_IF_ERROR(limits::ValidateServerLimits(config.limits));
   if (config.is_replica) {
     RETURN_IF_ERROR(CheckReplica(config));
     if (config.cluster.leader_lease.empty()) return absl::OkStatus();
@@ -305,4 +307,4 @@ absl::Status ValidateServerConfig(const ServerConfig& config) {
   return CheckSecurity(config);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -17,7 +17,7 @@
 #include "server/coordinator/faults/divergence_policy.h"
 #include "server/limits/server_limits.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 struct NetworkConfig {
   ListenAddress listen{{"127.0.0.1", 50051}};
@@ -111,7 +111,7 @@ struct OutputConfig {
 
 struct ServerConfig {
   NetworkConfig network;
-  ServerLimits limits;
+  limits::ServerLimits limits;
   SecurityConfig security;
   ClusterConfig cluster;
   UpstreamConfig upstream;
@@ -149,4 +149,4 @@ absl::Status MakeAbsolute(DurabilityConfig& durability);
 // naming the flag, its value and what is allowed.
 absl::Status ValidateServerConfig(const ServerConfig& config);
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -307,7 +307,7 @@ ABSL_FLAG(
     "text, for people, or json: an object per line, with IDs of workers, rounds and shards as "
     "fields.");
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 constexpr int64_t kDefaultBatchSize = 12;
@@ -326,8 +326,8 @@ absl::StatusOr<int64_t> ReadBytes(absl::string_view flag, const std::string& val
       absl::StrCat("--", flag, "=", value, ": ", bytes.status().message()));
 }
 
-absl::StatusOr<ServerLimits> ReadLimits() {
-  ServerLimits limits;
+absl::StatusOr<limits::ServerLimits> ReadLimits() {
+  limits::ServerLimits limits;
   limits.max_connections = absl::GetFlag(FLAGS_max_connections);
   limits.max_connections_per_address = absl::GetFlag(FLAGS_max_connections_per_address);
   limits.connections_per_minute = absl::GetFlag(FLAGS_connections_per_minute);
@@ -520,7 +520,7 @@ void SetDependentDefaults(const std::set<std::string>& given, JobSpec& job) {
 absl::StatusOr<JobSpec> ReadJob(const JobTexts& texts, const std::set<std::string>& given,
                                 const OpenSettings& open) {
   JobSpec job;
-  ASSIGN_OR_RETURN(job.model, NamedModel(absl::GetFlag(FLAGS_model)));
+  ASSIGN_OR_RETURN(job.model, wire::NamedModel(absl::GetFlag(FLAGS_model)));
   // Until a job that chooses its mode has chosen, it has a mode in which all counts that is given.
   if (open.mode) {
     job.mode = ModeUntilChosen(open);
@@ -853,7 +853,7 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   }
   if (!result.config.is_coordinator()) return result;
   for (const std::string& doubt :
-       {line.given.contains("model") ? HiddenModelFile(absl::GetFlag(FLAGS_model)) : "",
+       {line.given.contains("model") ? wire::HiddenModelFile(absl::GetFlag(FLAGS_model)) : "",
         DoubtOfRobustMean(result.config.job),
         result.config.open_settings.mode ? "" : DoubtOfOverlap(result.config.job),
         HasRosters(result.config.job) && !result.config.open_settings.mode
@@ -876,4 +876,4 @@ std::string ServerShortHelp() {
       JobFlags());
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -10,7 +10,7 @@
 #include "common/process/command_line.h"
 #include "server/server_config.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 struct ServerCommandLine {
   CommandLineRequest request = CommandLineRequest::kRun;
@@ -32,4 +32,4 @@ std::string ServerShortHelp();
 // Returns titles and names as --helpfull shows them.
 std::vector<FlagGroup> ServerFlagGroups();
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 using ::testing::AllOf;
@@ -597,7 +597,7 @@ TEST_F(ServerFlagsTest, EveryServerHasALimitOfConnections) {
 }
 
 TEST_F(ServerFlagsTest, LimitsOfWhatOthersTakeAreFlags) {
-  const ServerLimits limits =
+  const limits::ServerLimits limits =
       Parse({"--max_connections_per_address=5", "--registrations_per_minute=7",
              "--connections_per_minute=11", "--streams_per_worker=9", "--staging_limit=2MiB",
              "--message_memory=100MB", "--message_timeout=5s"})
@@ -760,4 +760,4 @@ TEST_F(ServerFlagsTest, EvaluationsAreBoundedUnlessAllHeldOutSamplesAreWanted) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::server

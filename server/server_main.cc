@@ -37,7 +37,7 @@
 #include "server/site/site_job.h"
 #include "site/site_uplink.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 constexpr int kExitDone = 0;
@@ -79,30 +79,31 @@ absl::Status PrepareOutputs(const ServerConfig& config) {
   return CheckTraceOutput(config.output.trace_path);
 }
 
-using Lease = std::unique_ptr<LeaderLease>;
+using Lease = std::unique_ptr<lease::LeaderLease>;
 
 // Returns null if no lease is asked for.
 absl::StatusOr<Lease> TakeLeaderLease(const ClusterConfig& cluster,
                                       std::function<bool()> is_interrupted) {
   if (cluster.leader_lease.empty()) return nullptr;
-  ASSIGN_OR_RETURN(const LeaseAddress address, ParseLeaseAddress(cluster.leader_lease));
-  LeaseCourse::Config course;
+  ASSIGN_OR_RETURN(const lease::LeaseAddress address,
+                   lease::ParseLeaseAddress(cluster.leader_lease));
+  lease::LeaseCourse::Config course;
   course.name = absl::StrCat("the leader lease ", address.ToString());
   course.key = address.key;
   course.claim = {NewProcessIdentity(),
                   absl::StrCat("shard ", cluster.shard, "/", cluster.num_shards)};
-  LeaderLease::Deps deps;
-  deps.store = MakeLeaseStore(address);
+  lease::LeaderLease::Deps deps;
+  deps.store = rpc::MakeLeaseStore(address);
   deps.is_interrupted = std::move(is_interrupted);
   deps.on_lost = EndAtOnce;
-  return LeaderLease::Take(std::move(course), std::move(deps));
+  return lease::LeaderLease::Take(std::move(course), std::move(deps));
 }
 
 // Enters the cluster of the servers upstream, and takes over the job that they have a site train.
 // Returns null if this is no site.
-absl::StatusOr<std::unique_ptr<UpstreamEntry>> EnterUpstream(ServerConfig& config) {
+absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> EnterUpstream(ServerConfig& config) {
   if (!config.is_site()) return nullptr;
-  UpstreamEntry::Config upstream;
+  site::UpstreamEntry::Config upstream;
   upstream.entrance.security = config.security.flags;
   upstream.entrance.security.join = config.upstream.join;
   upstream.entrance.security.is_join_from_environment = false;
@@ -111,9 +112,9 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> EnterUpstream(ServerConfig& confi
   upstream.entrance.has_coordinator = true;
   upstream.entrance.name = config.upstream.name;
   upstream.leave_timeout = config.cluster.stop_timeout;
-  ASSIGN_OR_RETURN(std::unique_ptr<UpstreamEntry> entry,
-                   UpstreamEntry::Await(upstream, IsToldToStop));
-  ASSIGN_OR_RETURN(config.job, SiteJob(entry->registration(), config.job, config.given));
+  ASSIGN_OR_RETURN(std::unique_ptr<site::UpstreamEntry> entry,
+                   site::UpstreamEntry::Await(upstream, IsToldToStop));
+  ASSIGN_OR_RETURN(config.job, site::SiteJob(entry->registration(), config.job, config.given));
   LogInfo("is the worker '{}' of {}: a site, with {} samples in each of its rounds", entry->name(),
           config.upstream.address, config.job.global_batch_size);
   return entry;
@@ -122,7 +123,7 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> EnterUpstream(ServerConfig& confi
 // `lease` is given back only after the server has ended: the next server then finds all that this
 // one has written.
 int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
-  const absl::StatusOr<std::unique_ptr<UpstreamEntry>> upstream = EnterUpstream(config);
+  const absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> upstream = EnterUpstream(config);
   if (IsJobOver(upstream.status())) {
     LogInfo("the job upstream is over: {}", upstream.status().message());
     return kExitDone;
@@ -132,7 +133,7 @@ int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
   deps.is_interrupted = IsToldToStop;
   deps.log = log;
   if (*upstream != nullptr) {
-    deps.make_uplink = [&upstream](Site* site) { return (*upstream)->MakeUplink(site); };
+    deps.make_uplink = [&upstream](site::Site* site) { return (*upstream)->MakeUplink(site); };
   }
   if (lease != nullptr) {
     deps.leader = {lease->key(), lease->revision()};
@@ -297,7 +298,7 @@ int Main(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::server
 
 int main(int argc, char** argv) {
   lodestar::SetUpProgram();
@@ -305,7 +306,7 @@ int main(int argc, char** argv) {
   lodestar::SetUpMutexes();
   lodestar::RaiseFileLimit();
   lodestar::FlushDenormals();
-  lodestar::SetUpGrpcProcess();
+  lodestar::wire::SetUpGrpcProcess();
   lodestar::BlockStopSignals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -19,7 +19,7 @@
 #include "server/page_names.h"
 #include "server/rpc/access_policy.h"
 
-namespace lodestar {
+namespace lodestar::server {
 namespace {
 
 // Certificates are looked at this often during their time.
@@ -34,8 +34,8 @@ std::string AuthorityFolder(const SecurityFlags& flags) {
 // Returns true also for a certificate that was thrown away since, because the next start is to say
 // so.
 bool HasJoined(const SecurityFlags& flags) {
-  return KeepsCertificate(flags, Role::kServer, /*name=*/"") ||
-         !LeftoversText(flags, Role::kServer, /*name=*/"").empty();
+  return wire::KeepsCertificate(flags, Role::kServer, /*name=*/"") ||
+         !wire::LeftoversText(flags, Role::kServer, /*name=*/"").empty();
 }
 
 // Logs which caller has called what its role may not call. Thread-safe.
@@ -57,7 +57,7 @@ class AccessAudit {
   }
 
   absl::Mutex mutex_;
-  AuditQuota quota_ ABSL_GUARDED_BY(mutex_);
+  limits::AuditQuota quota_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::string OwnName(const ServerConfig& config) {
@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(
     RETURN_IF_ERROR(security->OpenAuthority());
   }
   security->watch_.emplace(*security->files_);
-  security->transport_ = TransportSecurity(*security->files_);
+  security->transport_ = wire::TransportSecurity(*security->files_);
   return security;
 }
 
@@ -97,10 +97,10 @@ absl::Status ServerSecurity::OpenAuthority() {
         ": give --join with what `psctl token create --role=server` prints on the machine of the "
         "coordinator, --tls_cert, or --insecure for plain text"));
   }
-  ASSIGN_OR_RETURN(authority_,
-                   CertificateAuthority::Open({.folder = AuthorityFolder(flags),
-                                               .certificate_ttl = config_.security.certificate_ttl},
-                                              {}));
+  ASSIGN_OR_RETURN(authority_, authority::CertificateAuthority::Open(
+                                   {.folder = AuthorityFolder(flags),
+                                    .certificate_ttl = config_.security.certificate_ttl},
+                                   {}));
   files_ = CredentialFilesIn(absl::StrCat(flags.state_dir, "/", OwnName(config_)));
   return KeepOwn();
 }
@@ -108,9 +108,9 @@ absl::Status ServerSecurity::OpenAuthority() {
 absl::Status ServerSecurity::EnterWithJoin() {
   // The server enrols under the name of the machine, because another machine may take over the
   // shard.
-  ASSIGN_OR_RETURN(const ClusterEntry entry,
-                   AwaitEntry(config_.security.flags, {Role::kServer},
-                              /*name=*/"", config_.cluster.coordinator, is_interrupted_));
+  ASSIGN_OR_RETURN(const wire::ClusterEntry entry,
+                   wire::AwaitEntry(config_.security.flags, {Role::kServer},
+                                    /*name=*/"", config_.cluster.coordinator, is_interrupted_));
   if (!entry.files.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "--coordinator=", config_.cluster.coordinator,
@@ -123,8 +123,9 @@ absl::Status ServerSecurity::EnterWithJoin() {
     if (!config_.cluster.coordinator.empty() && servers != config_.cluster.coordinator) {
       absl::StrAppend(&servers, ",", config_.cluster.coordinator);
     }
-    renewer_ = std::make_unique<CredentialRenewer>(*entry.files, servers, entry.enrol_again);
-    revocations_ = std::make_unique<RevocationWatch>(TransportSecurity(*entry.files), servers);
+    renewer_ = std::make_unique<wire::CredentialRenewer>(*entry.files, servers, entry.enrol_again);
+    revocations_ =
+        std::make_unique<rpc::RevocationWatch>(wire::TransportSecurity(*entry.files), servers);
   }
   return absl::OkStatus();
 }
@@ -153,7 +154,7 @@ std::string ServerSecurity::ToString() const {
 
 void ServerSecurity::ThrowAwayCertificate(absl::string_view why) {
   if (renewer_ == nullptr) return;
-  lodestar::ThrowAwayCertificate(*files_, why);
+  lodestar::wire::ThrowAwayCertificate(*files_, why);
   LogInfo(
       "the certificate in {} is not used any more; the next start enrols anew, with what --join "
       "says then: what `psctl token create --role=server` prints now, on the machine of the "
@@ -179,11 +180,12 @@ std::string ServerSecurity::Keep() {
   return watch_.has_value() ? watch_->Look(now) : "";
 }
 
-AccessCheck ServerSecurity::MakeAccessCheck(std::shared_ptr<RefusalCounts> refusals) const {
+wire::AccessCheck ServerSecurity::MakeAccessCheck(
+    std::shared_ptr<limits::RefusalCounts> refusals) const {
   const auto check = [authority = authority_.get(), revocations = revocations_.get(),
                       audit = std::make_shared<AccessAudit>()](
                          const Identity& caller, absl::string_view method) -> absl::Status {
-    if (const absl::Status access = CheckAccess(caller, method); !access.ok()) {
+    if (const absl::Status access = rpc::CheckAccess(caller, method); !access.ok()) {
       audit->Log(TextOf(caller), access, absl::Now());
       return access;
     }
@@ -192,18 +194,18 @@ AccessCheck ServerSecurity::MakeAccessCheck(std::shared_ptr<RefusalCounts> refus
   };
   return [check, refusals = std::move(refusals)](const Identity& caller, absl::string_view method) {
     absl::Status allowed = check(caller, method);
-    if (!allowed.ok()) refusals->Count(LimitReached::kDeniedCalls);
+    if (!allowed.ok()) refusals->Count(limits::LimitReached::kDeniedCalls);
     return allowed;
   };
 }
 
 std::shared_ptr<grpc::ServerCredentials> ServerSecurity::MakeServerCredentials(
-    std::shared_ptr<RefusalCounts> refusals) const {
+    std::shared_ptr<limits::RefusalCounts> refusals) const {
   return transport_.MakeServerCredentials(MakeAccessCheck(std::move(refusals)));
 }
 
-ServerSecurity::PageAudit ServerSecurity::MakePageAudit(std::shared_ptr<RefusalCounts> refusals,
-                                                        LimitReached limit) {
+ServerSecurity::PageAudit ServerSecurity::MakePageAudit(
+    std::shared_ptr<limits::RefusalCounts> refusals, limits::LimitReached limit) {
   return [limit, refusals = std::move(refusals), audit = std::make_shared<AccessAudit>()](
              const std::string& address, const std::string& why) {
     refusals->Count(limit);
@@ -213,12 +215,12 @@ ServerSecurity::PageAudit ServerSecurity::MakePageAudit(std::shared_ptr<RefusalC
   };
 }
 
-HttpAccess ServerSecurity::MakePageAccess(std::shared_ptr<RefusalCounts> refusals) const {
+HttpAccess ServerSecurity::MakePageAccess(std::shared_ptr<limits::RefusalCounts> refusals) const {
   if (transport_.is_plain()) return nullptr;
   PageAccess::Deps deps;
   deps.check = MakeAccessCheck(refusals);
   deps.may_order = [](const Identity& caller) {
-    return CheckAccess(caller, PageAccess::kOrderMethod).ok();
+    return rpc::CheckAccess(caller, PageAccess::kOrderMethod).ok();
   };
   if (authority_ != nullptr) {
     deps.identity_by_token = [authority = authority_.get()](absl::string_view id,
@@ -226,13 +228,14 @@ HttpAccess ServerSecurity::MakePageAccess(std::shared_ptr<RefusalCounts> refusal
       return authority->IdentityByToken(id, secret);
     };
   }
-  deps.on_wrong_token = [audit = MakePageAudit(std::move(refusals), LimitReached::kDeniedCalls)](
-                            const std::string& address, const absl::Status& refusal) {
-    audit(address, std::string(refusal.message()));
-  };
+  deps.on_wrong_token =
+      [audit = MakePageAudit(std::move(refusals), limits::LimitReached::kDeniedCalls)](
+          const std::string& address, const absl::Status& refusal) {
+        audit(address, std::string(refusal.message()));
+      };
   return [access = PageAccess(std::move(deps))](const HttpCredentials& shown, HttpDeed deed) {
     return access.Judge(shown, deed);
   };
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::server

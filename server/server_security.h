@@ -20,7 +20,7 @@
 #include "server/rpc/revocation_watch.h"
 #include "server/server_config.h"
 
-namespace lodestar {
+namespace lodestar::server {
 
 class ServerSecurity {
  public:
@@ -30,22 +30,23 @@ class ServerSecurity {
   static absl::StatusOr<std::unique_ptr<ServerSecurity>> Open(const ServerConfig& config,
                                                               std::function<bool()> is_interrupted);
 
-  const TransportSecurity& transport() const { return transport_; }
+  const wire::TransportSecurity& transport() const { return transport_; }
   // In plain text no caller is asked for credentials. Calls that are denied are counted in
   // `refusals`.
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
-      std::shared_ptr<RefusalCounts> refusals) const;
+      std::shared_ptr<limits::RefusalCounts> refusals) const;
   // Decides which callers may look at the pages and order through them, as MakeServerCredentials()
   // decides about the calls for that. If the authority is here, a token may stand for a
   // certificate. Null means plain text, in which no caller is asked.
-  HttpAccess MakePageAccess(std::shared_ptr<RefusalCounts> refusals) const;
+  HttpAccess MakePageAccess(std::shared_ptr<limits::RefusalCounts> refusals) const;
   // Returns a function that logs what is refused at the pages, behind `audit:`, for each address
   // now and then. It counts each refusal as `limit` in `refusals`. Thread-safe.
   using PageAudit = std::function<void(const std::string& address, const std::string& why)>;
-  static PageAudit MakePageAudit(std::shared_ptr<RefusalCounts> refusals, LimitReached limit);
+  static PageAudit MakePageAudit(std::shared_ptr<limits::RefusalCounts> refusals,
+                                 limits::LimitReached limit);
   // Null means that the wire is plain text, or that the certificates are those of another
   // authority.
-  CertificateAuthority* authority() const { return authority_.get(); }
+  authority::CertificateAuthority* authority() const { return authority_.get(); }
   const std::optional<CredentialFiles>& files() const { return files_; }
 
   // Returns "plain text", or "TLS" and whose certificates count, for people.
@@ -65,19 +66,19 @@ class ServerSecurity {
   absl::Status EnterWithJoin();
   absl::Status KeepOwn();
   // The check looks at roles, revocations and ends of certificates.
-  AccessCheck MakeAccessCheck(std::shared_ptr<RefusalCounts> refusals) const;
+  wire::AccessCheck MakeAccessCheck(std::shared_ptr<limits::RefusalCounts> refusals) const;
 
   const ServerConfig config_;
   const std::function<bool()> is_interrupted_;
   // It may also be that of further servers of this machine.
-  std::unique_ptr<CertificateAuthority> authority_;
+  std::unique_ptr<authority::CertificateAuthority> authority_;
   std::optional<CredentialFiles> files_;
   std::optional<CredentialWatch> watch_;  // Watches files_.
-  TransportSecurity transport_;
-  std::unique_ptr<CredentialRenewer> renewer_;
+  wire::TransportSecurity transport_;
+  std::unique_ptr<wire::CredentialRenewer> renewer_;
   // It is set if the authority is on another server.
-  std::unique_ptr<RevocationWatch> revocations_;
+  std::unique_ptr<rpc::RevocationWatch> revocations_;
   absl::Time kept_at_ = absl::InfinitePast();
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::server

@@ -12,7 +12,7 @@
 #include "site/site_workload.h"
 #include "worker/client/cluster_session.h"
 
-namespace lodestar {
+namespace lodestar::site {
 namespace {
 
 constexpr char kDeviceName[] = "the workers of a site";
@@ -20,17 +20,18 @@ constexpr char kDeviceName[] = "the workers of a site";
 constexpr absl::Duration kPause = absl::Seconds(1);
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
-class SiteUplink final : public Uplink {
+class SiteUplink final : public site::Uplink {
  public:
-  static absl::StatusOr<std::unique_ptr<Uplink>> Start(const Worker::Config& config,
-                                                       const JobSpec& job, Site* site) {
+  static absl::StatusOr<std::unique_ptr<site::Uplink>> Start(const worker::Worker::Config& config,
+                                                             const JobSpec& job, site::Site* site) {
     auto uplink = std::unique_ptr<SiteUplink>(new SiteUplink(site, config.life.leave_timeout));
     auto workload = std::make_unique<SiteWorkload>(
         job,
         SiteWorkload::Deps{.site = site,
                            .is_stopping = [raw = uplink.get()] { return raw->is_stopping_.load(); },
                            .request_stop = [raw = uplink.get()] { raw->RequestStop(); }});
-    ASSIGN_OR_RETURN(uplink->worker_, Worker::Create(config, std::move(workload), &Clock::Real()));
+    ASSIGN_OR_RETURN(uplink->worker_,
+                     worker::Worker::Create(config, std::move(workload), &Clock::Real()));
     uplink->thread_ = std::thread([raw = uplink.get()] { raw->Run(); });
     return uplink;
   }
@@ -43,7 +44,7 @@ class SiteUplink final : public Uplink {
 
   std::string Standing() override { return worker_->standing(); }
 
-  void Leave(const Site::Interrupted& is_interrupted) override {
+  void Leave(const site::Site::Interrupted& is_interrupted) override {
     // Steps that fit into the time that it has anyway are still made.
     if (!is_leaving_.exchange(true)) RequestStop({.grace = leave_timeout_});
     while (!is_over_.WaitForNotificationWithTimeout(kLook)) {
@@ -52,10 +53,10 @@ class SiteUplink final : public Uplink {
   }
 
  private:
-  SiteUplink(Site* site, absl::Duration leave_timeout)
+  SiteUplink(site::Site* site, absl::Duration leave_timeout)
       : site_(site), leave_timeout_(leave_timeout) {}
 
-  void RequestStop(const StopRequest& request = {}) {
+  void RequestStop(const life::StopRequest& request = {}) {
     is_stopping_ = true;
     worker_->RequestStop(request);
   }
@@ -67,9 +68,9 @@ class SiteUplink final : public Uplink {
     is_over_.Notify();
   }
 
-  Site* const site_;
+  site::Site* const site_;
   const absl::Duration leave_timeout_;
-  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<worker::Worker> worker_;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<bool> is_leaving_ = false;  // this server wants it: it has not ended by itself
   absl::Notification is_over_;
@@ -85,35 +86,35 @@ bool MayRegisterLater(const absl::Status& status) {
 
 absl::StatusOr<std::unique_ptr<UpstreamEntry>> UpstreamEntry::Await(
     const Config& config, const std::function<bool()>& is_interrupted) {
-  RETURN_IF_ERROR(CheckMayEnter(config.entrance, "upstream"));
+  RETURN_IF_ERROR(worker::CheckMayEnter(config.entrance, "upstream"));
   auto entry = std::unique_ptr<UpstreamEntry>(new UpstreamEntry());
-  Worker::Config& worker = entry->worker_;
+  worker::Worker::Config& worker = entry->worker_;
   ASSIGN_OR_RETURN(worker.coordinator, AddressList::Parse("upstream", config.entrance.coordinator));
   // A site that is cut off goes on with its own workers, and costs more than a worker to begin
   // anew.
   worker.stays_connected = false;
   worker.insecure = config.entrance.security.insecure;
-  worker.name = config.entrance.name.empty() ? DefaultWorkerName() : config.entrance.name;
-  worker.instance_id = RandomInstanceId();
-  worker.request_process = static_cast<uint32_t>(RandomInstanceId());
+  worker.name = config.entrance.name.empty() ? worker::DefaultWorkerName() : config.entrance.name;
+  worker.instance_id = worker::RandomInstanceId();
+  worker.request_process = static_cast<uint32_t>(worker::RandomInstanceId());
   worker.device = {.kind = "cpu"};
   worker.device_name = kDeviceName;
   worker.life.leave_timeout = config.leave_timeout;
   ASSIGN_OR_RETURN(entry->credentials_,
-                   WorkerCredentials::Await(config.entrance, is_interrupted, &worker));
+                   worker::WorkerCredentials::Await(config.entrance, is_interrupted, &worker));
   RETURN_IF_ERROR(entry->Register(is_interrupted));
   return entry;
 }
 
 absl::Status UpstreamEntry::Register(const std::function<bool()>& is_interrupted) {
-  const std::unique_ptr<CoordinatorLink> link =
-      MakeClusterSession({.coordinator = worker_.coordinator,
-                          .security = worker_.security,
-                          .name = worker_.name,
-                          .device = worker_.device_name,
-                          .instance_id = worker_.instance_id,
-                          .request_process = worker_.request_process,
-                          .leave_timeout = worker_.life.leave_timeout});
+  const std::unique_ptr<client::CoordinatorLink> link =
+      client::MakeClusterSession({.coordinator = worker_.coordinator,
+                                  .security = worker_.security,
+                                  .name = worker_.name,
+                                  .device = worker_.device_name,
+                                  .instance_id = worker_.instance_id,
+                                  .request_process = worker_.request_process,
+                                  .leave_timeout = worker_.life.leave_timeout});
   ChangeLogger log;
   while (true) {
     absl::StatusOr<Registration> registration =
@@ -134,8 +135,8 @@ absl::Status UpstreamEntry::Register(const std::function<bool()>& is_interrupted
   }
 }
 
-absl::StatusOr<std::unique_ptr<Uplink>> UpstreamEntry::MakeUplink(Site* site) const {
+absl::StatusOr<std::unique_ptr<site::Uplink>> UpstreamEntry::MakeUplink(site::Site* site) const {
   return SiteUplink::Start(worker_, registration_.job, site);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::site

@@ -18,13 +18,13 @@
 #include "worker/worker.h"
 #include "worker/worker_entry.h"
 
-namespace lodestar {
+namespace lodestar::site {
 
 // How a site comes to its servers upstream, and what it finds there.
 class UpstreamEntry {
  public:
   struct Config {
-    WorkerEntrance entrance;
+    worker::WorkerEntrance entrance;
     // How long the site, told to stop, waits for the servers upstream.
     absl::Duration leave_timeout = absl::Seconds(30);
   };
@@ -40,15 +40,15 @@ class UpstreamEntry {
   // As it was when the entry was made.
   const Registration& registration() const { return registration_; }
   // Begins to work. Errors: those of Worker::Create().
-  absl::StatusOr<std::unique_ptr<Uplink>> MakeUplink(Site* site) const;
+  absl::StatusOr<std::unique_ptr<site::Uplink>> MakeUplink(site::Site* site) const;
 
  private:
   UpstreamEntry() = default;
   absl::Status Register(const std::function<bool()>& is_interrupted);
 
-  Worker::Config worker_;
-  std::unique_ptr<WorkerCredentials> credentials_;
+  worker::Worker::Config worker_;
+  std::unique_ptr<worker::WorkerCredentials> credentials_;
   Registration registration_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::site

@@ -7,11 +7,11 @@
 #include "common/runtime/status_macros.h"
 #include "server/site/site_job.h"
 
-namespace lodestar {
+namespace lodestar::site {
 namespace {
 
 // That of the site's workers, who read it.
-class SiteDataset final : public Dataset {
+class SiteDataset final : public data::Dataset {
  public:
   explicit SiteDataset(DatasetInfo info) : info_(std::move(info)) {}
 
@@ -23,11 +23,13 @@ class SiteDataset final : public Dataset {
     return absl::StrCat(info_.num_train_samples, " samples of this site's workers, ",
                         info_.num_heldout_samples, " held out");
   }
-  absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
+  absl::Status ReadTrain(absl::Span<const data::SampleRef> samples,
+                         data::HostBatch* batch) const override {
     batch->num_samples = static_cast<int64_t>(samples.size());
     return absl::OkStatus();
   }
-  absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const override {
+  absl::Status ReadHeldout(absl::Span<const int64_t> samples,
+                           data::HostBatch* batch) const override {
     batch->num_samples = static_cast<int64_t>(samples.size());
     return absl::OkStatus();
   }
@@ -38,20 +40,21 @@ class SiteDataset final : public Dataset {
 
 }  // namespace
 
-class SiteWorkload::SiteModel final : public Model {
+class SiteWorkload::SiteModel final : public model::Model {
  public:
   SiteModel(Layout layout, SiteWorkload* owner) : layout_(std::move(layout)), owner_(owner) {}
 
   const Layout& layout() const override { return layout_; }
-  Buf parameters() override { return VectorOf(owner_->parameters_); }
-  Buf gradients() override { return VectorOf(owner_->gradients_); }
+  kernels::Buf parameters() override { return VectorOf(owner_->parameters_); }
+  kernels::Buf gradients() override { return VectorOf(owner_->gradients_); }
 
-  absl::StatusOr<BatchResult> TrainStep(const HostBatch&, WeightsGate* gate,
-                                        GradientSink*) override {
+  absl::StatusOr<model::BatchResult> TrainStep(const data::HostBatch&, model::WeightsGate* gate,
+                                               model::GradientSink*) override {
     RETURN_IF_ERROR(WaitForAll(gate));
     return owner_->Train();
   }
-  absl::StatusOr<BatchResult> Evaluate(const HostBatch&, WeightsGate* gate) override {
+  absl::StatusOr<model::BatchResult> Evaluate(const data::HostBatch&,
+                                              model::WeightsGate* gate) override {
     RETURN_IF_ERROR(WaitForAll(gate));
     return owner_->Evaluate();
   }
@@ -59,11 +62,11 @@ class SiteWorkload::SiteModel final : public Model {
   void RefreshNarrowParameters() override { owner_->has_put_weights_ = false; }
 
  private:
-  static Buf VectorOf(std::vector<float>& vector) {
-    return {vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
+  static kernels::Buf VectorOf(std::vector<float>& vector) {
+    return {vector.data(), kernels::DType::kF32, static_cast<int64_t>(vector.size())};
   }
 
-  absl::Status WaitForAll(WeightsGate* gate) const {
+  absl::Status WaitForAll(model::WeightsGate* gate) const {
     for (int block = 0; gate != nullptr && block < layout_.num_blocks(); ++block) {
       RETURN_IF_ERROR(gate->WaitForBlock(block));
     }
@@ -81,13 +84,14 @@ void SiteWorkload::OnRegistered(const Registration&) {
 
 bool SiteWorkload::Serves(const Registration& registration) const {
   return model_ != nullptr && registration.layout().hash() == model_->layout().hash() &&
-         CheckGoesOn(began_, registration.job, steps_of_order_).ok();
+         site::CheckGoesOn(began_, registration.job, steps_of_order_).ok();
 }
 
-absl::Status SiteWorkload::Prepare(const Registration& registration, const DeviceSet& /*devices*/,
-                                   StopRequested /*stop_requested*/) {
+absl::Status SiteWorkload::Prepare(const Registration& registration,
+                                   const kernels::DeviceSet& /*devices*/,
+                                   data::StopRequested /*stop_requested*/) {
   steps_of_order_ = deps_.site->StepsOfOrder();
-  RETURN_IF_ERROR(CheckGoesOn(began_, registration.job, steps_of_order_));
+  RETURN_IF_ERROR(site::CheckGoesOn(began_, registration.job, steps_of_order_));
   ASSIGN_OR_RETURN(DatasetInfo data, deps_.site->AwaitData(deps_.is_stopping));
   const int64_t elements = registration.layout().num_elements();
   try {
@@ -111,7 +115,7 @@ void SiteWorkload::OnGrant(const Grant& grant) {
   if (!defers_contributions_) has_put_weights_ = false;
 }
 
-void SiteWorkload::OnStep(const RoundStep& step) {
+void SiteWorkload::OnStep(const trainer::RoundStep& step) {
   step_ = step;
   if (step.step == 0) trained_samples_ = 0;
 }
@@ -128,7 +132,7 @@ absl::StatusOr<SiteOutcome> SiteWorkload::CarryOut(const SiteOrder& order) {
   return outcome;
 }
 
-absl::StatusOr<BatchResult> SiteWorkload::Train() {
+absl::StatusOr<model::BatchResult> SiteWorkload::Train() {
   if (step_.step % steps_of_order_ == 0) {
     order_ = SiteOrder();
     order_.kind = SiteOrder::Kind::kTrain;
@@ -137,7 +141,7 @@ absl::StatusOr<BatchResult> SiteWorkload::Train() {
   }
   order_.num_samples += step_.samples.count;
   order_.learning_rates.push_back(step_.learning_rate);
-  BatchResult result;
+  model::BatchResult result;
   result.num_lost_samples = step_.samples.count;
   if (static_cast<int>(order_.learning_rates.size()) < steps_of_order_) return result;
   RETURN_IF_ERROR(PutWeightsOnce());
@@ -149,8 +153,8 @@ absl::StatusOr<BatchResult> SiteWorkload::Train() {
   return result;
 }
 
-absl::StatusOr<BatchResult> SiteWorkload::Evaluate() {
-  BatchResult result;
+absl::StatusOr<model::BatchResult> SiteWorkload::Evaluate() {
+  model::BatchResult result;
   if (std::exchange(has_evaluated_, true)) return result;
   RETURN_IF_ERROR(PutWeightsOnce());
   SiteOrder order;
@@ -174,4 +178,4 @@ absl::Status SiteWorkload::OnStepsMade() {
   return deps_.site->GetWeights(absl::MakeSpan(parameters_));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::site

@@ -16,12 +16,12 @@
 #include "server/site/site.h"
 #include "worker/workload.h"
 
-namespace lodestar {
+namespace lodestar::site {
 
-class SiteWorkload final : public Workload {
+class SiteWorkload final : public worker::Workload {
  public:
   struct Deps {
-    Site* site = nullptr;  // outlives the workload
+    site::Site* site = nullptr;  // outlives the workload
     // Whether the worker was told to stop.
     std::function<bool()> is_stopping;
     // Tells it to: the site takes no orders any more.
@@ -35,23 +35,23 @@ class SiteWorkload final : public Workload {
   void OnRegistered(const Registration& registration) override;
   bool Serves(const Registration& registration) const override;
   // The data of the site's workers is the site's.
-  absl::Status Prepare(const Registration& registration, const DeviceSet& devices,
-                       StopRequested stop_requested) override;
-  Model* model() override { return model_.get(); }
-  const Dataset* dataset() const override { return dataset_.get(); }
+  absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
+                       data::StopRequested stop_requested) override;
+  model::Model* model() override { return model_.get(); }
+  const data::Dataset* dataset() const override { return dataset_.get(); }
   bool owns_partition() const override { return false; }
   bool has_optimizer() const override { return true; }
   void OnGrant(const Grant& grant) override;
-  void OnStep(const RoundStep& step) override;
+  void OnStep(const trainer::RoundStep& step) override;
   absl::Status OnStepsMade() override;
 
  private:
   class SiteModel;
 
   // If several steps make an order, the last one carries it out.
-  absl::StatusOr<BatchResult> Train();
+  absl::StatusOr<model::BatchResult> Train();
   // All held-out samples of the grant, with its first call.
-  absl::StatusOr<BatchResult> Evaluate();
+  absl::StatusOr<model::BatchResult> Evaluate();
   // The site has the weights in parameters_, if they were changed here.
   absl::Status PutWeightsOnce();
   absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order);
@@ -60,9 +60,9 @@ class SiteWorkload final : public Workload {
   const Deps deps_;
   int steps_of_order_ = 1;
   std::vector<float> parameters_;
-  std::vector<float> gradients_;  // between rounds: what is contributed
-  std::unique_ptr<Model> model_;  // null: not prepared
-  std::unique_ptr<Dataset> dataset_;
+  std::vector<float> gradients_;         // between rounds: what is contributed
+  std::unique_ptr<model::Model> model_;  // null: not prepared
+  std::unique_ptr<data::Dataset> dataset_;
 
   // The grant whose held-out samples are evaluated next.
   Grant grant_;
@@ -70,10 +70,10 @@ class SiteWorkload final : public Workload {
 
   bool defers_contributions_ = false;  // the job
   // The step that is made, and its part of the order.
-  RoundStep step_;
+  trainer::RoundStep step_;
   SiteOrder order_;  // that the step is part of
   int64_t trained_samples_ = 0;
   bool has_put_weights_ = false;  // parameters_ are the site's weights, or older
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::site

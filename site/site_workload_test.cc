@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::site {
 namespace {
 
 using ::testing::DoubleEq;
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // Takes every order, and adds one to all weights for each local step.
-class FakeSite final : public Site {
+class FakeSite final : public site::Site {
  public:
   absl::StatusOr<DatasetInfo> AwaitData(const Interrupted&) override {
     ++num_awaits;
@@ -78,7 +78,9 @@ class SiteWorkloadTest : public testing::Test {
                                               .request_stop = [this] { ++num_stops_; }});
   }
 
-  absl::Status Prepare() { return workload_->Prepare(registration_, /*devices=*/{}, NeverStopped); }
+  absl::Status Prepare() {
+    return workload_->Prepare(registration_, /*devices=*/{}, data::NeverStopped);
+  }
 
   // 4 steps of 6 samples.
   void Begin(float weight = 0.0f) {
@@ -95,21 +97,21 @@ class SiteWorkloadTest : public testing::Test {
     workload_->OnGrant(grant);
   }
   void FillParameters(float weight) {
-    const Buf parameters = workload_->model()->parameters();
+    const kernels::Buf parameters = workload_->model()->parameters();
     auto* const data = static_cast<float*>(parameters.data);
     std::fill(data, data + parameters.num_elements, weight);
   }
-  absl::StatusOr<BatchResult> Step(int step) {
+  absl::StatusOr<model::BatchResult> Step(int step) {
     workload_->OnStep(
         {.round = Round(0),
          .step = step,
          .num_steps = 4,
          .samples = {.first = 48 + 6 * step, .count = 6, .first_position = 96 + 6 * step},
          .learning_rate = 0.1 * (step + 1)});
-    return workload_->model()->TrainStep(HostBatch(), nullptr, nullptr);
+    return workload_->model()->TrainStep(data::HostBatch(), nullptr, nullptr);
   }
   std::vector<float> Parameters() {
-    const Buf parameters = workload_->model()->parameters();
+    const kernels::Buf parameters = workload_->model()->parameters();
     const auto* const data = static_cast<const float*>(parameters.data);
     return {data, data + parameters.num_elements};
   }
@@ -125,7 +127,7 @@ TEST_F(SiteWorkloadTest, EachStepIsAnOrderAndTheWeightsAreThoseAfterTheLast) {
   EXPECT_EQ(workload_->dataset()->fingerprint(), "f00d");
   Begin(10.0f);
   for (int step = 0; step < 3; ++step) {
-    ASSERT_OK_AND_ASSIGN(const BatchResult result, Step(step));
+    ASSERT_OK_AND_ASSIGN(const model::BatchResult result, Step(step));
     EXPECT_EQ(result.loss_sum, 12.0);
     EXPECT_EQ(result.num_lost_samples, 0);
   }
@@ -151,7 +153,7 @@ TEST_F(SiteWorkloadTest, SeveralStepsAreAnOrderOfASiteWithLocalSteps) {
   site_.lost_samples = 1;
   int64_t lost = 0;
   for (int step = 0; step < 4; ++step) {
-    ASSERT_OK_AND_ASSIGN(const BatchResult result, Step(step));
+    ASSERT_OK_AND_ASSIGN(const model::BatchResult result, Step(step));
     lost += result.num_lost_samples;
   }
   EXPECT_EQ(lost, 2);
@@ -173,12 +175,13 @@ TEST_F(SiteWorkloadTest, AWindowThatEndsBeforeItsFirstOrderIsNoContribution) {
 TEST_F(SiteWorkloadTest, EvaluatesAllOfAGrantAtOnce) {
   ASSERT_OK(Prepare());
   Begin();
-  ASSERT_OK_AND_ASSIGN(const BatchResult first, workload_->model()->Evaluate(HostBatch(), nullptr));
+  ASSERT_OK_AND_ASSIGN(const model::BatchResult first,
+                       workload_->model()->Evaluate(data::HostBatch(), nullptr));
   EXPECT_EQ(first.num_predictions, 5);
   EXPECT_EQ(first.loss_sum, 15.0);
   EXPECT_EQ(first.num_correct, 1);
-  ASSERT_OK_AND_ASSIGN(const BatchResult second,
-                       workload_->model()->Evaluate(HostBatch(), nullptr));
+  ASSERT_OK_AND_ASSIGN(const model::BatchResult second,
+                       workload_->model()->Evaluate(data::HostBatch(), nullptr));
   EXPECT_EQ(second.num_predictions, 0);
   ASSERT_THAT(site_.orders, SizeIs(1));
   EXPECT_EQ(site_.orders[0].first_heldout_sample, 2);
@@ -255,4 +258,4 @@ TEST_F(SiteWorkloadTest, RefusesLocalStepsThatItsOrdersDoNotDivide) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::site

@@ -11,11 +11,11 @@
 #include "worker/model/model_memory.h"
 #include "worker/trainer/round_runner_factory.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 absl::StatusOr<std::unique_ptr<BuiltInWorkload>> BuiltInWorkload::Create(
     const BuiltInWorkloadConfig& config, Clock* clock) {
-  ASSIGN_OR_RETURN(DataSource data, OpenData(config.data));
+  ASSIGN_OR_RETURN(data::DataSource data, data::OpenData(config.data));
   return std::unique_ptr<BuiltInWorkload>(new BuiltInWorkload(config, std::move(data), clock));
 }
 
@@ -28,8 +28,9 @@ bool BuiltInWorkload::Serves(const Registration& registration) const {
   return made_ == MadeFor(registration);
 }
 
-absl::Status BuiltInWorkload::Prepare(const Registration& registration, const DeviceSet& devices,
-                                      StopRequested stop_requested) {
+absl::Status BuiltInWorkload::Prepare(const Registration& registration,
+                                      const kernels::DeviceSet& devices,
+                                      data::StopRequested stop_requested) {
   const JobSpec& job = registration.job;
   ASSIGN_OR_RETURN(Layout layout,
                    RecognizeLayout(job.model, "this worker", registration.layout(), "the server"));
@@ -37,7 +38,7 @@ absl::Status BuiltInWorkload::Prepare(const Registration& registration, const De
   dataset_.reset();
   model_.reset();
   RETURN_IF_ERROR(MakeModelOf(registration, std::move(layout), devices));
-  WorkProgress progress(NumBytesOf(data_), clock_->Now());
+  WorkProgress progress(data::NumBytesOf(data_), clock_->Now());
   const auto on_piece = [&](int64_t num_bytes) {
     if (const absl::Time now = clock_->Now(); progress.OnPiece(num_bytes, now)) {
       LogInfo("data: {} of {} are read: {}", BytesText(progress.done()),
@@ -45,58 +46,62 @@ absl::Status BuiltInWorkload::Prepare(const Registration& registration, const De
     }
     return stop_requested(num_bytes);
   };
-  ASSIGN_OR_RETURN(dataset_, MakeDataset(data_, job.model, job.seed, on_piece));
+  ASSIGN_OR_RETURN(dataset_, data::MakeDataset(data_, job.model, job.seed, on_piece));
   LogInfo("data: {}", dataset_->Describe());
   made_ = MadeFor(registration);
   return absl::OkStatus();
 }
 
 absl::Status BuiltInWorkload::MakeModelOf(const Registration& registration, Layout layout,
-                                          const DeviceSet& devices) {
+                                          const kernels::DeviceSet& devices) {
   const JobSpec& job = registration.job;
-  ModelConfig config{.spec = job.model,
-                     .max_batch = config_.max_micro_batch,
-                     .recompute = config_.recompute,
-                     .seed = job.seed,
-                     .layout = std::move(layout)};
+  model::ModelConfig config{.spec = job.model,
+                            .max_batch = config_.max_micro_batch,
+                            .recompute = config_.recompute,
+                            .seed = job.seed,
+                            .layout = std::move(layout)};
   RETURN_IF_ERROR(PlanMemory(registration, devices, &config));
-  ASSIGN_OR_RETURN(model_, MakeModel(config, devices));
+  ASSIGN_OR_RETURN(model_, model::MakeModel(config, devices));
   return absl::OkStatus();
 }
 
-absl::Status BuiltInWorkload::PlanMemory(const Registration& registration, const DeviceSet& devices,
-                                         ModelConfig* config) const {
+absl::Status BuiltInWorkload::PlanMemory(const Registration& registration,
+                                         const kernels::DeviceSet& devices,
+                                         model::ModelConfig* config) const {
   const JobSpec& job = registration.job;
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(job.model));
-  ASSIGN_OR_RETURN(const ModelMemory memory, EstimateModelMemory(*config, &devices.first()));
+  ASSIGN_OR_RETURN(const model::ModelMemory memory,
+                   model::EstimateModelMemory(*config, &devices.first()));
   const int64_t batch_bytes = memory.batch_bytes_per_sample * StepSamples(job);
   const bool is_host = devices.first().capabilities().memory_is_host;
-  const OtherMemory runner = {
-      .device_bytes = RunnerDeviceBytes(job, layout, is_host) + (is_host ? batch_bytes : 0),
-      .local_step_bytes = LocalStepsDeviceBytes(job, layout),
+  const model::OtherMemory runner = {
+      .device_bytes =
+          trainer::RunnerDeviceBytes(job, layout, is_host) + (is_host ? batch_bytes : 0),
+      .local_step_bytes = trainer::LocalStepsDeviceBytes(job, layout),
       .batch_bytes = batch_bytes,
-      .pinned_bytes = RunnerPinnedBytes(job, layout, KeepsResidual(config_.keep_residuals, job)),
+      .pinned_bytes =
+          trainer::RunnerPinnedBytes(job, layout, KeepsResidual(config_.keep_residuals, job)),
       .most_shared_bytes =
-          config_.shared_memory ? SharedMemoryBytes(registration.buckets()) : int64_t{0}};
-  const auto other_of = [&](const std::unique_ptr<Device>& device) {
-    return device.get() == &devices.first() ? runner : OtherMemory{};
+          config_.shared_memory ? client::SharedMemoryBytes(registration.buckets()) : int64_t{0}};
+  const auto other_of = [&](const std::unique_ptr<kernels::Device>& device) {
+    return device.get() == &devices.first() ? runner : model::OtherMemory{};
   };
   if (config->max_batch == 0) {
     const auto count = static_cast<int64_t>(devices.devices.size());
-    config->max_batch = kMostChosenSamples;
-    for (const std::unique_ptr<Device>& device : devices.devices) {
-      const int64_t fitting =
-          ChooseMicroBatch(memory, {.largest_share = (StepSamples(job) + count - 1) / count,
-                                    .free_bytes = static_cast<int64_t>(device->FreeMemoryBytes()),
-                                    .other_bytes = other_of(device).device_bytes,
-                                    .memory_is_host = device->capabilities().memory_is_host});
+    config->max_batch = model::kMostChosenSamples;
+    for (const std::unique_ptr<kernels::Device>& device : devices.devices) {
+      const int64_t fitting = model::ChooseMicroBatch(
+          memory, {.largest_share = (StepSamples(job) + count - 1) / count,
+                   .free_bytes = static_cast<int64_t>(device->FreeMemoryBytes()),
+                   .other_bytes = other_of(device).device_bytes,
+                   .memory_is_host = device->capabilities().memory_is_host});
       config->max_batch = std::min(config->max_batch, fitting);
     }
   }
   LogInfo("memory{}: {}", devices.devices.size() > 1 ? " of the first device" : "",
-          DescribeModelMemory(memory, *config, runner, &devices.first()));
-  for (const std::unique_ptr<Device>& device : devices.devices) {
-    RETURN_IF_ERROR(CheckModelFits(memory, *config, other_of(device), device.get()));
+          model::DescribeModelMemory(memory, *config, runner, &devices.first()));
+  for (const std::unique_ptr<kernels::Device>& device : devices.devices) {
+    RETURN_IF_ERROR(model::CheckModelFits(memory, *config, other_of(device), device.get()));
   }
   return absl::OkStatus();
 }
@@ -113,4 +118,4 @@ absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& 
   return Worker::Create(config, std::move(built_in), clock);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -19,16 +19,16 @@
 #include "worker/worker.h"
 #include "worker/workload.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 struct BuiltInWorkloadConfig {
-  DataConfig data;
+  data::DataConfig data;
   bool own_partition = false;  // the data is local to this worker
   // The number of samples per forward and backward pass. If the worker's share of the batch is
   // larger, gradients are accumulated piece by piece. 0 means as many as fit; see
   // ChooseMicroBatch().
   int64_t max_micro_batch = 0;
-  Recompute recompute = Recompute::kNone;
+  model::Recompute recompute = model::Recompute::kNone;
   // Says in which jobs the worker keeps the residual of error feedback on disk, which takes memory.
   KeepResiduals keep_residuals = KeepResiduals::kNever;
   bool shared_memory = true;  // see Worker::Config
@@ -42,10 +42,10 @@ class BuiltInWorkload final : public Workload {
       const BuiltInWorkloadConfig& config, Clock* clock);
 
   bool Serves(const Registration& registration) const override;
-  absl::Status Prepare(const Registration& registration, const DeviceSet& devices,
-                       StopRequested stop_requested) override;
-  Model* model() override { return model_.get(); }
-  const Dataset* dataset() const override { return dataset_.get(); }
+  absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
+                       data::StopRequested stop_requested) override;
+  model::Model* model() override { return model_.get(); }
+  const data::Dataset* dataset() const override { return dataset_.get(); }
   bool owns_partition() const override { return config_.own_partition; }
 
  private:
@@ -58,23 +58,23 @@ class BuiltInWorkload final : public Workload {
     friend bool operator==(const Made&, const Made&) = default;
   };
 
-  BuiltInWorkload(const BuiltInWorkloadConfig& config, DataSource data, Clock* clock)
+  BuiltInWorkload(const BuiltInWorkloadConfig& config, data::DataSource data, Clock* clock)
       : config_(config), data_(std::move(data)), clock_(clock) {}
   static Made MadeFor(const Registration& registration);
   absl::Status MakeModelOf(const Registration& registration, Layout layout,
-                           const DeviceSet& devices);
+                           const kernels::DeviceSet& devices);
   // If config->max_batch is 0, sets it to what fits on every device. Logs how much memory model and
   // runner will take on the first device; the other devices hold nothing of the runner. Returns an
   // error if the model cannot fit.
-  absl::Status PlanMemory(const Registration& registration, const DeviceSet& devices,
-                          ModelConfig* config) const;
+  absl::Status PlanMemory(const Registration& registration, const kernels::DeviceSet& devices,
+                          model::ModelConfig* config) const;
 
   const BuiltInWorkloadConfig config_;
-  const DataSource data_;
+  const data::DataSource data_;
   Clock* const clock_;
   std::optional<Made> made_;  // not set while model and data are not both made
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<Dataset> dataset_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<data::Dataset> dataset_;
 };
 
 // Makes a worker with a BuiltInWorkload. Shared memory and, if config.residual_folder is set,
@@ -84,4 +84,4 @@ absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& 
                                                           const BuiltInWorkloadConfig& workload,
                                                           Clock* clock);
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -1,12 +1,12 @@
 #include "worker/device_metrics.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
-void AddDeviceMetrics(const DeviceSet& devices, Metrics* metrics) {
+void AddDeviceMetrics(const kernels::DeviceSet& devices, Metrics* metrics) {
   int64_t refused = 0;
   for (const auto& device : devices.devices) refused += device->num_refused_outputs();
   if (refused == 0 || metrics->size() >= kMaxMetrics) return;
   (*metrics)[kRefusedOutputsMetric] = static_cast<double>(refused);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

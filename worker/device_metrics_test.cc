@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/oracle/oracle_device.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 using ::testing::ElementsAre;
@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::SizeIs;
 
-class RefusingDevice : public OracleDevice {
+class RefusingDevice : public oracle::OracleDevice {
  public:
   explicit RefusingDevice(int64_t refused) : refused_(refused) {}
   int64_t num_refused_outputs() const override { return refused_; }
@@ -25,8 +25,8 @@ class RefusingDevice : public OracleDevice {
   const int64_t refused_;
 };
 
-DeviceSet Devices(int64_t first, int64_t second) {
-  DeviceSet devices;
+kernels::DeviceSet Devices(int64_t first, int64_t second) {
+  kernels::DeviceSet devices;
   devices.devices.push_back(std::make_unique<RefusingDevice>(first));
   devices.devices.push_back(std::make_unique<RefusingDevice>(second));
   return devices;
@@ -50,4 +50,4 @@ TEST(DeviceMetricsTest, LeavesMetricsOfProgramsTheirRoom) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "common/runtime/file_io.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 constexpr int64_t kMaxStatBytes = 8192;
@@ -42,4 +42,4 @@ absl::Duration ProcessAgeFrom(absl::string_view stat, absl::Duration since_boot,
   return std::max(absl::ZeroDuration(), since_boot - absl::Seconds(ticks) / ticks_per_second);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -6,7 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 // Returns the age of this process, to 10 ms, or zero if the system does not tell.
 absl::Duration ProcessAge();
@@ -17,4 +17,4 @@ absl::Duration ProcessAge();
 absl::Duration ProcessAgeFrom(absl::string_view stat, absl::Duration since_boot,
                               int64_t ticks_per_second);
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

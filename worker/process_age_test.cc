@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 // As Linux writes it, of a program with an awkward name.
@@ -34,4 +34,4 @@ TEST(ProcessAgeTest, OfThisProcessGrows) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -16,7 +16,7 @@
 #include "common/security/secret_file.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 constexpr int64_t kMaxInstanceBytes = 32;
@@ -96,4 +96,4 @@ absl::Status ResidualFolder::RemoveInstance() {
   return FileSystem::Real().RemoveAll(instance_path_);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -24,7 +24,7 @@
 #include "worker/trainer/inner_state_store.h"
 #include "worker/trainer/residual_store.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 // Says in which jobs with error feedback the residual is kept.
 enum class KeepResiduals : uint8_t {
@@ -58,8 +58,8 @@ class ResidualFolder {
   ResidualFolder(const ResidualFolder&) = delete;
   ResidualFolder& operator=(const ResidualFolder&) = delete;
 
-  ResidualStore* store() { return &store_; }
-  InnerStateStore* inner_states() { return &inner_states_; }
+  trainer::ResidualStore* store() { return &store_; }
+  trainer::InnerStateStore* inner_states() { return &inner_states_; }
   // Returns the instance of the process before, if that was killed. 0 means that there is none.
   uint64_t former_instance() const { return former_instance_; }
   // Both functions return when the change is on the disk. Errors: those of the system.
@@ -72,8 +72,8 @@ class ResidualFolder {
   const std::string instance_path_;
   const int lock_;
   uint64_t former_instance_ = 0;
-  ResidualStore store_;
-  InnerStateStore inner_states_;
+  trainer::ResidualStore store_;
+  trainer::InnerStateStore inner_states_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

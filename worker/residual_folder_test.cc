@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 using ::testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(KeepResidualsTest, WithoutANameOrAFolderThereIsNoPlace) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -6,7 +6,7 @@
 #include "common/logging/logging.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 ServiceReports::ServiceReports(ServiceManager manager, std::string before,
                                absl::Duration shortest_patience, Clock* clock)
@@ -60,4 +60,4 @@ void ServiceReports::Report(const Reader& read) {
   manager_.TellReady(state.standing.empty() ? "computes" : state.standing);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

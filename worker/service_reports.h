@@ -17,7 +17,7 @@
 #include "common/runtime/clock.h"
 #include "worker/stall_watch.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 class ServiceReports {
  public:
@@ -59,4 +59,4 @@ class ServiceReports {
   std::thread thread_;  // is the last member, because it uses the others
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

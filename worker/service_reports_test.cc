@@ -11,7 +11,7 @@
 #include "common/testing/simulated_clock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(3);
@@ -89,4 +89,4 @@ TEST_F(ServiceReportsTest, WhatDoesNotGetOnIsNotAliveUntilItDoes) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::worker

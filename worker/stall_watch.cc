@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::worker {
 
 absl::Duration StallWatch::Look(absl::Time now, const std::optional<Work>& work) {
   const absl::Duration passed = now - looked_at_.value_or(now);
@@ -26,4 +26,4 @@ absl::Duration StallWatch::PatienceWith(const Work& work) const {
   return std::max(shortest_, kFactor * std::max<int64_t>(1, work.size) * past->second);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -18,7 +18,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 class StallWatch {
  public:
@@ -53,4 +53,4 @@ class StallWatch {
   std::map<std::string, absl::Duration> longest_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 using Work = StallWatch::Work;
@@ -85,4 +85,4 @@ TEST_F(StallWatchTest, WhoDidNotRunStoodStillForNobody) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::worker

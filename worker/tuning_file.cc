@@ -14,7 +14,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 // The size of some tens of thousands of choices.
@@ -56,9 +56,9 @@ absl::StatusOr<std::string> TuningFile::Read() const {
   absl::StatusOr<std::string> text = ReadWholeFile(target, kMaxBytes);
   if (absl::IsNotFound(text.status())) return std::string();
   RETURN_IF_ERROR(text.status());
-  if (text->empty() || absl::StartsWith(*text, kTuningTextBegin)) return text;
+  if (text->empty() || absl::StartsWith(*text, kernels::kTuningTextBegin)) return text;
   return absl::FailedPreconditionError(
-      absl::StrCat(path_, " is no tuning file: it does not begin with '", kTuningTextBegin,
+      absl::StrCat(path_, " is no tuning file: it does not begin with '", kernels::kTuningTextBegin,
                    "'; it stays as it is: remove it, or name another file"));
 }
 
@@ -82,7 +82,7 @@ std::string TuningFile::TextForDevice() {
   return "";
 }
 
-void TuningFile::Tell(const Device& device) {
+void TuningFile::Tell(const kernels::Device& device) {
   if (device.MergeTuning("").empty()) {
     logger_.Log(LogLevel::kWarn, kDevice,
                 absl::StrCat("--tuning_file=", path_, " has no effect: ",
@@ -95,7 +95,7 @@ void TuningFile::Tell(const Device& device) {
   }
 }
 
-void TuningFile::Keep(const Device& device, absl::Duration patience) {
+void TuningFile::Keep(const kernels::Device& device, absl::Duration patience) {
   Tell(device);
   std::string chosen = device.MergeTuning("");
   if (chosen.empty() || chosen == written_[&device]) return;
@@ -111,4 +111,4 @@ void TuningFile::Keep(const Device& device, absl::Duration patience) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -15,7 +15,7 @@
 #include "common/runtime/clock.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 class TuningFile {
  public:
@@ -29,11 +29,11 @@ class TuningFile {
   // If the file cannot be used, the log says why.
   std::string TextForDevice();
   // Logs which parts of the file `device` does not use, and why.
-  void Tell(const Device& device);
+  void Tell(const kernels::Device& device);
   // Adds to the file what `device` has chosen since the last call. Waits for up to `patience` while
   // another process writes the file. Choices that could not be written are written by the next
   // call. The log tells errors, but not that another process wrote the file if `patience` is zero.
-  void Keep(const Device& device, absl::Duration patience);
+  void Keep(const kernels::Device& device, absl::Duration patience);
 
   // Returns the contents of the file, or an empty text if there is no file. Errors:
   // FailedPrecondition if the text does not come from MergeTuning(); InvalidArgument if the file is
@@ -50,7 +50,7 @@ class TuningFile {
   Clock* const clock_;
   ChangeLogger logger_;
   // What each device had chosen when its choices were last written.
-  std::map<const Device*, std::string> written_;
+  std::map<const kernels::Device*, std::string> written_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -24,7 +24,7 @@
 #include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/factory/device_factory.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 using ::testing::AllOf;
@@ -49,30 +49,33 @@ class TuningFileTest : public testing::Test {
   std::string Contents() const { return *ReadWholeFile(path_, 1 << 20); }
   std::vector<std::string> Names() const { return *FileSystem::Real().List(folder_); }
   static std::string Line(absl::string_view line) {
-    return absl::StrCat(kTuningTextBegin, "1\n", line);
+    return absl::StrCat(kernels::kTuningTextBegin, "1\n", line);
   }
 
   // Returns the emulated card, on which guess number `fastest` of the heuristic is the fastest.
-  static std::unique_ptr<Device> Card(const std::string& text, int fastest) {
+  static std::unique_ptr<kernels::Device> Card(const std::string& text, int fastest) {
     emulator::Settings settings;
     settings.algorithm_microseconds = {2.0, 2.0, 2.0};
     settings.algorithm_microseconds[fastest] = 1.0;
     return cuda::MakeEmulatedDevice({.tuning = text}, settings);
   }
   // Returns the product of matrices of [rows, 40] and [40, 16].
-  static std::vector<float> Multiply(Device& device, int64_t rows) {
+  static std::vector<float> Multiply(kernels::Device& device, int64_t rows) {
     std::vector<float> values(rows * 40 + 40 * 16);
     for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<float>(i));
     std::vector<float> result(rows * 16);
     const auto total = static_cast<int64_t>(values.size() + result.size());
-    const Buf memory = {*device.Allocate(total * sizeof(float)), DType::kF32, total};
-    const Buf a = memory.Slice(0, rows * 40);
-    const Buf c = memory.Slice(static_cast<int64_t>(values.size()), rows * 16);
-    device.Copy(a.data, values.data(), values.size() * sizeof(float), StreamKind::kCompute);
+    const kernels::Buf memory = {*device.Allocate(total * sizeof(float)), kernels::DType::kF32,
+                                 total};
+    const kernels::Buf a = memory.Slice(0, rows * 40);
+    const kernels::Buf c = memory.Slice(static_cast<int64_t>(values.size()), rows * 16);
+    device.Copy(a.data, values.data(), values.size() * sizeof(float),
+                kernels::StreamKind::kCompute);
     device.MatMul({.m = rows, .n = 16, .k = 40}, c, a, memory.Slice(rows * 40, 40 * 16),
-                  Accumulate::kSet);
-    device.Copy(result.data(), c.data, result.size() * sizeof(float), StreamKind::kCompute);
-    EXPECT_OK(device.Synchronize(device.Record(StreamKind::kCompute)));
+                  kernels::Accumulate::kSet);
+    device.Copy(result.data(), c.data, result.size() * sizeof(float),
+                kernels::StreamKind::kCompute);
+    EXPECT_OK(device.Synchronize(device.Record(kernels::StreamKind::kCompute)));
     device.Release(memory.data);
     return result;
   }
@@ -230,7 +233,7 @@ TEST_F(TuningFileTest, PathsThatLeadToNoFileAreToldAndNotWaitedFor) {
 }
 
 TEST_F(TuningFileTest, ADeviceThatMeasuresNothingHasNoUseForIt) {
-  const auto cpu = *MakeDevice("cpu", /*threads=*/1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", /*threads=*/1, nullptr);
   const auto file = Open();
   file->Tell(*cpu);
   file->Keep(*cpu, TuningFile::kPatience);
@@ -239,4 +242,4 @@ TEST_F(TuningFileTest, ADeviceThatMeasuresNothingHasNoUseForIt) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -19,14 +19,15 @@
 #include "worker/trainer/device_registry.h"
 #include "worker/trainer/round_runner_factory.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
-std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registration,
-                                                    const Worker::Config& settings,
-                                                    HostMemoryRegistry* registry,
-                                                    TraceRecorder* trace, bool outlives_process) {
-  BulkGrpcTransportConfig config;
+std::shared_ptr<client::CancellableTransport> MakeTransport(const Registration& registration,
+                                                            const Worker::Config& settings,
+                                                            client::HostMemoryRegistry* registry,
+                                                            TraceRecorder* trace,
+                                                            bool outlives_process) {
+  client::BulkGrpcTransportConfig config;
   config.outlives_process = outlives_process;
   config.trace = trace;
   config.security = settings.security;
@@ -59,7 +60,8 @@ std::shared_ptr<CancellableTransport> MakeTransport(const Registration& registra
   config.life_secret = registration.life_secret;
   // Two thirds of a lease: before the coordinator takes the worker for the one that holds it up.
   config.patience = 2 * registration.heartbeat_interval;
-  return std::make_shared<CancellableTransport>(MakeBulkGrpcTransport(std::move(config)));
+  return std::make_shared<client::CancellableTransport>(
+      client::MakeBulkGrpcTransport(std::move(config)));
 }
 
 // Returns true if the servers have a model or a seed that no restart of one job changes.
@@ -87,14 +89,14 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
     worker->config_.device.tuning = worker->tuning_file_->TextForDevice();
   }
   std::string why_not_cuda;
-  ASSIGN_OR_RETURN(worker->devices_, MakeDevices(worker->config_.device, &why_not_cuda));
-  worker->registry_ = MakeDeviceRegistry(&worker->devices_.first());
+  ASSIGN_OR_RETURN(worker->devices_, factory::MakeDevices(worker->config_.device, &why_not_cuda));
+  worker->registry_ = trainer::MakeDeviceRegistry(&worker->devices_.first());
   const std::string device_name =
       settings.device_name.empty() ? worker->devices_.Name() : settings.device_name;
   worker->workload_ = std::move(workload);
   LogInfo("worker '{}' computes on {}{}{}", worker->config_.name, device_name,
           why_not_cuda.empty() ? "" : "; no CUDA: ", why_not_cuda);
-  if (const DeviceGroup* group = worker->devices_.group.get(); group != nullptr) {
+  if (const kernels::DeviceGroup* group = worker->devices_.group.get(); group != nullptr) {
     LogInfo("gradients and weights go from card to card by {}", group->Describe());
   }
   if (worker->tuning_file_ != nullptr) {
@@ -103,14 +105,14 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(Config config,
   if (!settings.residual_folder.empty() && FileSystem::Real().Exists(settings.residual_folder)) {
     worker->TakeResidualFolder();
   }
-  worker->link_ = MakeClusterSession({.coordinator = worker->config_.coordinator,
-                                      .security = worker->config_.security,
-                                      .name = worker->config_.name,
-                                      .device = device_name,
-                                      .proposed = worker->workload_->proposed_settings(),
-                                      .instance_id = worker->config_.instance_id,
-                                      .request_process = settings.request_process,
-                                      .leave_timeout = worker->config_.life.leave_timeout});
+  worker->link_ = client::MakeClusterSession({.coordinator = worker->config_.coordinator,
+                                              .security = worker->config_.security,
+                                              .name = worker->config_.name,
+                                              .device = device_name,
+                                              .proposed = worker->workload_->proposed_settings(),
+                                              .instance_id = worker->config_.instance_id,
+                                              .request_process = settings.request_process,
+                                              .leave_timeout = worker->config_.life.leave_timeout});
   return worker;
 }
 
@@ -134,7 +136,7 @@ absl::Status Worker::Run() {
   return *outcome_;
 }
 
-void Worker::RequestStop(const StopRequest& request) {
+void Worker::RequestStop(const life::StopRequest& request) {
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnStopRequested(clock_->Now(), request));
 }
@@ -156,8 +158,8 @@ ServiceReports::State Worker::service_state() {
   const absl::string_view work = lifecycle_.OwnWork();
   if (work.empty()) return state;
   state.work = {.what = std::string(work), .progress = progress_count_};
-  if (work == Lifecycle::kEndsLife) state.work->first_factor = 1;
-  if (step_.has_value() && work == Lifecycle::kComputes) {
+  if (work == life::Lifecycle::kEndsLife) state.work->first_factor = 1;
+  if (step_.has_value() && work == life::Lifecycle::kComputes) {
     // Parts of an evaluation are alike; what a step takes grows with its samples.
     const bool is_training = step_->samples.count > 0;
     state.work->what = is_training ? "computes a step" : "evaluates";
@@ -171,7 +173,7 @@ void Worker::NoteProgress() {
   ++progress_count_;
 }
 
-void Worker::NoteStep(const RoundStep& step) {
+void Worker::NoteStep(const trainer::RoundStep& step) {
   absl::MutexLock lock(&mutex_);
   ++progress_count_;
   step_ = step;
@@ -190,30 +192,30 @@ void Worker::KeepTime() {
   }
 }
 
-void Worker::Perform(const Lifecycle::Effects& effects) {
+void Worker::Perform(const life::Lifecycle::Effects& effects) {
   ++num_events_;
-  for (const Lifecycle::Effect& effect : effects) {
+  for (const life::Lifecycle::Effect& effect : effects) {
     std::visit([this](const auto& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Perform(what); },
                effect);
   }
 }
 
-void Worker::Perform(const Lifecycle::Task& task) {
+void Worker::Perform(const life::Lifecycle::Task& task) {
   link_->Rearm();
   task_ = task;
   ++progress_count_;
 }
 
-void Worker::Perform(const Lifecycle::CancelCalls&) { link_->Cancel(); }
+void Worker::Perform(const life::Lifecycle::CancelCalls&) { link_->Cancel(); }
 
-void Worker::Perform(const Lifecycle::CancelTransfers&) {
+void Worker::Perform(const life::Lifecycle::CancelTransfers&) {
   if (transport_ != nullptr) transport_->Cancel();
   if (former_transport_ != nullptr) former_transport_->Cancel();
 }
 
-void Worker::Perform(const Lifecycle::Tell& tell) { LogLine(tell.level, tell.text); }
+void Worker::Perform(const life::Lifecycle::Tell& tell) { LogLine(tell.level, tell.text); }
 
-void Worker::Perform(const Lifecycle::TellWait& wait) {
+void Worker::Perform(const life::Lifecycle::TellWait& wait) {
   if (wait.reason.empty()) {
     wait_logger_.Forget("wait");
   } else {
@@ -221,7 +223,7 @@ void Worker::Perform(const Lifecycle::TellWait& wait) {
   }
 }
 
-Lifecycle::Task Worker::NextTask() {
+life::Lifecycle::Task Worker::NextTask() {
   absl::MutexLock lock(&mutex_);
   const auto has_task = [this]()
                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return task_.has_value(); };
@@ -229,7 +231,7 @@ Lifecycle::Task Worker::NextTask() {
   return *std::exchange(task_, std::nullopt);
 }
 
-void Worker::Do(const Lifecycle::Connect&) {
+void Worker::Do(const life::Lifecycle::Connect&) {
   Disconnect();
   ProcessHistory process;
   {
@@ -239,7 +241,7 @@ void Worker::Do(const Lifecycle::Connect&) {
   if (!has_contributed_) process.age = clock_->Now() - started_at_;
   absl::StatusOr<Registration> registration = link_->Register(workload_->offered_layout(), process);
   if (absl::IsAborted(registration.status())) DropWhatServersLack(registration.status());
-  absl::StatusOr<LifeId> life = LifeId();
+  absl::StatusOr<life::LifeId> life = life::LifeId();
   if (registration.ok()) {
     const JobSpec& job = registration->job;
     // Where contributions of local steps may be late, from which weights they are changes.
@@ -255,7 +257,7 @@ void Worker::Do(const Lifecycle::Connect&) {
           "now: model={} seed={}, before model={} seed={}",
           job.model.name, job.seed, registration_->job.model.name, registration_->job.seed);
     }
-    life = LifeId{registration->server_incarnation, registration->life.incarnation};
+    life = life::LifeId{registration->server_incarnation, registration->life.incarnation};
     registration_ = *std::move(registration);
     registered_at_ = clock_->Now();
   } else {
@@ -286,17 +288,17 @@ void Worker::TellTlsDoubts(const absl::Status& registered) {
   if (doubts == told_doubts_) return;
   told_doubts_ = doubts;
   if (doubts.empty()) return;
-  LogWarn("{}", TlsDoubtsLine(doubts, absl::Now()));
+  LogWarn("{}", wire::TlsDoubtsLine(doubts, absl::Now()));
 }
 
-void Worker::Do(const Lifecycle::Prepare&) {
+void Worker::Do(const life::Lifecycle::Prepare&) {
   StartHeartbeats();
   const absl::Status prepared = Prepare(*registration_);
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnPrepared(clock_->Now(), prepared));
 }
 
-void Worker::Do(const Lifecycle::TryPaths&) {
+void Worker::Do(const life::Lifecycle::TryPaths&) {
   absl::Status tried = CurrentTransport()->StartTrial()->Wait();
   // There are no weights yet; that was said by the servers, so they can be reached.
   if (absl::IsNotFound(tried)) tried = absl::OkStatus();
@@ -304,14 +306,14 @@ void Worker::Do(const Lifecycle::TryPaths&) {
   Perform(lifecycle_.OnPathsTried(clock_->Now(), tried));
 }
 
-void Worker::Do(const Lifecycle::Join&) {
+void Worker::Do(const life::Lifecycle::Join&) {
   absl::Status joined = HandInInitialWeights();
   if (joined.ok()) joined = link_->Join(registration_->layout().hash(), workload_->data_info());
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnJoined(clock_->Now(), joined));
 }
 
-void Worker::Do(const Lifecycle::AskForGrant& ask) {
+void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
   const absl::Time asked = clock_->Now();
   const absl::StatusOr<Grant> grant = link_->NextGrant(ask.report, ask.leaving);
   if (grant.ok()) TellProgress(*grant);
@@ -338,7 +340,7 @@ void Worker::Do(const Lifecycle::AskForGrant& ask) {
   Perform(lifecycle_.OnGrant(clock_->Now(), grant));
 }
 
-void Worker::Do(const Lifecycle::CarryOut& order) {
+void Worker::Do(const life::Lifecycle::CarryOut& order) {
   const WorkerLife life = registration_->life;
   LogDebug("round begun round={} worker={} incarnation={} samples={}", order.grant.round,
            life.worker, life.incarnation, order.grant.num_samples);
@@ -358,13 +360,13 @@ void Worker::Do(const Lifecycle::CarryOut& order) {
   Perform(lifecycle_.OnCarriedOut(clock_->Now(), report, leaves_steps));
 }
 
-void Worker::Do(const Lifecycle::SayGoodbye& goodbye) {
+void Worker::Do(const life::Lifecycle::SayGoodbye& goodbye) {
   const absl::Status left = link_->Leave(goodbye.reason, goodbye.report);
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnLeft(clock_->Now(), left));
 }
 
-void Worker::Do(const Lifecycle::Finish& finish) {
+void Worker::Do(const life::Lifecycle::Finish& finish) {
   Disconnect();
   KeepTuning(TuningFile::kPatience);
   if (runner_ != nullptr && finish.status.ok() && (IsStopping() || has_rounds_left_)) {
@@ -433,7 +435,7 @@ HeartbeatCall Worker::CurrentActivity(const WorkerLife& life) {
 }
 
 void Worker::OnServersMoved(const ServerAddresses& servers) {
-  std::shared_ptr<CancellableTransport> transport;
+  std::shared_ptr<client::CancellableTransport> transport;
   {
     absl::MutexLock lock(&mutex_);
     // One that is still to be made has those of the registration, and the next heartbeat says so.
@@ -497,9 +499,10 @@ absl::Status Worker::PrepareWorkload(const Registration& registration) {
     return IsStopping();
   };
   RETURN_IF_ERROR(workload_->Prepare(registration, devices_, stop_requested));
-  progress_.emplace(Progress::Config{.tokens_per_sample = workload_->dataset()->tokens_per_sample(),
-                                     .loss_unit = LossUnitOf(registration.job.model),
-                                     .interval = config_.progress_interval});
+  progress_.emplace(
+      trainer::Progress::Config{.tokens_per_sample = workload_->dataset()->tokens_per_sample(),
+                                .loss_unit = LossUnitOf(registration.job.model),
+                                .interval = config_.progress_interval});
   return absl::OkStatus();
 }
 
@@ -525,7 +528,7 @@ void Worker::TakeResidualFolder() {
   }
 }
 
-ResidualStore* Worker::PrepareResiduals(const JobSpec& job) {
+trainer::ResidualStore* Worker::PrepareResiduals(const JobSpec& job) {
   const bool keeps = !config_.residual_folder.empty() && KeepsResidual(config_.keep_residuals, job);
   const bool keeps_state = !config_.residual_folder.empty() && HasLocalSteps(job);
   if ((keeps || keeps_state) && residuals_ == nullptr) TakeResidualFolder();
@@ -537,7 +540,7 @@ ResidualStore* Worker::PrepareResiduals(const JobSpec& job) {
 }
 
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
-  if (runner_ != nullptr && HaveSameRunner(runner_job_, job)) return absl::OkStatus();
+  if (runner_ != nullptr && trainer::HaveSameRunner(runner_job_, job)) return absl::OkStatus();
   // A program looks at parameters between rounds, and adds to reports.
   const bool looks_ahead = config_.overlap && !workload_->wants_last_weights();
   const std::function<void(const RoundReport&)> ask_ahead = [this](const RoundReport& report) {
@@ -549,41 +552,41 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
     AddDeviceMetrics(devices_, &whole.metrics);
     link_->AskAhead(whole);
   };
-  ResidualStore* const residuals = PrepareResiduals(job);
+  trainer::ResidualStore* const residuals = PrepareResiduals(job);
   ASSIGN_OR_RETURN(
       runner_,
-      MakeRoundRunner(job,
-                      {.model = workload_->model(),
-                       .device = &devices_.first(),
-                       .dataset = workload_->dataset(),
-                       .clock = clock_,
-                       .overlap = config_.overlap,
-                       .trace = trace_.get(),
-                       .pulls_ahead = looks_ahead,
-                       .model_has_optimizer = workload_->has_optimizer(),
-                       .on_contributed = looks_ahead ? ask_ahead : nullptr,
-                       .residuals = residuals,
-                       .inner_states = residuals_ == nullptr ? nullptr : residuals_->inner_states(),
-                       .on_step =
-                           [this](const RoundStep& step) {
-                             NoteStep(step);
-                             workload_->OnStep(step);
-                           },
-                       .on_steps_made = [this] { return workload_->OnStepsMade(); },
-                       .on_weights = workload_->on_weights(),
-                       .stop_requested = [this] { return IsStopping(); },
-                       .time_left =
-                           [this] {
-                             absl::MutexLock lock(&mutex_);
-                             return lifecycle_.time_left(clock_->Now());
-                           },
-                       .on_activity =
-                           [this](absl::string_view activity) {
-                             absl::MutexLock lock(&mutex_);
-                             lifecycle_.OnActivity(clock_->Now(), activity);
-                             ++num_events_;
-                             ++progress_count_;
-                           }}));
+      trainer::MakeRoundRunner(
+          job, {.model = workload_->model(),
+                .device = &devices_.first(),
+                .dataset = workload_->dataset(),
+                .clock = clock_,
+                .overlap = config_.overlap,
+                .trace = trace_.get(),
+                .pulls_ahead = looks_ahead,
+                .model_has_optimizer = workload_->has_optimizer(),
+                .on_contributed = looks_ahead ? ask_ahead : nullptr,
+                .residuals = residuals,
+                .inner_states = residuals_ == nullptr ? nullptr : residuals_->inner_states(),
+                .on_step =
+                    [this](const trainer::RoundStep& step) {
+                      NoteStep(step);
+                      workload_->OnStep(step);
+                    },
+                .on_steps_made = [this] { return workload_->OnStepsMade(); },
+                .on_weights = workload_->on_weights(),
+                .stop_requested = [this] { return IsStopping(); },
+                .time_left =
+                    [this] {
+                      absl::MutexLock lock(&mutex_);
+                      return lifecycle_.time_left(clock_->Now());
+                    },
+                .on_activity =
+                    [this](absl::string_view activity) {
+                      absl::MutexLock lock(&mutex_);
+                      lifecycle_.OnActivity(clock_->Now(), activity);
+                      ++num_events_;
+                      ++progress_count_;
+                    }}));
   runner_job_ = job;
   return absl::OkStatus();
 }
@@ -591,14 +594,14 @@ absl::Status Worker::PrepareRunner(const JobSpec& job) {
 absl::StatusOr<RoundReport> Worker::RunRound(const Grant& grant) {
   TraceSpan span(trace_.get(), "training", "round");
   workload_->OnGrant(grant);
-  const std::shared_ptr<CancellableTransport> transport = CurrentTransport();
+  const std::shared_ptr<client::CancellableTransport> transport = CurrentTransport();
   return runner_->Run(ContextOf(transport.get()), grant);
 }
 
 void Worker::TakeLastWeights(const Grant& done) {
   if (!workload_->wants_last_weights()) return;
   const Round min_round = HasRosters(registration_->job) ? done.round : Round(0);
-  const std::shared_ptr<CancellableTransport> transport = CurrentTransport();
+  const std::shared_ptr<client::CancellableTransport> transport = CurrentTransport();
   const absl::Status pulled = runner_->PullWeights(ContextOf(transport.get()), min_round);
   if (pulled.ok()) return;
   last_weights_ = absl::UnavailableError(
@@ -606,12 +609,12 @@ void Worker::TakeLastWeights(const Grant& done) {
                    "; psctl export has them"));
 }
 
-std::shared_ptr<CancellableTransport> Worker::CurrentTransport() {
+std::shared_ptr<client::CancellableTransport> Worker::CurrentTransport() {
   absl::MutexLock lock(&mutex_);
   return transport_;
 }
 
-LifeContext Worker::ContextOf(ParameterTransport* transport) {
+trainer::LifeContext Worker::ContextOf(client::ParameterTransport* transport) {
   return {.registration = &*registration_,
           .sample_order = &*sample_order_,
           .transport = transport,
@@ -620,8 +623,8 @@ LifeContext Worker::ContextOf(ParameterTransport* transport) {
                                  const std::string& secret) { return TransportOf(life, secret); }};
 }
 
-std::shared_ptr<ParameterTransport> Worker::TransportOf(const WorkerLife& life,
-                                                        const std::string& secret) {
+std::shared_ptr<client::ParameterTransport> Worker::TransportOf(const WorkerLife& life,
+                                                                const std::string& secret) {
   Registration registration = *registration_;
   registration.life = life;
   registration.life_secret = secret;
@@ -674,4 +677,4 @@ void Worker::TellProgress(const Grant& grant) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -32,14 +32,14 @@
 #include "worker/tuning_file.h"
 #include "worker/workload.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 class Worker {
  public:
   struct Config {
     bool stays_connected = true;  // see CoordinatorLink::HeartbeatCalls
     AddressList coordinator = AddressList::Of("127.0.0.1:50051");
-    TransportSecurity security = {};
+    wire::TransportSecurity security = {};
     // True allows plain text to other machines.
     bool insecure = false;
     // Returns what may keep TLS with the coordinator from working, in words; see FindTlsDoubts().
@@ -48,7 +48,7 @@ class Worker {
     std::string name;
     uint64_t instance_id = 0;      // random, one per process
     uint32_t request_process = 0;  // also random; see RequestIds
-    DeviceOptions device;
+    factory::DeviceOptions device;
     // The file that keeps what the device chooses by measuring; see TuningFile. Empty means that
     // there is no such file.
     std::string tuning_path = {};
@@ -71,7 +71,7 @@ class Worker {
     // Says how long a worker that was told to stop waits for servers before it leaves without them.
     // It also says how long the worker pauses before it tries again, and when it gives up on
     // servers that do not answer. The constructor fills in the addresses that are tried.
-    Lifecycle::Config life;
+    life::Lifecycle::Config life;
   };
 
   // Errors: those of the device (an unknown one, or one that this machine lacks).
@@ -92,7 +92,7 @@ class Worker {
   // hand over what there is, and leave. A step is not cut short. The worker gives up waiting for
   // servers after leave_timeout, or when the machine goes. If this is called several times, the
   // shortest time counts. Thread-safe.
-  void RequestStop(const StopRequest& request = {});
+  void RequestStop(const life::StopRequest& request = {});
 
   // Returns what the worker does now: "wait", "pull", "compute", "push", ... Thread-safe.
   std::string activity() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -110,25 +110,25 @@ class Worker {
       : config_(WithServersNamed(std::move(config))), clock_(clock), lifecycle_(config_.life) {}
 
   // Does what `effects` say, in order. A task is left to the thread of Run().
-  void Perform(const Lifecycle::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const Lifecycle::Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const Lifecycle::CancelCalls&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const Lifecycle::CancelTransfers&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const Lifecycle::Tell& tell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Perform(const Lifecycle::TellWait& wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const life::Lifecycle::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const life::Lifecycle::Task& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const life::Lifecycle::CancelCalls&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const life::Lifecycle::CancelTransfers&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const life::Lifecycle::Tell& tell) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Perform(const life::Lifecycle::TellWait& wait) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Wakes the lifecycle when it wants to be woken. Returns when Run() is over.
   void KeepTime() ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits for the next task and returns it.
-  Lifecycle::Task NextTask() ABSL_LOCKS_EXCLUDED(mutex_);
+  life::Lifecycle::Task NextTask() ABSL_LOCKS_EXCLUDED(mutex_);
   // Each Do() blocks until the task is done, and tells the lifecycle the outcome.
-  void Do(const Lifecycle::Connect&) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Do(const Lifecycle::Prepare&) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Do(const Lifecycle::TryPaths&) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Do(const Lifecycle::Join&) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Do(const Lifecycle::AskForGrant& ask) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Do(const Lifecycle::CarryOut& order) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Do(const Lifecycle::SayGoodbye& goodbye) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Do(const Lifecycle::Finish& finish);
+  void Do(const life::Lifecycle::Connect&) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const life::Lifecycle::Prepare&) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const life::Lifecycle::TryPaths&) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const life::Lifecycle::Join&) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const life::Lifecycle::AskForGrant& ask) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const life::Lifecycle::CarryOut& order) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const life::Lifecycle::SayGoodbye& goodbye) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Do(const life::Lifecycle::Finish& finish);
 
   // Handles servers that have gone back behind a round that was acknowledged to this worker.
   void DropWhatServersLack(const absl::Status& reason);
@@ -142,7 +142,7 @@ class Worker {
   absl::Status PrepareRunner(const JobSpec& job);
   // Returns where the job's residual is kept, or null if it is not kept. Logs if the folder cannot
   // be used.
-  ResidualStore* PrepareResiduals(const JobSpec& job);
+  trainer::ResidualStore* PrepareResiduals(const JobSpec& job);
   void TakeResidualFolder();
   // If the job is to begin with this worker's weights, hands them in by the transport of this life.
   absl::Status HandInInitialWeights();
@@ -152,10 +152,11 @@ class Worker {
   absl::StatusOr<RoundReport> RunRound(const Grant& grant);
   // Pulls the weights of a job that is done, if the workload wants them.
   void TakeLastWeights(const Grant& done);
-  std::shared_ptr<CancellableTransport> CurrentTransport() ABSL_LOCKS_EXCLUDED(mutex_);
-  LifeContext ContextOf(ParameterTransport* transport);
+  std::shared_ptr<client::CancellableTransport> CurrentTransport() ABSL_LOCKS_EXCLUDED(mutex_);
+  trainer::LifeContext ContextOf(client::ParameterTransport* transport);
   // See LifeContext::transport_of.
-  std::shared_ptr<ParameterTransport> TransportOf(const WorkerLife& life, const std::string& secret)
+  std::shared_ptr<client::ParameterTransport> TransportOf(const WorkerLife& life,
+                                                          const std::string& secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void TellProgress(const Grant& grant);
   // Writes down what the devices have chosen by measuring, if there is a file for it.
@@ -166,7 +167,7 @@ class Worker {
   // Notes that the work that this process does by itself has got on.
   void NoteProgress() ABSL_LOCKS_EXCLUDED(mutex_);
   // Notes that a step of the model begins.
-  void NoteStep(const RoundStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
+  void NoteStep(const trainer::RoundStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
   HeartbeatCall CurrentActivity(const WorkerLife& life) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnServersMoved(const ServerAddresses& servers) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsStopping() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -176,20 +177,20 @@ class Worker {
   Clock* const clock_;
   std::unique_ptr<TraceRecorder> trace_;     // null if there is no trace
   std::unique_ptr<TuningFile> tuning_file_;  // null if there is no such file
-  DeviceSet devices_;
-  std::unique_ptr<HostMemoryRegistry> registry_;  // null if the first device needs none
+  kernels::DeviceSet devices_;
+  std::unique_ptr<client::HostMemoryRegistry> registry_;  // null if the first device needs none
   std::unique_ptr<Workload> workload_;
-  std::unique_ptr<CoordinatorLink> link_;
+  std::unique_ptr<client::CoordinatorLink> link_;
   std::unique_ptr<ResidualFolder> residuals_;  // null if the folder was not taken yet
 
   // Only the thread of Run() uses the members from here to choices_logger_.
   std::optional<Registration> registration_;
-  std::optional<SampleOrder> sample_order_;
-  std::unique_ptr<RoundRunner> runner_;
-  JobSpec runner_job_;                // the job that runner_ was made for
-  std::optional<Progress> progress_;  // of training with workload_'s data
-  absl::Status last_weights_;         // an error if the last weights were wanted and did not come
-  bool has_rounds_left_ = false;      // true if the job was stopped, and may go on later
+  std::optional<data::SampleOrder> sample_order_;
+  std::unique_ptr<trainer::RoundRunner> runner_;
+  JobSpec runner_job_;                         // the job that runner_ was made for
+  std::optional<trainer::Progress> progress_;  // of training with workload_'s data
+  absl::Status last_weights_;     // an error if the last weights were wanted and did not come
+  bool has_rounds_left_ = false;  // true if the job was stopped, and may go on later
   std::optional<absl::Status> outcome_;
   ChangeLogger choices_logger_;
 
@@ -200,18 +201,18 @@ class Worker {
   bool has_contributed_ = false;  // since this process began
 
   absl::Mutex mutex_;
-  Lifecycle lifecycle_ ABSL_GUARDED_BY(mutex_);
-  std::optional<Lifecycle::Task> task_ ABSL_GUARDED_BY(mutex_);  // the task to be done next
+  life::Lifecycle lifecycle_ ABSL_GUARDED_BY(mutex_);
+  std::optional<life::Lifecycle::Task> task_ ABSL_GUARDED_BY(mutex_);  // the task to be done next
   uint64_t num_events_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t progress_count_ ABSL_GUARDED_BY(mutex_) = 0;  // see StallWatch::Work
   // The last step that has begun. If rounds overlap, a step may go on through several tasks.
-  std::optional<RoundStep> step_ ABSL_GUARDED_BY(mutex_);
+  std::optional<trainer::RoundStep> step_ ABSL_GUARDED_BY(mutex_);
   bool run_is_over_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<CancellableTransport> former_transport_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<client::CancellableTransport> transport_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<client::CancellableTransport> former_transport_ ABSL_GUARDED_BY(mutex_);
   uint64_t map_version_ ABSL_GUARDED_BY(mutex_) = 0;  // version of the map used by transport_
   std::optional<AcknowledgedReport> acknowledged_ ABSL_GUARDED_BY(mutex_);
   ChangeLogger wait_logger_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -18,7 +18,7 @@
 #include "common/runtime/worker_name.h"
 #include "proto/tls_doubts.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 constexpr absl::Duration kLookAtServer = absl::Seconds(2);
@@ -44,10 +44,10 @@ std::string ProcessSuffix() {
 bool HasCredentials(const WorkerEntrance& entrance) {
   const SecurityFlags& security = entrance.security;
   return !security.join.empty() || security.has_own() ||
-         KeepsCertificate(security, Role::kWorker, entrance.name);
+         wire::KeepsCertificate(security, Role::kWorker, entrance.name);
 }
 
-absl::Status TakeOver(const ClusterEntry& entry, const WorkerEntrance& entrance,
+absl::Status TakeOver(const wire::ClusterEntry& entry, const WorkerEntrance& entrance,
                       Worker::Config& config) {
   if (!entry.files.has_value()) return absl::OkStatus();
   config.security = entry.MakeSecurity();
@@ -58,7 +58,7 @@ absl::Status TakeOver(const ClusterEntry& entry, const WorkerEntrance& entrance,
     ASSIGN_OR_RETURN(config.coordinator, AddressList::Parse("join", entry.servers));
   }
   config.find_tls_doubts = [files = *entry.files, servers = config.coordinator.ToString()] {
-    return FindTlsDoubts(files, servers, kLookAtServer);
+    return wire::FindTlsDoubts(files, servers, kLookAtServer);
   };
   return absl::OkStatus();
 }
@@ -81,15 +81,15 @@ uint64_t RandomInstanceId() {
 absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag) {
   const SecurityFlags& security = entrance.security;
   if (HasCredentials(entrance)) return absl::OkStatus();
-  const absl::Status may_be_plain = CheckMayBePlain(flag, entrance.coordinator, security);
-  const std::string leftovers = LeftoversText(security, Role::kWorker, entrance.name);
+  const absl::Status may_be_plain = wire::CheckMayBePlain(flag, entrance.coordinator, security);
+  const std::string leftovers = wire::LeftoversText(security, Role::kWorker, entrance.name);
   if (may_be_plain.ok() || leftovers.empty()) return may_be_plain;
   return absl::InvalidArgumentError(
       absl::StrCat(may_be_plain.message(),
                    ". Of the certificates that are kept here none will do: ", leftovers));
 }
 
-WorkerCredentials::WorkerCredentials(const ClusterEntry& entry) : entry_(entry) {
+WorkerCredentials::WorkerCredentials(const wire::ClusterEntry& entry) : entry_(entry) {
   if (entry_.is_renewable) renewer_.emplace(*entry_.files, entry_.servers, entry_.enrol_again);
 }
 
@@ -102,16 +102,16 @@ absl::StatusOr<std::unique_ptr<WorkerCredentials>> WorkerCredentials::Await(
         "looked for at {}",
         entrance.coordinator);
   }
-  ASSIGN_OR_RETURN(const ClusterEntry entry,
-                   AwaitEntry(entrance.security, {Role::kWorker}, entrance.name,
-                              entrance.coordinator, is_interrupted, config->life.connect));
+  ASSIGN_OR_RETURN(const wire::ClusterEntry entry,
+                   wire::AwaitEntry(entrance.security, {Role::kWorker}, entrance.name,
+                                    entrance.coordinator, is_interrupted, config->life.connect));
   RETURN_IF_ERROR(TakeOver(entry, entrance, *config));
   return std::unique_ptr<WorkerCredentials>(new WorkerCredentials(entry));
 }
 
 void WorkerCredentials::OnEnd(const absl::Status& outcome) const {
   if (!absl::IsUnauthenticated(outcome) || !entry_.is_renewable) return;
-  ThrowAwayCertificate(*entry_.files, outcome.message());
+  wire::ThrowAwayCertificate(*entry_.files, outcome.message());
   LogInfo(
       "the certificate in {} is not used any more; the next start enrols anew, with what "
       "--join says then; whoever was revoked needs what `psctl token create --name={}` prints "
@@ -119,4 +119,4 @@ void WorkerCredentials::OnEnd(const absl::Status& outcome) const {
       entry_.files->certificate, entry_.identity->name);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

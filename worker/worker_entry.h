@@ -15,7 +15,7 @@
 #include "proto/cluster_entry.h"
 #include "worker/worker.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 // "gpu-box-4711", of host and process.
 std::string DefaultWorkerName();
@@ -45,10 +45,10 @@ class WorkerCredentials {
   void OnEnd(const absl::Status& outcome) const;
 
  private:
-  explicit WorkerCredentials(const ClusterEntry& entry);
+  explicit WorkerCredentials(const wire::ClusterEntry& entry);
 
-  const ClusterEntry entry_;
-  std::optional<CredentialRenewer> renewer_;
+  const wire::ClusterEntry entry_;
+  std::optional<wire::CredentialRenewer> renewer_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -153,7 +153,7 @@ ABSL_FLAG(
     "text, for people, or json: an object per line, with IDs of workers, rounds and shards as "
     "fields.");
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 constexpr int kMaxThreads = 1024;
@@ -168,17 +168,17 @@ absl::Status BadFlag(absl::string_view flag, absl::string_view value, absl::stri
       absl::StrCat("--", flag, "='", value, "': allowed is ", allowed));
 }
 
-absl::StatusOr<Recompute> ParseRecompute(const std::string& value) {
-  if (value == "none") return Recompute::kNone;
-  if (value == "gelu") return Recompute::kGelu;
-  if (value == "block") return Recompute::kBlock;
+absl::StatusOr<model::Recompute> ParseRecompute(const std::string& value) {
+  if (value == "none") return model::Recompute::kNone;
+  if (value == "gelu") return model::Recompute::kGelu;
+  if (value == "block") return model::Recompute::kBlock;
   return BadFlag("recompute", value, "none, gelu, block");
 }
 
-absl::StatusOr<FusionPolicy> ParseFusion(const std::string& value) {
-  if (value == "measure") return FusionPolicy::kMeasure;
-  if (value == "never") return FusionPolicy::kNever;
-  if (value == "always") return FusionPolicy::kAlways;
+absl::StatusOr<factory::FusionPolicy> ParseFusion(const std::string& value) {
+  if (value == "measure") return factory::FusionPolicy::kMeasure;
+  if (value == "never") return factory::FusionPolicy::kNever;
+  if (value == "always") return factory::FusionPolicy::kAlways;
   return BadFlag("fusion", value, "measure, never, always");
 }
 
@@ -193,18 +193,19 @@ absl::Status CheckOneOf(absl::string_view flag, const std::string& value,
 // Checks the form of --device. Whether the machine has the device shows when the device is made,
 // before anything is connected.
 absl::Status CheckDevice(const std::string& device) {
-  return IsWorkerDevice(device) ? absl::OkStatus() : BadFlag("device", device, kWorkerDevices);
+  return factory::IsWorkerDevice(device) ? absl::OkStatus()
+                                         : BadFlag("device", device, factory::kWorkerDevices);
 }
 
-absl::StatusOr<DType> ParseDType(const std::string& dtype, const std::string& device) {
-  if (dtype == "fp32") return DType::kF32;
+absl::StatusOr<kernels::DType> ParseDType(const std::string& dtype, const std::string& device) {
+  if (dtype == "fp32") return kernels::DType::kF32;
   if (dtype != "bf16") return BadFlag("dtype", dtype, "fp32, bf16");
-  if (device != "cpu") return DType::kBf16;
+  if (device != "cpu") return kernels::DType::kBf16;
   return absl::InvalidArgumentError(
       "--dtype=bf16 with --device=cpu: bf16 needs a CUDA card; use fp32 or --device=cuda");
 }
 
-absl::Status ReadDevice(DeviceOptions& options) {
+absl::Status ReadDevice(factory::DeviceOptions& options) {
   options.kind = absl::GetFlag(FLAGS_device);
   RETURN_IF_ERROR(CheckDevice(options.kind));
   ASSIGN_OR_RETURN(options.compute, ParseDType(absl::GetFlag(FLAGS_dtype), options.kind));
@@ -217,7 +218,7 @@ absl::Status ReadDevice(DeviceOptions& options) {
 absl::Status ReadTuning(Worker::Config& config) {
   config.tuning_path = absl::GetFlag(FLAGS_tuning_file);
   if (config.tuning_path.empty()) return absl::OkStatus();
-  if (config.device.fusion != FusionPolicy::kMeasure) {
+  if (config.device.fusion != factory::FusionPolicy::kMeasure) {
     return absl::InvalidArgumentError(
         "--tuning_file has no effect with --fusion=never or always: nothing is measured then. "
         "Leave one of them out");
@@ -228,7 +229,7 @@ absl::Status ReadTuning(Worker::Config& config) {
       "another --device");
 }
 
-absl::Status ReadData(DataConfig& config) {
+absl::Status ReadData(data::DataConfig& config) {
   config.path = absl::GetFlag(FLAGS_data);
   if (config.path.empty()) {
     return absl::InvalidArgumentError(
@@ -281,8 +282,8 @@ absl::Status ReadNotice(const std::set<std::string>& given, WorkerFlags& flags) 
     return absl::InvalidArgumentError(
         "--notice_grace has no effect: it counts with --notice. Give that, or leave it out");
   }
-  ASSIGN_OR_RETURN(flags.notice, ParseNoticeOrigin("notice", where));
-  flags.notice_watch.grace = UsualGrace(*flags.notice);
+  ASSIGN_OR_RETURN(flags.notice, notice::ParseNoticeOrigin("notice", where));
+  flags.notice_watch.grace = notice::UsualGrace(*flags.notice);
   if (grace == absl::ZeroDuration()) return absl::OkStatus();
   flags.notice_watch.grace = grace;
   return CheckDurationRange("notice_grace", grace, kShortestLeave, kLongestLeave);
@@ -374,4 +375,4 @@ std::string WorkerShortHelp() {
        "leave_timeout", "notice", "shared_memory", "insecure", "log_level"});
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

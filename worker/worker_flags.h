@@ -13,14 +13,14 @@
 #include "worker/worker.h"
 #include "worker/worker_entry.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 struct WorkerFlags {
   Worker::Config worker;
   BuiltInWorkloadConfig workload;
   WorkerEntrance entrance;
-  std::optional<NoticeOrigin> notice;  // if not set, notice is given by signals only
-  NoticeWatch::Config notice_watch;
+  std::optional<notice::NoticeOrigin> notice;  // if not set, notice is given by signals only
+  notice::NoticeWatch::Config notice_watch;
   absl::Duration stall_timeout;  // see StallWatch
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
@@ -35,4 +35,4 @@ absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given);
 std::string WorkerHelp();
 std::string WorkerShortHelp();
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "proto/cluster_entry.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 using ::testing::AllOf;
@@ -75,7 +75,7 @@ TEST_F(WorkerFlagsTest, WhoseCertificateWasThrownAwayHearsThatAndNotOfPlainTextA
   const std::string state = absl::StrCat(testing::TempDir(), "/state");
   const std::string folder = absl::StrCat(state, "/joined/1111/worker-box");
   std::filesystem::create_directories(folder);
-  ThrowAwayCertificate(CredentialFilesIn(folder), "worker box was revoked at noon");
+  wire::ThrowAwayCertificate(CredentialFilesIn(folder), "worker box was revoked at noon");
   const std::vector<std::string> arguments = {"--coordinator=192.0.2.1:1", "--state_dir=" + state};
   std::vector<std::string> as_box = arguments;
   as_box.push_back("--name=box");
@@ -104,16 +104,16 @@ TEST_F(WorkerFlagsTest, ResidualsAreKeptWhereTheNextProcessFindsThem) {
 TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
   const WorkerFlags defaults = *Read({});
   EXPECT_EQ(defaults.worker.device.kind, "auto");
-  EXPECT_EQ(defaults.worker.device.compute, DType::kF32);
-  EXPECT_EQ(defaults.workload.recompute, Recompute::kNone);
-  EXPECT_EQ(defaults.worker.device.fusion, FusionPolicy::kMeasure);
+  EXPECT_EQ(defaults.worker.device.compute, kernels::DType::kF32);
+  EXPECT_EQ(defaults.workload.recompute, model::Recompute::kNone);
+  EXPECT_EQ(defaults.worker.device.fusion, factory::FusionPolicy::kMeasure);
   const WorkerFlags flags = *Read({"--device=cuda:2", "--dtype=bf16", "--threads=3",
                                    "--recompute=block", "--fusion=never", "--repeatable=false"});
   EXPECT_EQ(flags.worker.device.kind, "cuda:2");
-  EXPECT_EQ(flags.worker.device.compute, DType::kBf16);
+  EXPECT_EQ(flags.worker.device.compute, kernels::DType::kBf16);
   EXPECT_EQ(flags.worker.device.threads, 3);
-  EXPECT_EQ(flags.workload.recompute, Recompute::kBlock);
-  EXPECT_EQ(flags.worker.device.fusion, FusionPolicy::kNever);
+  EXPECT_EQ(flags.workload.recompute, model::Recompute::kBlock);
+  EXPECT_EQ(flags.worker.device.fusion, factory::FusionPolicy::kNever);
   EXPECT_TRUE(defaults.worker.device.is_repeatable);
   EXPECT_FALSE(flags.worker.device.is_repeatable);
 }
@@ -130,12 +130,12 @@ TEST_F(WorkerFlagsTest, TuningIsOfCards) {
 }
 
 TEST_F(WorkerFlagsTest, DataIsFoundByItselfUnlessTold) {
-  const DataConfig defaults = Read({})->workload.data;
+  const data::DataConfig defaults = Read({})->workload.data;
   EXPECT_EQ(defaults.path, "corpus.txt");
   EXPECT_EQ(defaults.heldout_path, "");
   EXPECT_EQ(defaults.format, "auto");
   EXPECT_EQ(defaults.token_bytes, 0);
-  const DataConfig told =
+  const data::DataConfig told =
       Read({"--heldout_data=val.bin", "--data_format=tokens", "--token_bytes=4"})->workload.data;
   EXPECT_EQ(told.heldout_path, "val.bin");
   EXPECT_EQ(told.format, "tokens");
@@ -189,4 +189,4 @@ TEST_F(WorkerFlagsTest, ATraceThatCannotBeWrittenIsRefusedAtTheStart) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::worker

@@ -33,7 +33,7 @@
 #include "worker/worker_entry.h"
 #include "worker/worker_flags.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 namespace {
 
 constexpr int kExitBadFlags = 2;
@@ -141,14 +141,14 @@ int RunWorker(const CommandLine& line) {
   absl::StatusOr<std::unique_ptr<Worker>> worker =
       MakeBuiltInWorker(flags->worker, flags->workload, &Clock::Real());
   absl::Status status = worker.status();
-  std::optional<NoticeWatch> notices;
+  std::optional<notice::NoticeWatch> notices;
   if (worker.ok()) {
     signals.set_worker(worker->get());
     reports.Watch([raw = worker->get()] { return raw->service_state(); });
     if (flags->notice.has_value()) {
       notices.emplace(
-          MakeNoticeSource(*flags->notice), flags->notice_watch, &Clock::Real(),
-          [raw = worker->get()](const MachineNotice& notice) {
+          notice::MakeNoticeSource(*flags->notice), flags->notice_watch, &Clock::Real(),
+          [raw = worker->get()](const notice::MachineNotice& notice) {
             LogInfo("{}: hands in what there is and leaves, within {}", notice.text,
                     absl::FormatDuration(absl::Trunc(notice.left, absl::Milliseconds(100))));
             raw->RequestStop({.grace = notice.left, .machine_goes = true});
@@ -187,14 +187,14 @@ int Main(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::worker
 
 int main(int argc, char** argv) {
   lodestar::SetUpProgram();
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
   lodestar::RaiseFileLimit();
-  lodestar::SetUpGrpcProcess();
+  lodestar::wire::SetUpGrpcProcess();
   lodestar::FlushDenormals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

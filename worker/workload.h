@@ -16,7 +16,7 @@
 #include "worker/model/model.h"
 #include "worker/trainer/round_runner.h"
 
-namespace lodestar {
+namespace lodestar::worker {
 
 // One thread at a time may use a workload.
 class Workload {
@@ -36,11 +36,11 @@ class Workload {
   // Makes model and data of the job, on `devices`, in place of those made before, which must not be
   // in use any more. This may take long, and calls `stop_requested` now and then. Errors:
   // FailedPrecondition if the job is of another model; ResourceExhausted; those of the data.
-  virtual absl::Status Prepare(const Registration& registration, const DeviceSet& devices,
-                               StopRequested stop_requested) = 0;
+  virtual absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
+                               data::StopRequested stop_requested) = 0;
   // Both return null before Prepare().
-  virtual Model* model() = 0;
-  virtual const Dataset* dataset() const = 0;
+  virtual model::Model* model() = 0;
+  virtual const data::Dataset* dataset() const = 0;
   // Returns true if the data is local to this worker, so that no other worker has its samples.
   virtual bool owns_partition() const = 0;
   // Returns what servers are told of the data. Prepare() must have been called before.
@@ -62,7 +62,7 @@ class Workload {
   // before may still be made meanwhile, on another thread.
   virtual void OnGrant(const Grant&) {}
   // This is called before each step of the model.
-  virtual void OnStep(const RoundStep&) {}
+  virtual void OnStep(const trainer::RoundStep&) {}
   // This is called when the steps of the round are made, and before the worker reads the model's
   // parameters. These are all the steps that were granted, or fewer if the worker is to stop. If
   // contributions are deferred, this is also called between two steps, by the thread that makes
@@ -78,4 +78,4 @@ class Workload {
   virtual void Complete(RoundReport*) {}
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::worker

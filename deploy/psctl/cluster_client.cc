@@ -65,7 +65,7 @@ bool IsOwnDeadline(const absl::Status& status) {
 
 }  // namespace
 
-ClusterClient::ClusterClient(AddressList servers, TransportSecurity security)
+ClusterClient::ClusterClient(AddressList servers, wire::TransportSecurity security)
     : servers_(std::move(servers)), security_(std::move(security)) {
   Connect(servers_.current());
 }
@@ -90,7 +90,7 @@ absl::Status ClusterClient::FindServer() {
 void ClusterClient::Connect(const std::string& server) {
   server_ = server;
   channel_ = grpc::CreateCustomChannel(server_, security_.channel_credentials(),
-                                       ControlChannelArguments());
+                                       wire::ControlChannelArguments());
   status_ = v1::StatusService::NewStub(channel_);
   admin_ = v1::AdminService::NewStub(channel_);
   authority_ = v1::AuthorityService::NewStub(channel_);
@@ -101,10 +101,10 @@ absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
   asked_at_ = absl::Now();
   grpc::Status status = call();
   for (int hop = 0; hop < kMaxHops; ++hop) {
-    const std::optional<std::string> coordinator = CoordinatorOf(FromGrpcStatus(status));
+    const std::optional<std::string> coordinator = CoordinatorOf(wire::FromGrpcStatus(status));
     if (!coordinator.has_value()) break;
     std::fprintf(stderr, "psctl: %s: %s\n", server_.c_str(),
-                 std::string(FromGrpcStatus(status).message()).c_str());
+                 std::string(wire::FromGrpcStatus(status).message()).c_str());
     Connect(*coordinator);
     asked_at_ = absl::Now();
     status = call();
@@ -113,7 +113,7 @@ absl::Status ClusterClient::Call(absl::FunctionRef<grpc::Status()> call) {
 }
 
 absl::Status ClusterClient::Explain(const grpc::Status& status, absl::Time asked_at) const {
-  const absl::Status native = FromGrpcStatus(status);
+  const absl::Status native = wire::FromGrpcStatus(status);
   if (native.ok()) {
     *silent_since_ = kAnswers;
     return native;
@@ -149,7 +149,7 @@ absl::Status ClusterClient::CallUnary(std::unique_ptr<Stub> ClusterClient::*stub
     const std::stop_callback cancel(stop_, [&context] { context.TryCancel(); });
     return ((this->*stub).get()->*method)(&context, request, &reply);
   }));
-  EscapeTexts(&reply);
+  wire::EscapeTexts(&reply);
   return absl::OkStatus();
 }
 
@@ -164,14 +164,15 @@ absl::StatusOr<RunHistory> ClusterClient::GetHistory(const v1::HistoryRequest& r
   v1::HistoryReply reply;
   RETURN_IF_ERROR(
       CallUnary(&ClusterClient::status_, &v1::StatusService::Stub::GetHistory, request, reply));
-  return HistoryFromProto(reply);
+  return wire::HistoryFromProto(reply);
 }
 
-absl::StatusOr<LogPage> ClusterClient::ReadLog(const LogQuery& query, const std::string& log_id) {
+absl::StatusOr<wire::LogPage> ClusterClient::ReadLog(const LogQuery& query,
+                                                     const std::string& log_id) {
   v1::ReadLogReply reply;
   RETURN_IF_ERROR(CallUnary(&ClusterClient::admin_, &v1::AdminService::Stub::ReadLog,
-                            ToProto(query, log_id), reply));
-  return FromProto(reply);
+                            wire::ToProto(query, log_id), reply));
+  return wire::FromProto(reply);
 }
 
 absl::Status ClusterClient::WatchStatus(absl::Duration interval,
@@ -186,7 +187,7 @@ absl::Status ClusterClient::WatchStatus(absl::Duration interval,
     while (reader->Read(&status)) {
       asked_at_ = absl::Now();
       *silent_since_ = kAnswers;
-      EscapeTexts(&status);
+      wire::EscapeTexts(&status);
       if (show(status)) continue;
       context.TryCancel();
       reader->Finish();
@@ -222,7 +223,7 @@ grpc::Status ClusterClient::CallAndWatch(Begin begin, const Meanwhile& meanwhile
     if (!seen.ok()) continue;
     answered_at = absl::Now();
     is_silence_told = false;
-    EscapeTexts(&cluster);
+    wire::EscapeTexts(&cluster);
     meanwhile(cluster);
   }
   return outcome;
@@ -238,7 +239,7 @@ absl::StatusOr<v1::CheckpointReply> ClusterClient::Checkpoint(const Meanwhile& m
         },
         meanwhile);
   }));
-  EscapeTexts(&reply);
+  wire::EscapeTexts(&reply);
   return reply;
 }
 
@@ -267,7 +268,7 @@ absl::StatusOr<v1::ExportSource> ClusterClient::Export(
     reading.join();
     return status;
   }));
-  EscapeTexts(&source);
+  wire::EscapeTexts(&source);
   return source;
 }
 
@@ -283,7 +284,7 @@ absl::StatusOr<v1::StopReply> ClusterClient::Stop(const std::string& reason,
         },
         meanwhile);
   }));
-  EscapeTexts(&reply);
+  wire::EscapeTexts(&reply);
   return reply;
 }
 
@@ -360,7 +361,7 @@ absl::StatusOr<v1::RollBackReply> ClusterClient::RollBack(const v1::RollBackRequ
     SetDeadline(kBulkTimeout, &context);
     return admin_->RollBack(&context, request, &reply);
   }));
-  EscapeTexts(&reply);
+  wire::EscapeTexts(&reply);
   return reply;
 }
 

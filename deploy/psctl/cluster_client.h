@@ -29,7 +29,7 @@ class ClusterClient {
  public:
   // `servers`: the first that answers as a ps_server is asked; one that is not the coordinator
   // sends on to it.
-  ClusterClient(AddressList servers, TransportSecurity security);
+  ClusterClient(AddressList servers, wire::TransportSecurity security);
   // Another one with the same servers, and no connection yet.
   ClusterClient Anew() const {
     ClusterClient other(servers_, security_);
@@ -54,7 +54,7 @@ class ClusterClient {
   absl::StatusOr<RunHistory> GetHistory(const v1::HistoryRequest& request);
   // The last lines of the server's log that fit `query`. `log_id`: of the page that `query.after`
   // is of; empty: none. See AdminService.
-  absl::StatusOr<LogPage> ReadLog(const LogQuery& query, const std::string& log_id);
+  absl::StatusOr<wire::LogPage> ReadLog(const LogQuery& query, const std::string& log_id);
   // Shown about once a second while the answer takes that long.
   using Meanwhile = std::function<void(const v1::ClusterStatus&)>;
   // Blocks until the checkpoint is there, or has failed.
@@ -114,7 +114,7 @@ class ClusterClient {
 
   std::stop_token stop_;
   AddressList servers_;
-  TransportSecurity security_;
+  wire::TransportSecurity security_;
   std::string server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::StatusService::Stub> status_;

@@ -20,7 +20,7 @@ namespace {
 
 // Errors: FailedPrecondition if the model has far more tokens than the tokenizer beside it. Sizes
 // are rounded up for cards, to 50304 from 50257.
-absl::Status CheckTokenizerIsOfModel(const std::string& folder, const Tokenizer& tokenizer,
+absl::Status CheckTokenizerIsOfModel(const std::string& folder, const model::Tokenizer& tokenizer,
                                      int64_t vocabulary) {
   constexpr int64_t kMostUnused = 1024;
   const int64_t num_tokens = tokenizer.vocabulary();
@@ -33,20 +33,21 @@ absl::Status CheckTokenizerIsOfModel(const std::string& folder, const Tokenizer&
 
 // That of --tokenizer, else that in the folder of the model, else bytes. Files beside a model of
 // bytes may be anything's.
-absl::StatusOr<std::unique_ptr<Tokenizer>> ChooseTokenizer(const GenerateOptions& options,
-                                                           int64_t vocabulary) {
+absl::StatusOr<std::unique_ptr<model::Tokenizer>> ChooseTokenizer(const GenerateOptions& options,
+                                                                  int64_t vocabulary) {
   constexpr int64_t kBytes = 256;
   FileSystem& disk = FileSystem::Real();
-  if (!options.tokenizer.empty()) return OpenTokenizer(disk, options.tokenizer);
+  if (!options.tokenizer.empty()) return model::OpenTokenizer(disk, options.tokenizer);
   const std::string parent = std::filesystem::path(options.model_path).parent_path();
   const bool is_folder = disk.IsDirectory(options.model_path);
   const std::string folder = is_folder ? options.model_path : parent.empty() ? "." : parent;
-  if ((is_folder || vocabulary != kBytes) && HasTokenizer(disk, folder)) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, OpenTokenizer(disk, folder));
+  if ((is_folder || vocabulary != kBytes) && model::HasTokenizer(disk, folder)) {
+    ASSIGN_OR_RETURN(std::unique_ptr<model::Tokenizer> tokenizer,
+                     model::OpenTokenizer(disk, folder));
     RETURN_IF_ERROR(CheckTokenizerIsOfModel(folder, *tokenizer, vocabulary));
     return tokenizer;
   }
-  if (vocabulary == kBytes) return std::make_unique<ByteTokenizer>();
+  if (vocabulary == kBytes) return std::make_unique<model::ByteTokenizer>();
   return absl::FailedPreconditionError(absl::StrCat(
       options.model_path, " is of a model with a vocabulary of ", vocabulary, " tokens, and ",
       folder,
@@ -68,20 +69,20 @@ absl::Status CheckModelIsThere(const std::string& model_path) {
 
 absl::Status RunGenerate(const GenerateOptions& options) {
   RETURN_IF_ERROR(CheckModelIsThere(options.model_path));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
-                   MakeDevice(options.device, options.threads, /*why_not_cuda=*/nullptr));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                   LoadModel(options.model_path, /*max_batch=*/1, device.get()));
-  NextTokenModel* next_token_model = model->next_token_model();
+  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Device> device,
+                   factory::MakeDevice(options.device, options.threads, /*why_not_cuda=*/nullptr));
+  ASSIGN_OR_RETURN(const std::unique_ptr<model::Model> model,
+                   model::LoadModel(options.model_path, /*max_batch=*/1, device.get()));
+  model::NextTokenModel* next_token_model = model->next_token_model();
   if (next_token_model == nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat(options.model_path, " is not a gpt; only those write text"));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
+  ASSIGN_OR_RETURN(const std::unique_ptr<model::Tokenizer> tokenizer,
                    ChooseTokenizer(options, next_token_model->vocabulary()));
   ASSIGN_OR_RETURN(
-      const TextGenerator generator,
-      TextGenerator::Create(
+      const model::TextGenerator generator,
+      model::TextGenerator::Create(
           next_token_model, tokenizer.get(),
           {.temperature = options.temperature, .top_k = options.top_k, .seed = options.seed}));
   RETURN_IF_ERROR(WriteToStandardOutput(options.prompt));

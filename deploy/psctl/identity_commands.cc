@@ -105,7 +105,7 @@ absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions&
   if (action == "create" && options.words.size() == 1) return CreateToken(client, options);
   if (action == "list" && options.words.size() == 1) {
     ASSIGN_OR_RETURN(const v1::ListTokensReply reply, client.ListTokens());
-    if (options.as_json) return MessageJsonLine(reply);
+    if (options.as_json) return wire::MessageJsonLine(reply);
     return TokenTable(reply, now);
   }
   if (action == "revoke" && options.words.size() > 1) {
@@ -122,7 +122,7 @@ absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions&
 
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now) {
   ASSIGN_OR_RETURN(const v1::ListIdentitiesReply reply, client.ListIdentities());
-  if (as_json) return MessageJsonLine(reply);
+  if (as_json) return wire::MessageJsonLine(reply);
   return IdentityTable(reply, now);
 }
 

@@ -64,7 +64,8 @@ class Job final : public v1::AdminService::Service, public v1::AuthorityService:
   ~Job() override { server_->Shutdown(); }
 
   ClusterClient Client() const {
-    return ClusterClient(AddressList::Of(absl::StrCat("127.0.0.1:", port_)), TransportSecurity());
+    return ClusterClient(AddressList::Of(absl::StrCat("127.0.0.1:", port_)),
+                         wire::TransportSecurity());
   }
   const std::vector<std::string>& asked() const { return asked_; }
   void Advertise(const std::string& address) { address_ = address; }

@@ -178,7 +178,9 @@ std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> 
 }
 
 // Every card is used, and several by one worker if there are more than workers.
-bool AreAllCardsWanted(const LaunchOptions& options) { return options.device == kAllCards; }
+bool AreAllCardsWanted(const LaunchOptions& options) {
+  return options.device == factory::kAllCards;
+}
 
 bool AreCardsDealtOut(const LaunchOptions& options) {
   return options.device == "auto" || options.device == "cuda" || AreAllCardsWanted(options);
@@ -201,7 +203,8 @@ absl::StatusOr<LaunchSite> FindSite(const LaunchOptions& options, const std::str
   ASSIGN_OR_RETURN(site.worker_program, FindBinary(program, "gpu_worker", "worker"));
   ASSIGN_OR_RETURN(site.ports, FreePorts(options.servers));
   if (options.workers > 1 && AreCardsDealtOut(options)) {
-    site.num_cards = CountCudaDevices().value_or(0);  // Each worker says why it has no card.
+    site.num_cards =
+        factory::CountCudaDevices().value_or(0);  // Each worker says why it has no card.
   }
   return site;
 }
@@ -350,19 +353,19 @@ absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& tex
 }
 
 absl::Status CheckLaunchDevice(const std::string& device) {
-  if (!IsWorkerDevice(device)) {
+  if (!factory::IsWorkerDevice(device)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--device='", device, "': allowed is ", kWorkerDevices));
+        absl::StrCat("--device='", device, "': allowed is ", factory::kWorkerDevices));
   }
   if (device == "auto" || device == "cpu") return absl::OkStatus();
-  const absl::StatusOr<int> count = CountCudaDevices();
+  const absl::StatusOr<int> count = factory::CountCudaDevices();
   // The plugin may lie beside the workers alone.
   if (absl::IsNotFound(count.status())) return absl::OkStatus();
   if (!count.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--device=", device, ": ", count.status().message()));
   }
-  for (const int ordinal : CudaOrdinals(device)) {
+  for (const int ordinal : factory::CudaOrdinals(device)) {
     if (ordinal < *count) continue;
     return absl::InvalidArgumentError(absl::StrCat("--device=", device, ": this machine has ",
                                                    *count, " CUDA devices, counted from 0"));

@@ -197,7 +197,7 @@ absl::Status ShowTop(ClusterClient& client) {
   screen.reset();
   if (is_left) return absl::OkStatus();
   RETURN_IF_ERROR(outcome);
-  return WriteToStandardOutput(StatusText(last, columns));
+  return WriteToStandardOutput(wire::StatusText(last, columns));
 }
 
 }  // namespace lodestar

@@ -13,12 +13,12 @@ absl::StatusOr<std::string> LogFeed::Next() {
   std::string text;
   bool has_more = true;
   while (has_more) {
-    absl::StatusOr<LogPage> page = read_(query_, log_id_);
+    absl::StatusOr<wire::LogPage> page = read_(query_, log_id_);
     // Lines that have come are not lost.
     if (!page.ok() && !text.empty()) return text;
     RETURN_IF_ERROR(page.status());
     if (has_begun_ && page->log_id == log_id_ && page->excerpt.num_gone > 0) {
-      LogPage note = {.log_id = log_id_, .process = "psctl", .excerpt = {}};
+      wire::LogPage note = {.log_id = log_id_, .process = "psctl", .excerpt = {}};
       note.excerpt.lines.push_back({.number = 0,
                                     .time = clock_->Now(),
                                     .level = LogLevel::kWarn,
@@ -45,7 +45,7 @@ absl::StatusOr<std::string> LogFeed::Next() {
   return text;
 }
 
-std::string LogFeed::TextOf(const LogPage& page) const {
+std::string LogFeed::TextOf(const wire::LogPage& page) const {
   std::string text;
   for (const LogLineRecord& line : page.excerpt.lines) {
     absl::StrAppend(&text,

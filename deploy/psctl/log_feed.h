@@ -15,8 +15,8 @@ namespace lodestar {
 class LogFeed {
  public:
   // See ClusterClient::ReadLog().
-  using Reader =
-      std::function<absl::StatusOr<LogPage>(const LogQuery& query, const std::string& log_id)>;
+  using Reader = std::function<absl::StatusOr<wire::LogPage>(const LogQuery& query,
+                                                             const std::string& log_id)>;
 
   // `query` says which lines are read, and how many of the older ones at first. With `as_json`
   // lines have the form of --log_format=json of ps_server. `clock` outlives the feed.
@@ -29,7 +29,7 @@ class LogFeed {
   absl::StatusOr<std::string> Next();
 
  private:
-  std::string TextOf(const LogPage& page) const;
+  std::string TextOf(const wire::LogPage& page) const;
 
   const Reader read_;
   LogQuery query_;

@@ -24,11 +24,13 @@ class LogFeedTest : public testing::Test {
 
   LogFeed Feed(const LogQuery& query = {}, bool as_json = false) {
     return LogFeed(
-        [this](const LogQuery& asked, const std::string& log_id) -> absl::StatusOr<LogPage> {
+        [this](const LogQuery& asked, const std::string& log_id) -> absl::StatusOr<wire::LogPage> {
           if (!answer_.ok()) return answer_;
-          absl::StatusOr<LogQuery> query = FromProto(ToProto(asked, log_id), log_->id());
+          absl::StatusOr<LogQuery> query =
+              wire::FromProto(wire::ToProto(asked, log_id), log_->id());
           if (query->oldest_first) query->most_lines = 1;
-          return FromProto(ToProto(LogPage{log_->id(), log_->process(), log_->Read(*query)}));
+          return wire::FromProto(
+              wire::ToProto(wire::LogPage{log_->id(), log_->process(), log_->Read(*query)}));
         },
         query, as_json, &clock_);
   }
@@ -80,8 +82,8 @@ TEST_F(LogFeedTest, LinesThatAreGoneAreToldOf) {
 
 TEST_F(LogFeedTest, AServerThatPromisesMoreAndGivesNothingIsNotAskedForEver) {
   LogFeed feed(
-      [this](const LogQuery& asked, const std::string&) -> absl::StatusOr<LogPage> {
-        LogPage page = {log_->id(), log_->process(), log_->Read(asked)};
+      [this](const LogQuery& asked, const std::string&) -> absl::StatusOr<wire::LogPage> {
+        wire::LogPage page = {log_->id(), log_->process(), log_->Read(asked)};
         page.excerpt.last_number = 7;
         page.excerpt.has_more = true;
         return page;

@@ -22,32 +22,35 @@ namespace {
 
 constexpr int64_t kGigabyte = 1'000'000'000;
 
-absl::string_view DTypeFlag(DType compute) { return compute == DType::kBf16 ? "bf16" : "fp32"; }
+absl::string_view DTypeFlag(kernels::DType compute) {
+  return compute == kernels::DType::kBf16 ? "bf16" : "fp32";
+}
 
 // Adds a line for each kind of recomputation that makes a difference to the model.
-absl::Status AddWorkers(const JobSpec& job, const Layout& layout, Device* device,
+absl::Status AddWorkers(const JobSpec& job, const Layout& layout, kernels::Device* device,
                         std::vector<WorkerMemory>& workers) {
-  const DeviceCapabilities& has = device->capabilities();
-  const int64_t runner_bytes = RunnerDeviceBytes(job, layout, has.memory_is_host);
+  const kernels::DeviceCapabilities& has = device->capabilities();
+  const int64_t runner_bytes = trainer::RunnerDeviceBytes(job, layout, has.memory_is_host);
   const int64_t pinned_bytes =
-      has.memory_is_host ? 0 : RunnerPinnedBytes(job, layout, /*keeps_residual=*/false);
+      has.memory_is_host ? 0 : trainer::RunnerPinnedBytes(job, layout, /*keeps_residual=*/false);
   int64_t least_per_sample = std::numeric_limits<int64_t>::max();
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kGelu, Recompute::kBlock}) {
-    ASSIGN_OR_RETURN(
-        const ModelMemory memory,
-        EstimateModelMemory({.spec = job.model, .recompute = recompute, .layout = layout}, device));
+  for (const model::Recompute recompute :
+       {model::Recompute::kNone, model::Recompute::kGelu, model::Recompute::kBlock}) {
+    ASSIGN_OR_RETURN(const model::ModelMemory memory,
+                     model::EstimateModelMemory(
+                         {.spec = job.model, .recompute = recompute, .layout = layout}, device));
     if (memory.bytes_per_sample >= least_per_sample) continue;
     least_per_sample = memory.bytes_per_sample;
     WorkerMemory worker = {.device = has.memory_is_host ? "cpu" : "card",
                            .dtype = std::string(DTypeFlag(has.compute)),
-                           .recompute = std::string(RecomputeName(recompute)),
+                           .recompute = std::string(model::RecomputeName(recompute)),
                            .fixed_bytes = memory.BytesFor(0) + runner_bytes,
                            .bytes_per_sample = memory.bytes_per_sample,
                            .pinned_bytes = memory.pinned_bytes_per_sample + pinned_bytes,
                            .largest_batches = {}};
     for (const int64_t gigabytes : kPlannedGigabytes) {
-      worker.largest_batches.push_back(
-          LargestMicroBatch(memory, runner_bytes, gigabytes * kGigabyte, has.memory_is_host));
+      worker.largest_batches.push_back(model::LargestMicroBatch(
+          memory, runner_bytes, gigabytes * kGigabyte, has.memory_is_host));
     }
     workers.push_back(std::move(worker));
   }
@@ -86,10 +89,12 @@ absl::StatusOr<MemoryPlan> PlanMemory(const JobSpec& job, const Layout& layout, 
   plan.server = EstimateShardMemory(job, largest);
   plan.checkpoint_bytes = EstimateShardMemory(job, layout.num_elements()).checkpoint();
   if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) return plan;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> cpu, MakeDevice("cpu", /*threads=*/1, nullptr));
-  PlannedCard fp32(DType::kF32);
-  PlannedCard bf16(DType::kBf16);
-  for (Device* const device : {cpu.get(), static_cast<Device*>(&fp32), static_cast<Device*>(&bf16)})
+  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Device> cpu,
+                   factory::MakeDevice("cpu", /*threads=*/1, nullptr));
+  kernels::PlannedCard fp32(kernels::DType::kF32);
+  kernels::PlannedCard bf16(kernels::DType::kBf16);
+  for (kernels::Device* const device :
+       {cpu.get(), static_cast<kernels::Device*>(&fp32), static_cast<kernels::Device*>(&bf16)})
     RETURN_IF_ERROR(AddWorkers(job, layout, device, plan.workers));
   return plan;
 }

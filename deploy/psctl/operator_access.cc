@@ -21,7 +21,8 @@ constexpr absl::Duration kGreetingTimeout = absl::Seconds(2);
 // Returns nothing if no address answers, or if all that answer speak plain text.
 std::optional<std::string> FirstWithTls(const std::string& servers) {
   for (const absl::string_view server : absl::StrSplit(servers, ',')) {
-    const absl::StatusOr<Greeting> greeting = Greet(std::string(server), kGreetingTimeout);
+    const absl::StatusOr<wire::Greeting> greeting =
+        wire::Greet(std::string(server), kGreetingTimeout);
     if (greeting.ok() && greeting->is_tls) return std::string(server);
   }
   return std::nullopt;
@@ -48,8 +49,9 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& given_serve
   if (join_of_own.has_value()) flags.join.clear();
   const std::string server =
       join_of_own.has_value() && !is_given ? join_of_own->servers : given_server;
-  absl::StatusOr<ClusterEntry> entry = EnterCluster(flags, {Role::kOperator, Role::kViewer},
-                                                    /*name=*/"", server, kEnrolmentTimeout);
+  absl::StatusOr<wire::ClusterEntry> entry =
+      wire::EnterCluster(flags, {Role::kOperator, Role::kViewer},
+                         /*name=*/"", server, kEnrolmentTimeout);
   // If a certificate is kept here, plain text is used only once a server has said that it wants
   // plain text.
   if (absl::IsUnavailable(entry.status()) && flags.join.empty()) {
@@ -65,13 +67,13 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& given_serve
                         .files = entry->files,
                         .joined = std::nullopt};
   if (entry->is_renewable) {
-    access.renewer = std::make_shared<CredentialRenewer>(*entry->files, entry->servers);
+    access.renewer = std::make_shared<wire::CredentialRenewer>(*entry->files, entry->servers);
     access.joined = entry->files;
   }
   if (entry->files.has_value() || flags.insecure) return access;
   const std::optional<std::string> with_tls = FirstWithTls(servers);
   if (!with_tls.has_value()) {
-    RETURN_IF_ERROR(CheckMayBePlain("server", servers, flags));
+    RETURN_IF_ERROR(wire::CheckMayBePlain("server", servers, flags));
     return access;
   }
   return absl::UnauthenticatedError(absl::StrCat(

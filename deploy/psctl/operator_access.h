@@ -16,9 +16,9 @@ namespace lodestar {
 
 struct OperatorAccess {
   AddressList servers;
-  TransportSecurity security;
-  std::shared_ptr<CredentialRenewer> renewer;  // Null means that there is nothing to renew.
-  std::optional<CredentialFiles> files;        // Nothing means plain text.
+  wire::TransportSecurity security;
+  std::shared_ptr<wire::CredentialRenewer> renewer;  // Null means that there is nothing to renew.
+  std::optional<CredentialFiles> files;              // Nothing means plain text.
   // The files of an enrolment of this machine, which another enrolment may replace.
   std::optional<CredentialFiles> joined;
 };

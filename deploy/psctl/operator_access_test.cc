@@ -65,7 +65,7 @@ TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordi
   ASSERT_OK(WriteCredentials(absl::StrCat(std::string(absl::GetFlag(FLAGS_state_dir)), "/operator"),
                              *credentials));
   const auto credentials_of_server =
-      TransportSecurity(authority.FilesFor({Role::kServer, "shard-0", "03"}))
+      wire::TransportSecurity(authority.FilesFor({Role::kServer, "shard-0", "03"}))
           .MakeServerCredentials(
               [](const Identity&, absl::string_view) { return absl::OkStatus(); });
   grpc::ServerBuilder builder;

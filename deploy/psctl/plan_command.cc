@@ -103,7 +103,7 @@ absl::Status CheckNetwork(const PlanOptions& options) {
 }
 
 absl::StatusOr<ModelSpec> ReadModel(const std::string& model) {
-  absl::StatusOr<ModelSpec> named = NamedModel(model);
+  absl::StatusOr<ModelSpec> named = wire::NamedModel(model);
   if (named.ok()) return named;
   return absl::Status(
       named.status().code(),

@@ -283,9 +283,11 @@ int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
 }
 
 int StatusCommand(ClusterClient* client) {
-  const Renderer as_json = [](const v1::ClusterStatus& status) { return MessageJsonLine(status); };
+  const Renderer as_json = [](const v1::ClusterStatus& status) {
+    return wire::MessageJsonLine(status);
+  };
   const Renderer as_text = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
-    return StatusText(status, OutputColumns());
+    return wire::StatusText(status, OutputColumns());
   };
   ClusterHealth health = ClusterHealth::kGood;
   const int exit_code = ShowStatus(client, WantsJson() ? as_json : as_text, &health);
@@ -297,7 +299,7 @@ template <typename Parts>
 absl::StatusOr<std::string> JsonLines(const Parts& parts) {
   std::string text;
   for (const auto& part : parts) {
-    ASSIGN_OR_RETURN(const std::string line, MessageJsonLine(part));
+    ASSIGN_OR_RETURN(const std::string line, wire::MessageJsonLine(part));
     text += line;
   }
   return text;
@@ -308,7 +310,7 @@ int WorkersCommand(ClusterClient* client) {
     return JsonLines(status.workers());
   };
   const Renderer as_text = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
-    return WorkersText(status, OutputColumns());
+    return wire::WorkersText(status, OutputColumns());
   };
   return ShowStatus(client, WantsJson() ? as_json : as_text, /*health=*/nullptr);
 }
@@ -318,7 +320,7 @@ int ShardsCommand(ClusterClient* client) {
     return JsonLines(status.shards());
   };
   const Renderer as_text = [](const v1::ClusterStatus& status) -> absl::StatusOr<std::string> {
-    return ShardsText(status, OutputColumns());
+    return wire::ShardsText(status, OutputColumns());
   };
   return ShowStatus(client, WantsJson() ? as_json : as_text, /*health=*/nullptr);
 }
@@ -447,7 +449,7 @@ int ExportFromServer(ClusterClient* client, const ModelTarget& target, std::stop
   if (!called.ok()) return FailCall(called.status());
   written = (*writer)->Commit();
   if (!written.ok()) return Fail(written);
-  return SayExported(target, **writer, ExportText(*called, client->server()));
+  return SayExported(target, **writer, wire::ExportText(*called, client->server()));
 }
 
 int ExportFromDisk(const std::string& path, const ModelTarget& target, std::stop_token stop) {
@@ -475,7 +477,7 @@ int StopCommand(ClusterClient* client) {
   const absl::StatusOr<v1::StopReply> reply =
       client->Stop(ReasonOr("psctl stop"), SayWaits("stop"));
   if (!reply.ok()) return FailCall(reply.status());
-  const int printed = Print(StopText(*reply, client->server()) + "\n");
+  const int printed = Print(wire::StopText(*reply, client->server()) + "\n");
   return reply->is_lost() ? kExitNeedsOperator : printed;
 }
 
@@ -569,7 +571,7 @@ int PlanCommand(const CommandLine& line) {
   options.overhead_ms = absl::GetFlag(FLAGS_overhead_ms);
   options.output = absl::GetFlag(FLAGS_output);
   options.job_flags = line.passed_on;
-  const std::string hidden = HiddenModelFile(options.model);
+  const std::string hidden = wire::HiddenModelFile(options.model);
   if (!hidden.empty()) SayError(hidden);
   const absl::StatusOr<PlanAnswer> plan = MakePlan(options, OutputColumns());
   if (absl::IsInvalidArgument(plan.status())) return BadUsage(std::string(plan.status().message()));
@@ -701,13 +703,13 @@ std::function<int(const CommandLine&)> WithClient(ClientCommand run) {
     const int exit_code = run(&client, line);
     if (exit_code == kExitRetry && access->files.has_value()) {
       const std::string doubts =
-          FindTlsDoubts(*access->files, access->servers.ToString(), kLookAtServer);
+          wire::FindTlsDoubts(*access->files, access->servers.ToString(), kLookAtServer);
       if (!doubts.empty()) {
-        std::fprintf(stderr, "psctl: %s\n", TlsDoubtsLine(doubts, absl::Now()).c_str());
+        std::fprintf(stderr, "psctl: %s\n", wire::TlsDoubtsLine(doubts, absl::Now()).c_str());
       }
     }
     if (!client.refusal().empty() && access->joined.has_value()) {
-      ThrowAwayCertificate(*access->joined, client.refusal());
+      wire::ThrowAwayCertificate(*access->joined, client.refusal());
       std::fprintf(stderr,
                    "psctl: the certificate in %s is not used any more; ask an operator for a new "
                    "join string (psctl token create --role=operator) and give it with --join\n",

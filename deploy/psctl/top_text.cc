@@ -118,7 +118,7 @@ std::string LossCurveText(const RunHistory& history, int width, bool has_blocks)
 std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
                     const TopPicture& picture) {
   const int columns = picture.columns;
-  std::vector<std::string> head = LinesOf(StatusHeadText(status, columns));
+  std::vector<std::string> head = LinesOf(wire::StatusHeadText(status, columns));
   constexpr absl::string_view kLabel = "curve     ";
   const int label_columns = static_cast<int>(kLabel.size());
   const std::string curve = LossCurveText(
@@ -127,8 +127,8 @@ std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
                                    : std::min(columns - label_columns, kMostCurveColumns),
       picture.has_blocks);
   if (!curve.empty()) head.push_back(absl::StrCat(kLabel, curve));
-  std::vector<std::string> tables =
-      LinesOf(absl::StrCat(ShardsText(status, columns), "\n", WorkersText(status, columns)));
+  std::vector<std::string> tables = LinesOf(
+      absl::StrCat(wire::ShardsText(status, columns), "\n", wire::WorkersText(status, columns)));
   const bool is_terminal = picture.rows > 0;
   const std::string last = picture.note.empty() && is_terminal ? "q: quit" : picture.note;
   size_t num_events = history.events.size();

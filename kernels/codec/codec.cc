@@ -10,13 +10,13 @@
 #include "kernels/codec/topk_codec.h"
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::codec {
 namespace {
 
 class Fp32Codec final : public Codec {
  public:
   Encoding encoding() const override { return Encoding::kFp32; }
-  void Encode(const float* values, int64_t n, const Rounding& /*rounding*/,
+  void Encode(const float* values, int64_t n, const kernels::Rounding& /*rounding*/,
               std::byte* encoded) const override {
     std::copy_n(reinterpret_cast<const std::byte*>(values), n * sizeof(float), encoded);
   }
@@ -24,14 +24,14 @@ class Fp32Codec final : public Codec {
     std::copy_n(encoded, n * sizeof(float), reinterpret_cast<std::byte*>(values));
   }
   bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
-    return AllBelow(reinterpret_cast<const float*>(encoded), limit, n);
+    return vectors::AllBelow(reinterpret_cast<const float*>(encoded), limit, n);
   }
 };
 
 class Bf16Codec final : public Codec {
  public:
   Encoding encoding() const override { return Encoding::kBf16; }
-  void Encode(const float* values, int64_t n, const Rounding& /*rounding*/,
+  void Encode(const float* values, int64_t n, const kernels::Rounding& /*rounding*/,
               std::byte* encoded) const override {
     codec::BestLoops().to_bf16(values, reinterpret_cast<codec::Code16*>(encoded), n);
   }
@@ -48,7 +48,7 @@ class Bf16Codec final : public Codec {
 class Fp16Codec final : public Codec {
  public:
   Encoding encoding() const override { return Encoding::kFp16; }
-  void Encode(const float* values, int64_t n, const Rounding& /*rounding*/,
+  void Encode(const float* values, int64_t n, const kernels::Rounding& /*rounding*/,
               std::byte* encoded) const override {
     codec::BestLoops().to_fp16(values, reinterpret_cast<codec::Code16*>(encoded), n);
   }
@@ -150,13 +150,13 @@ class BlockCodec final : public Codec {
  public:
   Encoding encoding() const override { return Format::kEncoding; }
 
-  void Encode(const float* values, int64_t n, const Rounding& rounding,
+  void Encode(const float* values, int64_t n, const kernels::Rounding& rounding,
               std::byte* encoded) const override {
     const codec::Loops& loops = codec::BestLoops();
     // A block's words, and those of Philox blocks that it shares with its neighbours.
     constexpr int64_t kPhiloxBlocks = kBlock / 4 + 16;
     uint32_t words[4 * kPhiloxBlocks];
-    const bool is_stochastic = rounding.kind == Rounding::Kind::kStochastic;
+    const bool is_stochastic = rounding.kind == kernels::Rounding::Kind::kStochastic;
     int8_t space[kBlock];
     for (int64_t begin = 0; begin < n; begin += kBlock) {
       const int64_t size = std::min(kBlock, n - begin);
@@ -227,4 +227,4 @@ const Codec& CodecOf(Encoding encoding) {
   return fp32;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::codec

@@ -12,7 +12,7 @@
 #include "common/params/encoding.h"
 #include "kernels/operation_arguments.h"
 
-namespace lodestar {
+namespace lodestar::codec {
 
 class Codec {
  public:
@@ -20,7 +20,7 @@ class Codec {
 
   virtual Encoding encoding() const = 0;
   // Writes EncodedBytes(encoding(), n) bytes, which may lie anywhere.
-  virtual void Encode(const float* values, int64_t n, const Rounding& rounding,
+  virtual void Encode(const float* values, int64_t n, const kernels::Rounding& rounding,
                       std::byte* encoded) const = 0;
   virtual void Decode(const std::byte* encoded, int64_t n, float* values) const = 0;
   // True only if every magnitude is below `limit`, which is above 0 and may be infinite; false if
@@ -31,4 +31,4 @@ class Codec {
 // The only place that chooses a codec.
 const Codec& CodecOf(Encoding encoding);
 
-}  // namespace lodestar
+}  // namespace lodestar::codec

@@ -6,7 +6,7 @@
 #include "benchmark/benchmark.h"
 #include "kernels/codec/encoded_vectors.h"
 
-namespace lodestar {
+namespace lodestar::codec {
 namespace {
 
 constexpr int64_t kElements = int64_t{16} << 20;
@@ -54,7 +54,8 @@ void DecodeVector(benchmark::State& state) {
   std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
   CodecOf(encoding).Encode(values.data(), kElements, {}, bytes.data());
   for (auto _ : state) {
-    AccumulateDecoded(encoding, bytes.data(), kElements, 0.5f, values.data(), Accumulate::kAdd);
+    AccumulateDecoded(encoding, bytes.data(), kElements, 0.5f, values.data(),
+                      kernels::Accumulate::kAdd);
   }
   Report(state, encoding);
 }
@@ -82,6 +83,6 @@ BENCHMARK(EncodeWeightChange)->DenseRange(1, 4)->Unit(benchmark::kMillisecond);
 BENCHMARK(DecodeVector)->DenseRange(0, 6)->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::codec
 
 BENCHMARK_MAIN();

@@ -15,7 +15,7 @@
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::codec {
 
 std::ostream& operator<<(std::ostream& out, Encoding encoding) {
   return out << EncodingText(encoding);
@@ -41,7 +41,8 @@ std::vector<float> Values(int64_t n, uint64_t seed) {
   return values;
 }
 
-Bytes Encoded(Encoding encoding, const std::vector<float>& values, const Rounding& rounding) {
+Bytes Encoded(Encoding encoding, const std::vector<float>& values,
+              const kernels::Rounding& rounding) {
   Bytes bytes(EncodedBytes(encoding, static_cast<int64_t>(values.size())));
   CodecOf(encoding).Encode(values.data(), values.size(), rounding, bytes.data());
   return bytes;
@@ -54,7 +55,7 @@ std::vector<float> Decoded(Encoding encoding, const Bytes& bytes, int64_t n) {
 }
 
 std::vector<float> RoundTrip(Encoding encoding, const std::vector<float>& values,
-                             const Rounding& rounding = {}) {
+                             const kernels::Rounding& rounding = {}) {
   return Decoded(encoding, Encoded(encoding, values, rounding), values.size());
 }
 
@@ -132,11 +133,11 @@ TEST_P(CodecConformanceTest, WritesItsBytesAndNoMore) {
 
 TEST_P(CodecConformanceTest, CuttingAtBlocksChangesNoBit) {
   const std::vector<float> values = Values(7 * kWholeBlocks + 2000, 3);
-  const Rounding rounding = {.key = 5, .stream = 6, .first_element = 1 << 20 | 3};
+  const kernels::Rounding rounding = {.key = 5, .stream = 6, .first_element = 1 << 20 | 3};
   const Bytes whole = Encoded(GetParam(), values, rounding);
   for (int64_t block : {1, 2, 7}) {
     const int64_t cut = block * std::max<int64_t>(BlockElements(GetParam()), 64);
-    Rounding rest = rounding;
+    kernels::Rounding rest = rounding;
     rest.first_element += cut;
     Bytes parts = Encoded(GetParam(), {values.begin(), values.begin() + cut}, rounding);
     const Bytes second = Encoded(GetParam(), {values.begin() + cut, values.end()}, rest);
@@ -147,7 +148,7 @@ TEST_P(CodecConformanceTest, CuttingAtBlocksChangesNoBit) {
 
 TEST_P(CodecConformanceTest, SameNoiseGivesTheSameBytes) {
   const std::vector<float> values = Values(3000, 4);
-  const Rounding rounding = {.key = 9, .stream = 12, .first_element = 77};
+  const kernels::Rounding rounding = {.key = 9, .stream = 12, .first_element = 77};
   EXPECT_EQ(Encoded(GetParam(), values, rounding), Encoded(GetParam(), values, rounding));
 }
 
@@ -294,8 +295,8 @@ TEST_P(CodecConformanceTest, AccumulatingDecodesFirst) {
     const std::vector<float> decoded = Decoded(GetParam(), bytes, n);
     std::vector<float> wanted = Values(n, 8);
     std::vector<float> seen = wanted;
-    for (Accumulate accumulate : {Accumulate::kAdd, Accumulate::kSet}) {
-      AccumulateScaled(wanted.data(), decoded.data(), 0.3f, n, accumulate);
+    for (kernels::Accumulate accumulate : {kernels::Accumulate::kAdd, kernels::Accumulate::kSet}) {
+      vectors::AccumulateScaled(wanted.data(), decoded.data(), 0.3f, n, accumulate);
       AccumulateDecoded(GetParam(), bytes.data(), n, 0.3f, seen.data(), accumulate);
       EXPECT_TRUE(SameBits(seen, wanted)) << n;
     }
@@ -314,10 +315,11 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
   for (int round = 0; round < kRounds; ++round) {
     const std::vector<float> values = Values(kElements, 100 + round);
     const float scale = round % 3 == 0 ? 0.37f : 1.0f;
-    const Rounding rounding = {
-        .kind = round % 2 == 0 ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
-        .key = 1,
-        .stream = static_cast<uint64_t>(round)};
+    const kernels::Rounding rounding = {.kind = round % 2 == 0
+                                                    ? kernels::Rounding::Kind::kToNearest
+                                                    : kernels::Rounding::Kind::kStochastic,
+                                        .key = 1,
+                                        .stream = static_cast<uint64_t>(round)};
     EncodeWithResidual(GetParam(), values.data(), scale, residual.data(), kElements, rounding,
                        bytes.data());
     UpdateResidual(GetParam(), values.data(), scale, bytes.data(), kElements, 1.0f,
@@ -343,7 +345,7 @@ TEST_P(CodecConformanceTest, EncodingAndUpdatingAtOnceGivesTheSameBits) {
   values[10] = kInf;
   values[kWholeBlocks + 5] = std::nanf("");
   const std::vector<float> residual = Values(kElements, 6);
-  const Rounding rounding = {.key = 3, .stream = 4, .first_element = 1000};
+  const kernels::Rounding rounding = {.key = 3, .stream = 4, .first_element = 1000};
   for (const float scale : {1.0f, 0.37f}) {
     for (const float decay : {1.0f, 0.95f}) {
       Bytes bytes(EncodedBytes(GetParam(), kElements));
@@ -381,10 +383,11 @@ TEST_P(CodecConformanceTest, ShadowFollowsItsTarget) {
     const std::vector<float> step = Values(kElements, 1000 + version);
     for (int64_t i = 0; i < kElements; ++i) target[i] += 0.01f * step[i];
     std::vector<float> change(kElements);
-    Subtract(change.data(), target.data(), shadow.data(), kElements);
-    const Rounding rounding = {.key = 2, .stream = static_cast<uint64_t>(version)};
+    vectors::Subtract(change.data(), target.data(), shadow.data(), kElements);
+    const kernels::Rounding rounding = {.key = 2, .stream = static_cast<uint64_t>(version)};
     EncodeChange(GetParam(), target.data(), shadow.data(), kElements, rounding, bytes.data());
-    AccumulateDecoded(GetParam(), bytes.data(), kElements, 1.0f, shadow.data(), Accumulate::kAdd);
+    AccumulateDecoded(GetParam(), bytes.data(), kElements, 1.0f, shadow.data(),
+                      kernels::Accumulate::kAdd);
     EncodeChangeAndAdvance(GetParam(), target.data(), advanced.data(), kElements, rounding,
                            bytes_of_advanced.data());
     ASSERT_EQ(bytes_of_advanced, bytes);
@@ -457,7 +460,7 @@ TEST(Int8CodecTest, NoiseIsThatOfPhilox) {
   // Halves are rounded up if the word is below half of its range.
   std::vector<float> values(600, 63.5f);
   values[0] = values[256] = values[512] = 127.0f;
-  const Rounding rounding = {
+  const kernels::Rounding rounding = {
       .key = 0x123456789ABCDEF0, .stream = 1ull << 40 | 5, .first_element = (1ll << 34) + 2};
   const std::vector<float> back = RoundTrip(Encoding::kInt8, values, rounding);
   for (int64_t i = 0; i < 600; ++i) {
@@ -478,7 +481,8 @@ TEST(BlockCodecTest, RoundsToTheNearerCodeWhereItIsToAndHalvesDown) {
     for (size_t i = 0; i < values.size(); i += 64) values[i] = static_cast<float>(largest);
     for (const int64_t first : {0, 3}) {
       const std::vector<float> back = RoundTrip(
-          encoding, values, {.kind = Rounding::Kind::kToNearest, .key = 5, .first_element = first});
+          encoding, values,
+          {.kind = kernels::Rounding::Kind::kToNearest, .key = 5, .first_element = first});
       for (size_t i = 0; i < values.size(); ++i) {
         ASSERT_EQ(back[i], std::ceil(values[i] - 0.5f)) << EncodingText(encoding) << " " << i;
       }
@@ -537,7 +541,7 @@ TEST(Int4CodecTest, BlocksWhoseScaleWouldBeSubnormalAreZeros) {
 TEST(Int4CodecTest, NoiseIsThatOfPhilox) {
   std::vector<float> values(600, 3.5f);
   for (int64_t begin = 0; begin < 600; begin += kInt4Block) values[begin] = -7.0f;
-  const Rounding rounding = {
+  const kernels::Rounding rounding = {
       .key = 0x123456789ABCDEF0, .stream = 1ull << 40 | 5, .first_element = (1ll << 34) + 2};
   const std::vector<float> back = RoundTrip(Encoding::kInt4, values, rounding);
   for (int64_t i = 0; i < 600; ++i) {
@@ -593,7 +597,7 @@ TEST(CodecLoopsTest, EveryInstructionSetGivesTheSameBits) {
       reference.quantize(values.data(), 1000.0f, words.data(), largest_code, bytes.data(), 100);
       loops.quantize(values.data(), 1000.0f, words.data(), largest_code, other_bytes.data(), 100);
       EXPECT_EQ(other_bytes, bytes) << loops.name;
-      const std::vector<uint32_t> middle(100, kWordOfTheMiddle);
+      const std::vector<uint32_t> middle(100, kernels::kWordOfTheMiddle);
       reference.quantize(values.data(), 1000.0f, middle.data(), largest_code, bytes.data(), 100);
       loops.quantize_to_nearest(values.data(), 1000.0f, largest_code, other_bytes.data(), 100);
       EXPECT_EQ(other_bytes, bytes) << loops.name;
@@ -617,4 +621,4 @@ TEST(CodecLoopsTest, EveryInstructionSetGivesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::codec

@@ -6,7 +6,7 @@
 #include "kernels/codec/topk_codec.h"
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::codec {
 namespace {
 
 // 16 KiB of fp32, which stay in the first cache.
@@ -26,28 +26,29 @@ void ForEachPiece(Encoding encoding, int64_t n, Piece piece) {
   ForEachPieceOf(kPiece, encoding, n, piece);
 }
 
-Rounding RoundingFrom(Rounding rounding, int64_t begin) {
+kernels::Rounding RoundingFrom(kernels::Rounding rounding, int64_t begin) {
   rounding.first_element += begin;
   return rounding;
 }
 
 // sum = scale * values + residual.
 void AddResidual(const float* values, float scale, const float* residual, int64_t n, float* sum) {
-  if (scale == 1.0f && residual != nullptr) return Add(sum, values, residual, n);
-  AccumulateScaled(sum, values, scale, n, Accumulate::kSet);
-  if (residual != nullptr) AccumulateScaled(sum, residual, 1.0f, n, Accumulate::kAdd);
+  if (scale == 1.0f && residual != nullptr) return vectors::Add(sum, values, residual, n);
+  vectors::AccumulateScaled(sum, values, scale, n, kernels::Accumulate::kSet);
+  if (residual != nullptr)
+    vectors::AccumulateScaled(sum, residual, 1.0f, n, kernels::Accumulate::kAdd);
 }
 
 }  // namespace
 
 void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
-                       float* acc, Accumulate accumulate) {
+                       float* acc, kernels::Accumulate accumulate) {
   if (encoding == Encoding::kFp32) {
-    AccumulateScaled(acc, reinterpret_cast<const float*>(encoded), scale, n, accumulate);
+    vectors::AccumulateScaled(acc, reinterpret_cast<const float*>(encoded), scale, n, accumulate);
     return;
   }
   if (encoding.is_topk()) {
-    if (accumulate == Accumulate::kSet) std::fill_n(acc, n, 0.0f);
+    if (accumulate == kernels::Accumulate::kSet) std::fill_n(acc, n, 0.0f);
     AddTopK(encoding, encoded, n, scale, acc);
     return;
   }
@@ -55,7 +56,7 @@ void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, f
   float decoded[kPiece];
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     codec.Decode(encoded + bytes, size, decoded);
-    AccumulateScaled(acc + begin, decoded, scale, size, accumulate);
+    vectors::AccumulateScaled(acc + begin, decoded, scale, size, accumulate);
   });
 }
 
@@ -116,7 +117,7 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
       decoded = space;
     }
     double of_piece = 0.0;
-    if (AllBelow(decoded, limit, size, &of_piece) && std::isfinite(of_piece)) {
+    if (vectors::AllBelow(decoded, limit, size, &of_piece) && std::isfinite(of_piece)) {
       *square_sum += of_piece;
       return;
     }
@@ -127,7 +128,7 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
       first = begin + (found - space);
     } else {
       // Elements may be beyond 1e18, which a small scale allows.
-      *square_sum += SumOfSquares(space, size);
+      *square_sum += vectors::SumOfSquares(space, size);
     }
   });
   return first;
@@ -138,15 +139,16 @@ double SquareDistance(Encoding encoding, const std::byte* encoded, int64_t n, fl
   float difference[kPiece];
   double square_sum = 0.0;
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
-    AccumulateDecoded(encoding, encoded + bytes, size, scale, difference, Accumulate::kSet);
-    AccumulateScaled(difference, base + begin, -1.0f, size, Accumulate::kAdd);
-    square_sum += SumOfSquares(difference, size);
+    AccumulateDecoded(encoding, encoded + bytes, size, scale, difference,
+                      kernels::Accumulate::kSet);
+    vectors::AccumulateScaled(difference, base + begin, -1.0f, size, kernels::Accumulate::kAdd);
+    square_sum += vectors::SumOfSquares(difference, size);
   });
   return square_sum;
 }
 
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
-                        int64_t n, const Rounding& rounding, std::byte* encoded) {
+                        int64_t n, const kernels::Rounding& rounding, std::byte* encoded) {
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
@@ -163,14 +165,15 @@ void UpdateResidual(Encoding encoding, const float* values, float scale, const s
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     AddResidual(values + begin, scale, residual + begin, size, sum);
     codec.Decode(encoded + bytes, size, decoded);
-    Subtract(residual + begin, sum, decoded, size);
+    vectors::Subtract(residual + begin, sum, decoded, size);
     if (decay == 1.0f) return;
-    AccumulateScaled(residual + begin, residual + begin, decay, size, Accumulate::kSet);
+    vectors::AccumulateScaled(residual + begin, residual + begin, decay, size,
+                              kernels::Accumulate::kSet);
   });
 }
 
 void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const float* residual,
-                     int64_t n, const Rounding& rounding, float decay, std::byte* encoded,
+                     int64_t n, const kernels::Rounding& rounding, float decay, std::byte* encoded,
                      float* next_residual) {
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
@@ -182,28 +185,29 @@ void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const 
     AddResidual(values + begin, scale, residual + begin, size, sum);
     codec.Encode(sum, size, RoundingFrom(rounding, begin), encoded + bytes);
     codec.Decode(encoded + bytes, size, decoded);
-    DifferencePastCaches(next_residual + begin, sum, decoded, decay, size);
+    vectors::DifferencePastCaches(next_residual + begin, sum, decoded, decay, size);
   });
-  EndPastCaches();
+  vectors::EndPastCaches();
 }
 
 void EncodeChange(Encoding encoding, const float* target, const float* base, int64_t n,
-                  const Rounding& rounding, std::byte* encoded) {
+                  const kernels::Rounding& rounding, std::byte* encoded) {
   const Codec& codec = CodecOf(encoding);
   float change[kPiece];
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
-    Subtract(change, target + begin, base + begin, size);
+    vectors::Subtract(change, target + begin, base + begin, size);
     codec.Encode(change, size, RoundingFrom(rounding, begin), encoded + bytes);
   });
 }
 
 void EncodeChangeAndAdvance(Encoding encoding, const float* target, float* base, int64_t n,
-                            const Rounding& rounding, std::byte* encoded) {
+                            const kernels::Rounding& rounding, std::byte* encoded) {
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     EncodeChange(encoding, target + begin, base + begin, size, RoundingFrom(rounding, begin),
                  encoded + bytes);
-    AccumulateDecoded(encoding, encoded + bytes, size, 1.0f, base + begin, Accumulate::kAdd);
+    AccumulateDecoded(encoding, encoded + bytes, size, 1.0f, base + begin,
+                      kernels::Accumulate::kAdd);
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::codec

@@ -8,12 +8,12 @@
 #include "kernels/buf.h"
 #include "kernels/codec/codec.h"
 
-namespace lodestar {
+namespace lodestar::codec {
 
 // acc += scale * decoded, or acc = scale * decoded with Accumulate::kSet. The same bits as of
 // AccumulateScaled() (kernels/vectors/reduce.h) on decoded elements.
 void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
-                       float* acc, Accumulate accumulate);
+                       float* acc, kernels::Accumulate accumulate);
 
 // acc += weight where the element travels: of top-k at its kept places, else everywhere.
 void AddWhereKept(Encoding encoding, const std::byte* encoded, int64_t n, float weight, float* acc);
@@ -41,21 +41,21 @@ double SquareDistance(Encoding encoding, const std::byte* encoded, int64_t n, fl
 
 // Encodes scale * values + residual; without a residual (null) scale * values.
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
-                        int64_t n, const Rounding& rounding, std::byte* encoded);
+                        int64_t n, const kernels::Rounding& rounding, std::byte* encoded);
 // What that has lost, times `decay`, becomes the residual: (scale * values + residual) - decoded.
 void UpdateResidual(Encoding encoding, const float* values, float scale, const std::byte* encoded,
                     int64_t n, float decay, float* residual);
 // EncodeWithResidual() in one pass with what UpdateResidual() then makes of the residual, which is
 // written to `next_residual` instead. That overlaps nothing, and is not in the caches afterwards.
 void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const float* residual,
-                     int64_t n, const Rounding& rounding, float decay, std::byte* encoded,
+                     int64_t n, const kernels::Rounding& rounding, float decay, std::byte* encoded,
                      float* next_residual);
 
 // Encodes target - base.
 void EncodeChange(Encoding encoding, const float* target, const float* base, int64_t n,
-                  const Rounding& rounding, std::byte* encoded);
+                  const kernels::Rounding& rounding, std::byte* encoded);
 // The same in one pass with base += decoded.
 void EncodeChangeAndAdvance(Encoding encoding, const float* target, float* base, int64_t n,
-                            const Rounding& rounding, std::byte* encoded);
+                            const kernels::Rounding& rounding, std::byte* encoded);
 
-}  // namespace lodestar
+}  // namespace lodestar::codec

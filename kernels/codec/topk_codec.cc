@@ -10,7 +10,7 @@
 #include "kernels/codec/codec_loops.h"
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::codec {
 namespace {
 
 constexpr uint32_t kMagnitude = 0x7FFFFFFF;
@@ -225,7 +225,7 @@ class TopKCodec final : public Codec {
 
   Encoding encoding() const override { return encoding_; }
 
-  void Encode(const float* values, int64_t n, const Rounding& /*rounding*/,
+  void Encode(const float* values, int64_t n, const kernels::Rounding& /*rounding*/,
               std::byte* encoded) const override {
     for (int64_t begin = 0; begin < n; begin += kTopKBlock) {
       const int64_t size = std::min(kTopKBlock, n - begin);
@@ -311,7 +311,7 @@ void AddTopK(Encoding encoding, const std::byte* encoded, int64_t n, float scale
       [acc, scale](int64_t begin, int64_t, const KeptElements& kept) {
         float sums[kMaxTopK];
         for (int64_t i = 0; i < kept.count; ++i) sums[i] = acc[begin + kept.places[i]];
-        AccumulateScaled(sums, kept.values, scale, kept.count, Accumulate::kAdd);
+        vectors::AccumulateScaled(sums, kept.values, scale, kept.count, kernels::Accumulate::kAdd);
         for (int64_t i = 0; i < kept.count; ++i) acc[begin + kept.places[i]] = sums[i];
       });
 }
@@ -339,4 +339,4 @@ int64_t FirstMalformedTopK(Encoding encoding, const std::byte* encoded, int64_t 
   return n;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::codec

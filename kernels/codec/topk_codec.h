@@ -12,7 +12,7 @@
 
 #include "kernels/codec/codec.h"
 
-namespace lodestar {
+namespace lodestar::codec {
 
 // Blocks whose largest magnitude is below this are taken as zeros: their levels could be subnormal.
 inline constexpr float kSmallestTopK = 0x1p-100f;
@@ -28,4 +28,4 @@ void AddAtTopK(Encoding encoding, const std::byte* encoded, int64_t n, float wei
 // none.
 int64_t FirstMalformedTopK(Encoding encoding, const std::byte* encoded, int64_t n);
 
-}  // namespace lodestar
+}  // namespace lodestar::codec

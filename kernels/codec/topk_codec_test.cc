@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "kernels/codec/encoded_vectors.h"
 
-namespace lodestar {
+namespace lodestar::codec {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -263,4 +263,4 @@ TEST(TopKCodecTest, WhatIsAllKeptCountsEverywhere) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::codec

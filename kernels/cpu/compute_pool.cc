@@ -2,7 +2,7 @@
 
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::cpu {
 namespace {
 
 constexpr int kPartBits = 20;
@@ -87,4 +87,4 @@ void ComputePool::Loop(int thread) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::cpu

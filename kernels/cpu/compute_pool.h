@@ -10,7 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 
-namespace lodestar {
+namespace lodestar::cpu {
 
 class ComputePool {
  public:
@@ -47,4 +47,4 @@ class ComputePool {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::cpu

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::cpu {
 namespace {
 
 TEST(ComputePoolTest, RunsEveryPartOnceInManyLoops) {
@@ -41,4 +41,4 @@ TEST(ComputePoolTest, WritesAreSeenByTheCaller) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::cpu

@@ -9,7 +9,7 @@
 #include "common/machine/host_memory.h"
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::cpu {
 namespace {
 
 // Elements that one thread should at least have to itself: a loop shared for less is slower than
@@ -23,13 +23,13 @@ CpuDevice::CpuDevice(int threads, const simd::Loops& loops) : loops_(loops), poo
   pack_ = AllocateFloats(threads * simd::kGemmPackElements);
   capabilities_.name =
       absl::StrCat("cpu (", loops.name, ", ", threads, threads == 1 ? " thread)" : " threads)");
-  capabilities_.compute = DType::kF32;
+  capabilities_.compute = kernels::DType::kF32;
   const HostMemory memory = ReadHostMemory();
   capabilities_.memory_bytes = static_cast<size_t>(memory.total_bytes);
   capabilities_.memory_limited_by = memory.limited_by;
 }
 
-const DeviceCapabilities& CpuDevice::capabilities() const { return capabilities_; }
+const kernels::DeviceCapabilities& CpuDevice::capabilities() const { return capabilities_; }
 
 absl::StatusOr<void*> CpuDevice::Allocate(size_t bytes) {
   void* memory = nullptr;
@@ -47,9 +47,11 @@ size_t CpuDevice::FreeMemoryBytes() {
 absl::StatusOr<void*> CpuDevice::AllocateHost(size_t bytes) { return Allocate(bytes); }
 void CpuDevice::ReleaseHost(void* memory) { std::free(memory); }
 
-EventId CpuDevice::Record(StreamKind /*stream*/) { return ++num_events_; }
-void CpuDevice::Wait(StreamKind /*stream*/, EventId event) { LODESTAR_CHECK(event <= num_events_); }
-absl::Status CpuDevice::Synchronize(EventId event) {
+kernels::EventId CpuDevice::Record(kernels::StreamKind /*stream*/) { return ++num_events_; }
+void CpuDevice::Wait(kernels::StreamKind /*stream*/, kernels::EventId event) {
+  LODESTAR_CHECK(event <= num_events_);
+}
+absl::Status CpuDevice::Synchronize(kernels::EventId event) {
   LODESTAR_CHECK(event <= num_events_);
   return absl::OkStatus();
 }
@@ -86,17 +88,17 @@ float* CpuDevice::Scratch(int64_t elements) {
 }
 
 void CpuDevice::CombineParts(float* out, const float* parts, int64_t num_parts, int64_t part_stride,
-                             int64_t columns, Accumulate accumulate) {
+                             int64_t columns, kernels::Accumulate accumulate) {
   int64_t part = 0;
-  if (accumulate == Accumulate::kSet) {
+  if (accumulate == kernels::Accumulate::kSet) {
     std::memcpy(out, parts, columns * sizeof(float));
     part = 1;
   }
   for (; part < num_parts; ++part) loops_.add(out, out, parts + part * part_stride, columns);
 }
 
-std::unique_ptr<Device> MakeCpuDevice(int threads) {
+std::unique_ptr<kernels::Device> MakeCpuDevice(int threads) {
   return std::make_unique<CpuDevice>(threads, simd::BestLoops());
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::cpu

@@ -12,27 +12,28 @@
 #include "kernels/device.h"
 #include "kernels/simd/loops.h"
 
-namespace lodestar {
+namespace lodestar::cpu {
 
-class CpuDevice final : public Device {
+class CpuDevice final : public kernels::Device {
  public:
   // `threads` >= 1 counts the calling thread.
   CpuDevice(int threads, const simd::Loops& loops);
 
-  const DeviceCapabilities& capabilities() const override;
+  const kernels::DeviceCapabilities& capabilities() const override;
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Release(void* memory) override;
   size_t FreeMemoryBytes() override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override;
   void ReleaseHost(void* memory) override;
-  EventId Record(StreamKind stream) override;
-  void Wait(StreamKind stream, EventId event) override;
-  absl::Status Synchronize(EventId event) override;
+  kernels::EventId Record(kernels::StreamKind stream) override;
+  void Wait(kernels::StreamKind stream, kernels::EventId event) override;
+  absl::Status Synchronize(kernels::EventId event) override;
 
 #include "kernels/device_operations.inc"
-  void EncodeAndUpdate(Encoding encoding, void* encoded, Buf next_residual, Buf values, float scale,
-                       Buf residual, const Rounding& rounding, float decay,
-                       StreamKind stream) override;
+  void EncodeAndUpdate(Encoding encoding, void* encoded, kernels::Buf next_residual,
+                       kernels::Buf values, float scale, kernels::Buf residual,
+                       const kernels::Rounding& rounding, float decay,
+                       kernels::StreamKind stream) override;
 
  private:
   // Calls body(begin, end, part) for ranges that cover [0, n): as many as threads, fewer if `cost`
@@ -45,7 +46,7 @@ class CpuDevice final : public Device {
   float* Scratch(int64_t elements);
   // sums[part][columns] of the ranges, added in order into (or set as) out[columns].
   void CombineParts(float* out, const float* parts, int64_t num_parts, int64_t part_stride,
-                    int64_t columns, Accumulate accumulate);
+                    int64_t columns, kernels::Accumulate accumulate);
   // On the calling thread, with the packing memory of `lane`: a part of ForRanges, or a thread of
   // the pool.
   void Gemm(const simd::GemmShape& shape, float alpha, const float* a, const float* b, float* c,
@@ -53,8 +54,8 @@ class CpuDevice final : public Device {
     loops_.gemm(shape, alpha, a, b, c, add, pack_.get() + lane * simd::kGemmPackElements);
   }
   // C[m,n] (+)= op(A) op(B), the larger of m and n shared among the threads.
-  void ParallelGemm(const MatMulShape& shape, float* c, const float* a, const float* b,
-                    Accumulate accumulate);
+  void ParallelGemm(const kernels::MatMulShape& shape, float* c, const float* a, const float* b,
+                    kernels::Accumulate accumulate);
 
   struct FreeDelete {
     void operator()(float* memory) const { std::free(memory); }
@@ -64,13 +65,13 @@ class CpuDevice final : public Device {
 
   const simd::Loops& loops_;
   ComputePool pool_;
-  DeviceCapabilities capabilities_;
+  kernels::DeviceCapabilities capabilities_;
   AlignedFloats pack_;  // [threads, kGemmPackElements]
   AlignedFloats scratch_;
   int64_t scratch_elements_ = 0;
-  std::atomic<EventId> num_events_{0};
+  std::atomic<kernels::EventId> num_events_{0};
 };
 
-std::unique_ptr<Device> MakeCpuDevice(int threads);
+std::unique_ptr<kernels::Device> MakeCpuDevice(int threads);
 
-}  // namespace lodestar
+}  // namespace lodestar::cpu

@@ -5,11 +5,11 @@
 #include "kernels/buffer_checks.h"
 #include "kernels/cpu/cpu_device.h"
 
-namespace lodestar {
+namespace lodestar::cpu {
 namespace {
 
-int64_t Plane(const ConvShape& s) { return s.height * s.width; }
-int64_t Taps(const ConvShape& s) { return s.in_channels * 9; }
+int64_t Plane(const kernels::ConvShape& s) { return s.height * s.width; }
+int64_t Taps(const kernels::ConvShape& s) { return s.in_channels * 9; }
 int64_t RoundUp(int64_t n) { return (n + 15) / 16 * 16; }
 
 // Workspace of one range of samples: [patches | gradient of patches | dw | db].
@@ -19,11 +19,11 @@ struct RangeWorkspace {
   float* dw;
   float* db;
 
-  static int64_t Elements(const ConvShape& s) {
+  static int64_t Elements(const kernels::ConvShape& s) {
     return 2 * RoundUp(s.workspace_elements()) + RoundUp(s.out_channels * Taps(s)) +
            RoundUp(s.out_channels);
   }
-  RangeWorkspace(float* workspace, int64_t part, const ConvShape& s)
+  RangeWorkspace(float* workspace, int64_t part, const kernels::ConvShape& s)
       : patches(workspace + part * Elements(s)),
         dpatches(patches + RoundUp(s.workspace_elements())),
         dw(dpatches + RoundUp(s.workspace_elements())),
@@ -40,7 +40,7 @@ struct Inside {
 
 // patches[in * 9 + tap][row * width + column] = x[in][row + tap / 3 - 1][column + tap % 3 - 1],
 // zero outside.
-void Unfold(float* patches, const float* x, const ConvShape& s) {
+void Unfold(float* patches, const float* x, const kernels::ConvShape& s) {
   for (int64_t in = 0; in < s.in_channels; ++in) {
     for (int64_t tap = 0; tap < 9; ++tap) {
       const Inside columns(tap % 3 - 1, s.width);
@@ -61,7 +61,7 @@ void Unfold(float* patches, const float* x, const ConvShape& s) {
 }
 
 // The adjoint of Unfold; dx is set.
-void Fold(float* dx, const float* patches, const ConvShape& s) {
+void Fold(float* dx, const float* patches, const kernels::ConvShape& s) {
   std::memset(dx, 0, s.in_channels * Plane(s) * sizeof(float));
   for (int64_t in = 0; in < s.in_channels; ++in) {
     for (int64_t tap = 0; tap < 9; ++tap) {
@@ -78,7 +78,7 @@ void Fold(float* dx, const float* patches, const ConvShape& s) {
 }
 
 // dy = 0 where the ReLU was off; adds the sums per channel to db.
-void ReluBackward(float* dy, const float* y, float* db, const ConvShape& s) {
+void ReluBackward(float* dy, const float* y, float* db, const kernels::ConvShape& s) {
   for (int64_t out = 0; out < s.out_channels; ++out) {
     float sum = 0.0f;
     for (int64_t i = out * Plane(s); i < (out + 1) * Plane(s); ++i) {
@@ -89,20 +89,23 @@ void ReluBackward(float* dy, const float* y, float* db, const ConvShape& s) {
   }
 }
 
-int64_t Cost(const ConvShape& s) { return s.samples * s.out_channels * s.workspace_elements() / 8; }
+int64_t Cost(const kernels::ConvShape& s) {
+  return s.samples * s.out_channels * s.workspace_elements() / 8;
+}
 
 }  // namespace
 
-int64_t CpuDevice::ConvWorkspaceElements(const ConvShape& shape) {
+int64_t CpuDevice::ConvWorkspaceElements(const kernels::ConvShape& shape) {
   return pool_.num_threads() * RangeWorkspace::Elements(shape);
 }
 
-void CpuDevice::ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace, const ConvShape& s) {
-  CheckBuf(y, DType::kF32, s.samples * s.out_channels * Plane(s));
-  CheckBuf(x, DType::kF32, s.samples * s.in_channels * Plane(s));
-  CheckBuf(w, DType::kF32, s.out_channels * Taps(s));
-  CheckBuf(bias, DType::kF32, s.out_channels);
-  CheckBuf(workspace, DType::kF32, ConvWorkspaceElements(s));
+void CpuDevice::ConvReluForward(kernels::Buf y, kernels::Buf x, kernels::Buf w, kernels::Buf bias,
+                                kernels::Buf workspace, const kernels::ConvShape& s) {
+  kernels::CheckBuf(y, kernels::DType::kF32, s.samples * s.out_channels * Plane(s));
+  kernels::CheckBuf(x, kernels::DType::kF32, s.samples * s.in_channels * Plane(s));
+  kernels::CheckBuf(w, kernels::DType::kF32, s.out_channels * Taps(s));
+  kernels::CheckBuf(bias, kernels::DType::kF32, s.out_channels);
+  kernels::CheckBuf(workspace, kernels::DType::kF32, ConvWorkspaceElements(s));
   ForRanges(s.samples, 1, Cost(s), [&](int64_t begin, int64_t end, int64_t part) {
     const RangeWorkspace space(workspace.as<float>(), part, s);
     for (int64_t sample = begin; sample < end; ++sample) {
@@ -124,16 +127,20 @@ void CpuDevice::ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace, co
   });
 }
 
-void CpuDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w, Buf workspace,
-                                 const ConvShape& s, Accumulate weights) {
+void CpuDevice::ConvReluBackward(kernels::Buf dx, kernels::Buf dw, kernels::Buf db, kernels::Buf dy,
+                                 kernels::Buf y, kernels::Buf x, kernels::Buf w,
+                                 kernels::Buf workspace, const kernels::ConvShape& s,
+                                 kernels::Accumulate weights) {
   const int64_t output = s.out_channels * Plane(s);
   const int64_t input = s.in_channels * Plane(s);
-  for (const Buf& buf : {dy, y}) CheckBuf(buf, DType::kF32, s.samples * output);
-  for (const Buf& buf : {dw, w}) CheckBuf(buf, DType::kF32, s.out_channels * Taps(s));
-  CheckBuf(x, DType::kF32, s.samples * input);
-  CheckBuf(db, DType::kF32, s.out_channels);
-  CheckOptionalBuf(dx, DType::kF32, s.samples * input);
-  CheckBuf(workspace, DType::kF32, ConvWorkspaceElements(s));
+  for (const kernels::Buf& buf : {dy, y})
+    kernels::CheckBuf(buf, kernels::DType::kF32, s.samples * output);
+  for (const kernels::Buf& buf : {dw, w})
+    kernels::CheckBuf(buf, kernels::DType::kF32, s.out_channels * Taps(s));
+  kernels::CheckBuf(x, kernels::DType::kF32, s.samples * input);
+  kernels::CheckBuf(db, kernels::DType::kF32, s.out_channels);
+  kernels::CheckOptionalBuf(dx, kernels::DType::kF32, s.samples * input);
+  kernels::CheckBuf(workspace, kernels::DType::kF32, ConvWorkspaceElements(s));
   LODESTAR_CHECK(s.samples > 0);
   ForRanges(s.samples, 1, Cost(s), [&](int64_t begin, int64_t end, int64_t part) {
     const RangeWorkspace space(workspace.as<float>(), part, s);
@@ -170,13 +177,13 @@ void CpuDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, B
                weights);
 }
 
-void CpuDevice::MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height,
-                               int64_t width) {
+void CpuDevice::MaxPoolForward(kernels::Buf y, kernels::Buf argmax, kernels::Buf x, int64_t planes,
+                               int64_t height, int64_t width) {
   const int64_t rows = height / 2;
   const int64_t columns = width / 2;
-  CheckBuf(y, DType::kF32, planes * rows * columns);
-  CheckBuf(argmax, DType::kU8, planes * rows * columns);
-  CheckBuf(x, DType::kF32, planes * height * width);
+  kernels::CheckBuf(y, kernels::DType::kF32, planes * rows * columns);
+  kernels::CheckBuf(argmax, kernels::DType::kU8, planes * rows * columns);
+  kernels::CheckBuf(x, kernels::DType::kF32, planes * height * width);
   ForRanges(planes * rows, 1, planes * height * width, [&](int64_t begin, int64_t end, int64_t) {
     for (int64_t line = begin; line < end; ++line) {
       const float* top = x.as<float>() + (line / rows * height + line % rows * 2) * width;
@@ -196,13 +203,13 @@ void CpuDevice::MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t
   });
 }
 
-void CpuDevice::MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
-                                int64_t width) {
+void CpuDevice::MaxPoolBackward(kernels::Buf dx, kernels::Buf dy, kernels::Buf argmax,
+                                int64_t planes, int64_t height, int64_t width) {
   const int64_t rows = height / 2;
   const int64_t columns = width / 2;
-  CheckBuf(dx, DType::kF32, planes * height * width);
-  CheckBuf(dy, DType::kF32, planes * rows * columns);
-  CheckBuf(argmax, DType::kU8, planes * rows * columns);
+  kernels::CheckBuf(dx, kernels::DType::kF32, planes * height * width);
+  kernels::CheckBuf(dy, kernels::DType::kF32, planes * rows * columns);
+  kernels::CheckBuf(argmax, kernels::DType::kU8, planes * rows * columns);
   ForRanges(planes, 1, planes * height * width, [&](int64_t begin, int64_t end, int64_t) {
     for (int64_t plane = begin; plane < end; ++plane) {
       float* out = dx.as<float>() + plane * height * width;
@@ -216,4 +223,4 @@ void CpuDevice::MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int6
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::cpu

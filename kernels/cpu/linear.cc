@@ -4,10 +4,10 @@
 #include "kernels/buffer_checks.h"
 #include "kernels/cpu/cpu_device.h"
 
-namespace lodestar {
+namespace lodestar::cpu {
 namespace {
 
-simd::GemmShape DenseShape(const MatMulShape& s) {
+simd::GemmShape DenseShape(const kernels::MatMulShape& s) {
   return simd::GemmShape{.transpose_a = s.transpose_a,
                          .transpose_b = s.transpose_b,
                          .m = s.m,
@@ -24,10 +24,10 @@ constexpr int64_t kColumnGrain = 64;
 
 }  // namespace
 
-void CpuDevice::ParallelGemm(const MatMulShape& shape, float* c, const float* a, const float* b,
-                             Accumulate accumulate) {
+void CpuDevice::ParallelGemm(const kernels::MatMulShape& shape, float* c, const float* a,
+                             const float* b, kernels::Accumulate accumulate) {
   const simd::GemmShape whole = DenseShape(shape);
-  const bool add = accumulate == Accumulate::kAdd;
+  const bool add = accumulate == kernels::Accumulate::kAdd;
   const float alpha = static_cast<float>(shape.alpha);
   const bool by_rows = whole.m >= whole.n;
   // A product of this many multiplications takes as long as touching one element.
@@ -47,8 +47,9 @@ void CpuDevice::ParallelGemm(const MatMulShape& shape, float* c, const float* a,
             });
 }
 
-void CpuDevice::MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) {
-  CheckMatMul(shape, c, a, b, DType::kF32);
+void CpuDevice::MatMul(const kernels::MatMulShape& shape, kernels::Buf c, kernels::Buf a,
+                       kernels::Buf b, kernels::Accumulate accumulate) {
+  kernels::CheckMatMul(shape, c, a, b, kernels::DType::kF32);
   if (shape.m == 0 || shape.n == 0) return;
   if (shape.batch < pool_.num_threads()) {
     for (int64_t i = 0; i < shape.batch; ++i) {
@@ -62,14 +63,15 @@ void CpuDevice::MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate
               for (int64_t i = begin; i < end; ++i) {
                 Gemm(DenseShape(shape), static_cast<float>(shape.alpha),
                      a.as<float>() + i * shape.stride_a, b.as<float>() + i * shape.stride_b,
-                     c.as<float>() + i * shape.stride_c, accumulate == Accumulate::kAdd, lane);
+                     c.as<float>() + i * shape.stride_c, accumulate == kernels::Accumulate::kAdd,
+                     lane);
               }
             });
 }
 
-void CpuDevice::Activate(Buf y, Buf x, Activation activation) {
-  CheckBuf(x, DType::kF32, x.num_elements);
-  CheckBuf(y, DType::kF32, x.num_elements);
+void CpuDevice::Activate(kernels::Buf y, kernels::Buf x, kernels::Activation activation) {
+  kernels::CheckBuf(x, kernels::DType::kF32, x.num_elements);
+  kernels::CheckBuf(y, kernels::DType::kF32, x.num_elements);
   ForRanges(x.num_elements, 16, 8 * x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
     float* part = y.as<float>() + begin;
     if (y.data != x.data) std::copy_n(x.as<float>() + begin, end - begin, part);
@@ -77,17 +79,19 @@ void CpuDevice::Activate(Buf y, Buf x, Activation activation) {
   });
 }
 
-void CpuDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
-                              int64_t in, int64_t out, Activation activation, WeightOrder order) {
-  CheckBuf(y, DType::kF32, rows * out);
-  CheckOptionalBuf(pre_activation, DType::kF32, rows * out);
-  CheckBuf(x, DType::kF32, rows * in);
-  CheckBuf(w, DType::kF32, out * in);
-  CheckOptionalBuf(bias, DType::kF32, out);
-  const bool keep = pre_activation && activation != Activation::kNone;
+void CpuDevice::LinearForward(kernels::Buf y, kernels::Buf pre_activation, kernels::Buf x,
+                              kernels::Buf w, kernels::Buf bias, int64_t rows, int64_t in,
+                              int64_t out, kernels::Activation activation,
+                              kernels::WeightOrder order) {
+  kernels::CheckBuf(y, kernels::DType::kF32, rows * out);
+  kernels::CheckOptionalBuf(pre_activation, kernels::DType::kF32, rows * out);
+  kernels::CheckBuf(x, kernels::DType::kF32, rows * in);
+  kernels::CheckBuf(w, kernels::DType::kF32, out * in);
+  kernels::CheckOptionalBuf(bias, kernels::DType::kF32, out);
+  const bool keep = pre_activation && activation != kernels::Activation::kNone;
   ForRanges(rows, kRowGrain, rows * in * out / 8, [&](int64_t begin, int64_t end, int64_t lane) {
     float* part = y.as<float>() + begin * out;
-    const bool transpose = order == WeightOrder::kOutIn;
+    const bool transpose = order == kernels::WeightOrder::kOutIn;
     Gemm({.transpose_b = transpose,
           .m = end - begin,
           .n = out,
@@ -101,26 +105,31 @@ void CpuDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias,
   });
 }
 
-void CpuDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
-                               int64_t rows, int64_t in, int64_t out, Activation activation,
-                               WeightOrder order, Accumulate weights) {
-  CheckOptionalBuf(dx, DType::kF32, rows * in);
-  CheckBuf(dw, DType::kF32, out * in);
-  CheckOptionalBuf(db, DType::kF32, out);
-  CheckBuf(dy, DType::kF32, rows * out);
-  CheckBuf(x, DType::kF32, rows * in);
-  CheckBuf(w, DType::kF32, out * in);
-  if (activation != Activation::kNone) CheckBuf(pre_activation, DType::kF32, rows * out);
+void CpuDevice::LinearBackward(kernels::Buf dx, kernels::Buf dw, kernels::Buf db, kernels::Buf dy,
+                               kernels::Buf pre_activation, kernels::Buf x, kernels::Buf w,
+                               int64_t rows, int64_t in, int64_t out,
+                               kernels::Activation activation, kernels::WeightOrder order,
+                               kernels::Accumulate weights) {
+  kernels::CheckOptionalBuf(dx, kernels::DType::kF32, rows * in);
+  kernels::CheckBuf(dw, kernels::DType::kF32, out * in);
+  kernels::CheckOptionalBuf(db, kernels::DType::kF32, out);
+  kernels::CheckBuf(dy, kernels::DType::kF32, rows * out);
+  kernels::CheckBuf(x, kernels::DType::kF32, rows * in);
+  kernels::CheckBuf(w, kernels::DType::kF32, out * in);
+  if (activation != kernels::Activation::kNone)
+    kernels::CheckBuf(pre_activation, kernels::DType::kF32, rows * out);
   const int64_t cost = rows * in * out / 8;
   const int64_t parts = NumRanges(rows, kRowGrain, cost);
   float* sums = db ? Scratch(parts * out) : nullptr;
   ForRanges(rows, kRowGrain, cost, [&](int64_t begin, int64_t end, int64_t lane) {
     float* g = dy.as<float>() + begin * out;
-    loops_.activation_backward(
-        g, activation == Activation::kNone ? nullptr : pre_activation.as<float>() + begin * out,
-        db ? sums + lane * out : nullptr, end - begin, out, activation);
+    loops_.activation_backward(g,
+                               activation == kernels::Activation::kNone
+                                   ? nullptr
+                                   : pre_activation.as<float>() + begin * out,
+                               db ? sums + lane * out : nullptr, end - begin, out, activation);
     if (!dx) return;
-    const bool transpose = order == WeightOrder::kInOut;
+    const bool transpose = order == kernels::WeightOrder::kInOut;
     Gemm({.transpose_b = transpose,
           .m = end - begin,
           .n = in,
@@ -131,7 +140,7 @@ void CpuDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activatio
          1.0f, g, w.as<float>(), dx.as<float>() + begin * in, false, lane);
   });
   if (db) CombineParts(db.as<float>(), sums, rows > 0 ? parts : 0, out, out, weights);
-  if (order == WeightOrder::kOutIn) {
+  if (order == kernels::WeightOrder::kOutIn) {
     ParallelGemm({.transpose_a = true, .m = out, .n = in, .k = rows}, dw.as<float>(),
                  dy.as<float>(), x.as<float>(), weights);
   } else {
@@ -140,20 +149,22 @@ void CpuDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activatio
   }
 }
 
-void CpuDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w, int64_t rows,
-                                    int64_t in, int64_t out, Activation activation,
-                                    WeightOrder order, Accumulate weights) {
-  LODESTAR_CHECK(activation != Activation::kNone);
-  for (const Buf& buf : {dx, pre_activation}) CheckBuf(buf, DType::kF32, rows * in);
-  CheckOptionalBuf(db, DType::kF32, in);
-  CheckBuf(dy, DType::kF32, rows * out);
-  CheckBuf(w, DType::kF32, out * in);
+void CpuDevice::LinearBackwardInput(kernels::Buf dx, kernels::Buf db, kernels::Buf dy,
+                                    kernels::Buf pre_activation, kernels::Buf w, int64_t rows,
+                                    int64_t in, int64_t out, kernels::Activation activation,
+                                    kernels::WeightOrder order, kernels::Accumulate weights) {
+  LODESTAR_CHECK(activation != kernels::Activation::kNone);
+  for (const kernels::Buf& buf : {dx, pre_activation})
+    kernels::CheckBuf(buf, kernels::DType::kF32, rows * in);
+  kernels::CheckOptionalBuf(db, kernels::DType::kF32, in);
+  kernels::CheckBuf(dy, kernels::DType::kF32, rows * out);
+  kernels::CheckBuf(w, kernels::DType::kF32, out * in);
   const int64_t cost = rows * in * out / 8;
   const int64_t parts = NumRanges(rows, kRowGrain, cost);
   float* sums = db ? Scratch(parts * in) : nullptr;
   ForRanges(rows, kRowGrain, cost, [&](int64_t begin, int64_t end, int64_t lane) {
     float* g = dx.as<float>() + begin * in;
-    const bool transpose = order == WeightOrder::kInOut;
+    const bool transpose = order == kernels::WeightOrder::kInOut;
     Gemm({.transpose_b = transpose,
           .m = end - begin,
           .n = in,
@@ -168,12 +179,15 @@ void CpuDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, 
   if (db) CombineParts(db.as<float>(), sums, rows > 0 ? parts : 0, in, in, weights);
 }
 
-void CpuDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
-                                    Buf beta, int64_t rows, int64_t width) {
-  for (const Buf& buf : {y, sum, a}) CheckBuf(buf, DType::kF32, rows * width);
-  for (const Buf& buf : {gamma, beta}) CheckBuf(buf, DType::kF32, width);
-  for (const Buf& buf : {mean, rstd}) CheckBuf(buf, DType::kF32, rows);
-  CheckOptionalBuf(b, DType::kF32, rows * width);
+void CpuDevice::ResidualNormForward(kernels::Buf y, kernels::Buf sum, kernels::Buf mean,
+                                    kernels::Buf rstd, kernels::Buf a, kernels::Buf b,
+                                    kernels::Buf gamma, kernels::Buf beta, int64_t rows,
+                                    int64_t width) {
+  for (const kernels::Buf& buf : {y, sum, a})
+    kernels::CheckBuf(buf, kernels::DType::kF32, rows * width);
+  for (const kernels::Buf& buf : {gamma, beta}) kernels::CheckBuf(buf, kernels::DType::kF32, width);
+  for (const kernels::Buf& buf : {mean, rstd}) kernels::CheckBuf(buf, kernels::DType::kF32, rows);
+  kernels::CheckOptionalBuf(b, kernels::DType::kF32, rows * width);
   ForRanges(rows, 1, rows * width, [&](int64_t begin, int64_t end, int64_t) {
     const int64_t at = begin * width;
     loops_.norm_forward(y.as<float>() + at, sum.as<float>() + at, mean.as<float>() + begin,
@@ -183,12 +197,15 @@ void CpuDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, B
   });
 }
 
-void CpuDevice::NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd,
-                             Buf gamma, int64_t rows, int64_t width, Accumulate input,
-                             Accumulate weights) {
-  for (const Buf& buf : {dx, dy, sum}) CheckBuf(buf, DType::kF32, rows * width);
-  for (const Buf& buf : {dgamma, dbeta, gamma}) CheckBuf(buf, DType::kF32, width);
-  for (const Buf& buf : {mean, rstd}) CheckBuf(buf, DType::kF32, rows);
+void CpuDevice::NormBackward(kernels::Buf dx, kernels::Buf dgamma, kernels::Buf dbeta,
+                             kernels::Buf dy, kernels::Buf sum, kernels::Buf mean,
+                             kernels::Buf rstd, kernels::Buf gamma, int64_t rows, int64_t width,
+                             kernels::Accumulate input, kernels::Accumulate weights) {
+  for (const kernels::Buf& buf : {dx, dy, sum})
+    kernels::CheckBuf(buf, kernels::DType::kF32, rows * width);
+  for (const kernels::Buf& buf : {dgamma, dbeta, gamma})
+    kernels::CheckBuf(buf, kernels::DType::kF32, width);
+  for (const kernels::Buf& buf : {mean, rstd}) kernels::CheckBuf(buf, kernels::DType::kF32, rows);
   const int64_t cost = 2 * rows * width;
   const int64_t parts = NumRanges(rows, 1, cost);
   float* sums = Scratch(parts * 2 * width);  // per part: [dgamma | dbeta]
@@ -197,10 +214,10 @@ void CpuDevice::NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf
     float* part_sums = sums + part * 2 * width;
     loops_.norm_backward(dx.as<float>() + at, part_sums, part_sums + width, dy.as<float>() + at,
                          sum.as<float>() + at, mean.as<float>() + begin, rstd.as<float>() + begin,
-                         gamma.as<float>(), end - begin, width, input == Accumulate::kAdd);
+                         gamma.as<float>(), end - begin, width, input == kernels::Accumulate::kAdd);
   });
   CombineParts(dgamma.as<float>(), sums, parts, 2 * width, width, weights);
   CombineParts(dbeta.as<float>(), sums + width, parts, 2 * width, width, weights);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::cpu

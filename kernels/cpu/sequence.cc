@@ -6,28 +6,28 @@
 #include "kernels/buffer_checks.h"
 #include "kernels/cpu/cpu_device.h"
 
-namespace lodestar {
+namespace lodestar::cpu {
 namespace {
 
 // Causal self-attention: one (sample, head) per part, this many queries at a time. Their rows of
 // scores stay in the second-level cache, and only the keys that they may see are multiplied.
 constexpr int64_t kQueryBlock = 64;
 
-int64_t PaddedTokens(const AttentionShape& s) { return (s.tokens + 15) / 16 * 16; }
+int64_t PaddedTokens(const kernels::AttentionShape& s) { return (s.tokens + 15) / 16 * 16; }
 
 // Strides of qkv [batch, tokens, 3, heads, head_width] and of y [batch, tokens, heads, head_width].
-int64_t OutputStride(const AttentionShape& s) { return s.heads * s.head_width; }
-int64_t QkvStride(const AttentionShape& s) { return 3 * OutputStride(s); }
-int64_t QkvOffset(const AttentionShape& s, int64_t sample, int64_t head) {
+int64_t OutputStride(const kernels::AttentionShape& s) { return s.heads * s.head_width; }
+int64_t QkvStride(const kernels::AttentionShape& s) { return 3 * OutputStride(s); }
+int64_t QkvOffset(const kernels::AttentionShape& s, int64_t sample, int64_t head) {
   return sample * s.tokens * QkvStride(s) + head * s.head_width;
 }
-int64_t OutputOffset(const AttentionShape& s, int64_t sample, int64_t head) {
+int64_t OutputOffset(const kernels::AttentionShape& s, int64_t sample, int64_t head) {
   return sample * s.tokens * OutputStride(s) + head * s.head_width;
 }
 
 // One block of queries of one head.
 struct Block {
-  const AttentionShape& shape;
+  const kernels::AttentionShape& shape;
   int64_t first;  // query
   int64_t queries;
   int64_t keys;  // those that the last query sees
@@ -36,7 +36,7 @@ struct Block {
   const simd::Loops& loops;
   float* pack;
 
-  Block(const AttentionShape& s, int64_t first_query, const simd::Loops& inner_loops,
+  Block(const kernels::AttentionShape& s, int64_t first_query, const simd::Loops& inner_loops,
         float* pack_memory)
       : shape(s),
         first(first_query),
@@ -84,12 +84,12 @@ struct Block {
 // Dropout of the probabilities of one (sample, head): part = sample * heads + head.
 class HeadDropout {
  public:
-  HeadDropout(const AttentionShape& s, int64_t part)
+  HeadDropout(const kernels::AttentionShape& s, int64_t part)
       : mask_(s.dropout),
         tokens_(s.tokens),
         first_(s.dropout.first_element + part * s.tokens * s.tokens),
-        threshold_(DropoutThreshold(s.dropout.rate)),
-        scale_(static_cast<float>(DropoutScale(s.dropout.rate))) {}
+        threshold_(kernels::DropoutThreshold(s.dropout.rate)),
+        scale_(static_cast<float>(kernels::DropoutScale(s.dropout.rate))) {}
 
   // x[queries, keys] = kept ? x / (1 - rate) : 0, as far as each query sees.
   void Apply(float* x, const Block& block) const {
@@ -105,21 +105,21 @@ class HeadDropout {
     int64_t i = 0;
     while (i < n) {
       const int64_t element = first_element + i;
-      const PhiloxWords words = DropoutWords(mask_, element / 4);
+      const PhiloxWords words = kernels::DropoutWords(mask_, element / 4);
       for (int64_t lane = element % 4; lane < 4 && i < n; ++lane, ++i) {
         x[i] = words.word[lane] >= threshold_ ? x[i] * scale_ : 0.0f;
       }
     }
   }
 
-  const DropoutMask& mask_;
+  const kernels::DropoutMask& mask_;
   int64_t tokens_;
   int64_t first_;  // element of (query 0, key 0)
   uint32_t threshold_;
   float scale_;
 };
 
-void CheckShape(const AttentionShape& s) {
+void CheckShape(const kernels::AttentionShape& s) {
   LODESTAR_CHECK(s.dropout.rate >= 0.0 && s.dropout.rate < 1.0 && s.dropout.first_element >= 0);
   LODESTAR_CHECK(s.batch >= 0 && s.tokens >= 0 && s.heads >= 0 && s.head_width > 0);
 }
@@ -127,18 +127,18 @@ void CheckShape(const AttentionShape& s) {
 }  // namespace
 
 // Per thread: scores and their gradient of one block, and one number per query.
-int64_t CpuDevice::AttentionWorkspaceElements(const AttentionShape& shape) {
+int64_t CpuDevice::AttentionWorkspaceElements(const kernels::AttentionShape& shape) {
   return pool_.num_threads() * (2 * kQueryBlock * PaddedTokens(shape) + kQueryBlock);
 }
 
-void CpuDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
-                                 const AttentionShape& s) {
+void CpuDevice::AttentionForward(kernels::Buf y, kernels::Buf log_sum_exp, kernels::Buf qkv,
+                                 kernels::Buf workspace, const kernels::AttentionShape& s) {
   CheckShape(s);
   const int64_t outputs = s.batch * s.tokens * OutputStride(s);
-  CheckBuf(y, DType::kF32, outputs);
-  CheckBuf(log_sum_exp, DType::kF32, s.batch * s.heads * s.tokens);
-  CheckBuf(qkv, DType::kF32, 3 * outputs);
-  CheckBuf(workspace, DType::kF32, AttentionWorkspaceElements(s));
+  kernels::CheckBuf(y, kernels::DType::kF32, outputs);
+  kernels::CheckBuf(log_sum_exp, kernels::DType::kF32, s.batch * s.heads * s.tokens);
+  kernels::CheckBuf(qkv, kernels::DType::kF32, 3 * outputs);
+  kernels::CheckBuf(workspace, kernels::DType::kF32, AttentionWorkspaceElements(s));
   pool_.Run(s.batch * s.heads, [&](int64_t part, int thread) {
     const int64_t sample = part / s.heads;
     const int64_t head = part % s.heads;
@@ -160,14 +160,16 @@ void CpuDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
   });
 }
 
-void CpuDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
-                                  const AttentionShape& s) {
+void CpuDevice::AttentionBackward(kernels::Buf dqkv, kernels::Buf dy, kernels::Buf y,
+                                  kernels::Buf log_sum_exp, kernels::Buf qkv,
+                                  kernels::Buf workspace, const kernels::AttentionShape& s) {
   CheckShape(s);
   const int64_t outputs = s.batch * s.tokens * OutputStride(s);
-  for (const Buf& buf : {dqkv, qkv}) CheckBuf(buf, DType::kF32, 3 * outputs);
-  for (const Buf& buf : {dy, y}) CheckBuf(buf, DType::kF32, outputs);
-  CheckBuf(log_sum_exp, DType::kF32, s.batch * s.heads * s.tokens);
-  CheckBuf(workspace, DType::kF32, AttentionWorkspaceElements(s));
+  for (const kernels::Buf& buf : {dqkv, qkv})
+    kernels::CheckBuf(buf, kernels::DType::kF32, 3 * outputs);
+  for (const kernels::Buf& buf : {dy, y}) kernels::CheckBuf(buf, kernels::DType::kF32, outputs);
+  kernels::CheckBuf(log_sum_exp, kernels::DType::kF32, s.batch * s.heads * s.tokens);
+  kernels::CheckBuf(workspace, kernels::DType::kF32, AttentionWorkspaceElements(s));
   pool_.Run(s.batch * s.heads, [&](int64_t part, int thread) {
     const int64_t sample = part / s.heads;
     const int64_t head = part % s.heads;
@@ -208,12 +210,13 @@ void CpuDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf 
   });
 }
 
-void CpuDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table, int64_t rows,
-                             int64_t context_tokens, int64_t width) {
-  CheckBuf(y, DType::kF32, rows * width);
-  CheckBuf(tokens, DType::kI32, rows);
-  CheckBuf(position_table, DType::kF32, context_tokens * width);
-  CheckBuf(token_table, DType::kF32, 0);
+void CpuDevice::EmbedForward(kernels::Buf y, kernels::Buf tokens, kernels::Buf token_table,
+                             kernels::Buf position_table, int64_t rows, int64_t context_tokens,
+                             int64_t width) {
+  kernels::CheckBuf(y, kernels::DType::kF32, rows * width);
+  kernels::CheckBuf(tokens, kernels::DType::kI32, rows);
+  kernels::CheckBuf(position_table, kernels::DType::kF32, context_tokens * width);
+  kernels::CheckBuf(token_table, kernels::DType::kF32, 0);
   const int64_t vocabulary = token_table.num_elements / width;
   ForRanges(rows, 1, rows * width, [&](int64_t begin, int64_t end, int64_t) {
     for (int64_t row = begin; row < end; ++row) {
@@ -226,13 +229,13 @@ void CpuDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_ta
 }
 
 // Each range owns columns of both tables and adds all rows in order.
-void CpuDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens,
-                              int64_t rows, int64_t context_tokens, int64_t width,
-                              int64_t vocabulary) {
-  CheckBuf(dtoken_table, DType::kF32, vocabulary * width);
-  CheckBuf(dposition_table, DType::kF32, context_tokens * width);
-  CheckBuf(dy, DType::kF32, rows * width);
-  CheckBuf(tokens, DType::kI32, rows);
+void CpuDevice::EmbedBackward(kernels::Buf dtoken_table, kernels::Buf dposition_table,
+                              kernels::Buf dy, kernels::Buf tokens, int64_t rows,
+                              int64_t context_tokens, int64_t width, int64_t vocabulary) {
+  kernels::CheckBuf(dtoken_table, kernels::DType::kF32, vocabulary * width);
+  kernels::CheckBuf(dposition_table, kernels::DType::kF32, context_tokens * width);
+  kernels::CheckBuf(dy, kernels::DType::kF32, rows * width);
+  kernels::CheckBuf(tokens, kernels::DType::kI32, rows);
   ForRanges(width, 16, 2 * rows * width, [&](int64_t begin, int64_t end, int64_t) {
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t token = tokens.as<int32_t>()[row];
@@ -246,13 +249,14 @@ void CpuDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf
   });
 }
 
-void CpuDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
-                                    int64_t classes, int64_t row_stride, double scale) {
+void CpuDevice::SoftmaxCrossEntropy(kernels::Buf losses, kernels::Buf correct, kernels::Buf logits,
+                                    kernels::Buf targets, int64_t rows, int64_t classes,
+                                    int64_t row_stride, double scale) {
   LODESTAR_CHECK(row_stride >= classes);
-  CheckBuf(losses, DType::kF32, rows);
-  CheckOptionalBuf(correct, DType::kI32, rows);
-  CheckBuf(logits, DType::kF32, rows * row_stride);
-  CheckBuf(targets, DType::kI32, rows);
+  kernels::CheckBuf(losses, kernels::DType::kF32, rows);
+  kernels::CheckOptionalBuf(correct, kernels::DType::kI32, rows);
+  kernels::CheckBuf(logits, kernels::DType::kF32, rows * row_stride);
+  kernels::CheckBuf(targets, kernels::DType::kI32, rows);
   ForRanges(rows, 1, 2 * rows * classes, [&](int64_t begin, int64_t end, int64_t) {
     for (int64_t row = begin; row < end; ++row) {
       const int32_t target = targets.as<int32_t>()[row];
@@ -267,4 +271,4 @@ void CpuDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf tar
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::cpu

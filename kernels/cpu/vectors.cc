@@ -9,7 +9,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/vectors/optimizer_step.h"
 
-namespace lodestar {
+namespace lodestar::cpu {
 namespace {
 
 constexpr int64_t kSumBlock = 64 * 1024;
@@ -47,30 +47,30 @@ void CastRange(To* y, const From* x, double scale, int64_t n) {
 }
 
 template <typename From>
-void CastFrom(Buf y, const From* x, double scale, int64_t begin, int64_t n) {
+void CastFrom(kernels::Buf y, const From* x, double scale, int64_t begin, int64_t n) {
   switch (y.dtype) {
-    case DType::kF32:
+    case kernels::DType::kF32:
       return CastRange(y.as<float>() + begin, x, scale, n);
-    case DType::kF64:
+    case kernels::DType::kF64:
       return CastRange(y.as<double>() + begin, x, scale, n);
-    case DType::kBf16:
+    case kernels::DType::kBf16:
       return CastRange(y.as<Bf16>() + begin, x, scale, n);
-    case DType::kF16:
+    case kernels::DType::kF16:
       return CastRange(y.as<F16>() + begin, x, scale, n);
     default:
       LODESTAR_CHECK(false) << "cast to a type that is not floating";
   }
 }
 
-void CastSlice(Buf y, Buf x, double scale, int64_t begin, int64_t n) {
+void CastSlice(kernels::Buf y, kernels::Buf x, double scale, int64_t begin, int64_t n) {
   switch (x.dtype) {
-    case DType::kF32:
+    case kernels::DType::kF32:
       return CastFrom(y, x.as<float>() + begin, scale, begin, n);
-    case DType::kF64:
+    case kernels::DType::kF64:
       return CastFrom(y, x.as<double>() + begin, scale, begin, n);
-    case DType::kBf16:
+    case kernels::DType::kBf16:
       return CastFrom(y, x.as<Bf16>() + begin, scale, begin, n);
-    case DType::kF16:
+    case kernels::DType::kF16:
       return CastFrom(y, x.as<F16>() + begin, scale, begin, n);
     default:
       LODESTAR_CHECK(false) << "cast from a type that is not floating";
@@ -78,14 +78,14 @@ void CastSlice(Buf y, Buf x, double scale, int64_t begin, int64_t n) {
 }
 
 template <typename T>
-void FillRange(Buf y, T value) {
+void FillRange(kernels::Buf y, T value) {
   std::fill_n(y.as<T>(), y.num_elements, value);
 }
 
 // Cost of encoding an element, in units of ForRanges().
 constexpr int64_t kEncodeCost = 2;
 
-const float* FloatsAt(Buf buf, int64_t begin) {
+const float* FloatsAt(kernels::Buf buf, int64_t begin) {
   return buf ? buf.as<const float>() + begin : nullptr;
 }
 
@@ -94,38 +94,38 @@ constexpr int64_t kWordsTogether = 4;
 // Cost of dropping an element, in units of ForRanges().
 constexpr int64_t kDropoutCost = 16;
 
-absl::Span<float> Part(const Buf& buf, int64_t begin, int64_t end) {
+absl::Span<float> Part(const kernels::Buf& buf, int64_t begin, int64_t end) {
   return buf ? absl::MakeSpan(buf.as<float>() + begin, end - begin) : absl::Span<float>();
 }
 
 }  // namespace
 
-void CpuDevice::Copy(void* destination, const void* source, size_t bytes, StreamKind) {
+void CpuDevice::Copy(void* destination, const void* source, size_t bytes, kernels::StreamKind) {
   if (bytes > 0) std::memcpy(destination, source, bytes);
 }
 
-void CpuDevice::Fill(Buf y, double value) {
-  CheckBuf(y, y.dtype, y.num_elements);
+void CpuDevice::Fill(kernels::Buf y, double value) {
+  kernels::CheckBuf(y, y.dtype, y.num_elements);
   switch (y.dtype) {
-    case DType::kF32:
+    case kernels::DType::kF32:
       return FillRange(y, static_cast<float>(value));
-    case DType::kF64:
+    case kernels::DType::kF64:
       return FillRange(y, value);
-    case DType::kBf16:
+    case kernels::DType::kBf16:
       return FillRange(y, Bf16(static_cast<float>(value)));
-    case DType::kF16:
+    case kernels::DType::kF16:
       return FillRange(y, static_cast<F16>(static_cast<float>(value)));
-    case DType::kI32:
+    case kernels::DType::kI32:
       return FillRange(y, static_cast<int32_t>(value));
-    case DType::kU8:
+    case kernels::DType::kU8:
       return FillRange(y, static_cast<uint8_t>(value));
   }
 }
 
-void CpuDevice::Cast(Buf y, Buf x, double scale, StreamKind) {
-  CheckBuf(x, x.dtype, x.num_elements);
-  CheckBuf(y, y.dtype, x.num_elements);
-  if (x.dtype == DType::kF32 && y.dtype == DType::kF32) {
+void CpuDevice::Cast(kernels::Buf y, kernels::Buf x, double scale, kernels::StreamKind) {
+  kernels::CheckBuf(x, x.dtype, x.num_elements);
+  kernels::CheckBuf(y, y.dtype, x.num_elements);
+  if (x.dtype == kernels::DType::kF32 && y.dtype == kernels::DType::kF32) {
     ForRanges(x.num_elements, 16, x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
       loops_.scale(y.as<float>() + begin, x.as<float>() + begin, static_cast<float>(scale),
                    end - begin);
@@ -137,17 +137,18 @@ void CpuDevice::Cast(Buf y, Buf x, double scale, StreamKind) {
   });
 }
 
-void CpuDevice::AddScaled(Buf y, Buf x, double a) {
-  CheckBuf(x, DType::kF32, x.num_elements);
-  CheckBuf(y, DType::kF32, x.num_elements);
+void CpuDevice::AddScaled(kernels::Buf y, kernels::Buf x, double a) {
+  kernels::CheckBuf(x, kernels::DType::kF32, x.num_elements);
+  kernels::CheckBuf(y, kernels::DType::kF32, x.num_elements);
   ForRanges(x.num_elements, 16, x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
     loops_.add_scaled(y.as<float>() + begin, x.as<float>() + begin, static_cast<float>(a),
                       end - begin);
   });
 }
 
-void CpuDevice::Subtract(Buf z, Buf x, Buf y) {
-  for (const Buf& buf : {x, y, z}) CheckBuf(buf, DType::kF32, z.num_elements);
+void CpuDevice::Subtract(kernels::Buf z, kernels::Buf x, kernels::Buf y) {
+  for (const kernels::Buf& buf : {x, y, z})
+    kernels::CheckBuf(buf, kernels::DType::kF32, z.num_elements);
   ForRanges(z.num_elements, 16, z.num_elements, [&](int64_t begin, int64_t end, int64_t) {
     loops_.subtract(z.as<float>() + begin, x.as<float>() + begin, y.as<float>() + begin,
                     end - begin);
@@ -155,9 +156,9 @@ void CpuDevice::Subtract(Buf z, Buf x, Buf y) {
 }
 
 // Blocks of a fixed size, summed in order: the number of threads does not matter.
-void CpuDevice::SumOfSquares(Buf sum, Buf x) {
-  CheckBuf(sum, DType::kF64, 1);
-  CheckBuf(x, DType::kF32, x.num_elements);
+void CpuDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
+  kernels::CheckBuf(sum, kernels::DType::kF64, 1);
+  kernels::CheckBuf(x, kernels::DType::kF32, x.num_elements);
   const int64_t blocks = (x.num_elements + kSumBlock - 1) / kSumBlock;
   double* block_sums = reinterpret_cast<double*>(Scratch(2 * blocks));
   ForRanges(blocks, 1, x.num_elements, [&](int64_t begin, int64_t end, int64_t) {
@@ -173,61 +174,65 @@ void CpuDevice::SumOfSquares(Buf sum, Buf x) {
 }
 
 // Threads share whole blocks, which are encoded alike wherever a vector is cut.
-void CpuDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
-                       const Rounding& rounding, StreamKind) {
-  CheckEncoding(encoding, encoded, values);
-  CheckOptionalBuf(residual, DType::kF32, values.num_elements);
+void CpuDevice::Encode(Encoding encoding, void* encoded, kernels::Buf values, float scale,
+                       kernels::Buf residual, const kernels::Rounding& rounding,
+                       kernels::StreamKind) {
+  kernels::CheckEncoding(encoding, encoded, values);
+  kernels::CheckOptionalBuf(residual, kernels::DType::kF32, values.num_elements);
   const int64_t n = values.num_elements;
   ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
-    Rounding from_begin = rounding;
+    kernels::Rounding from_begin = rounding;
     from_begin.first_element += begin;
-    EncodeWithResidual(encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin),
-                       end - begin, from_begin,
-                       static_cast<std::byte*>(encoded) + EncodedBytes(encoding, begin));
+    codec::EncodeWithResidual(encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin),
+                              end - begin, from_begin,
+                              static_cast<std::byte*>(encoded) + EncodedBytes(encoding, begin));
   });
 }
 
-void CpuDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
-                               const void* encoded, float decay, StreamKind) {
-  CheckEncoding(encoding, encoded, values);
-  CheckBuf(residual, DType::kF32, values.num_elements);
+void CpuDevice::UpdateResidual(Encoding encoding, kernels::Buf residual, kernels::Buf values,
+                               float scale, const void* encoded, float decay, kernels::StreamKind) {
+  kernels::CheckEncoding(encoding, encoded, values);
+  kernels::CheckBuf(residual, kernels::DType::kF32, values.num_elements);
   const int64_t n = values.num_elements;
   ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
-    lodestar::UpdateResidual(encoding, FloatsAt(values, begin), scale,
-                             static_cast<const std::byte*>(encoded) + EncodedBytes(encoding, begin),
-                             end - begin, decay, residual.as<float>() + begin);
+    lodestar::codec::UpdateResidual(
+        encoding, FloatsAt(values, begin), scale,
+        static_cast<const std::byte*>(encoded) + EncodedBytes(encoding, begin), end - begin, decay,
+        residual.as<float>() + begin);
   });
 }
 
-void CpuDevice::EncodeAndUpdate(Encoding encoding, void* encoded, Buf next_residual, Buf values,
-                                float scale, Buf residual, const Rounding& rounding, float decay,
-                                StreamKind) {
-  CheckEncoding(encoding, encoded, values);
+void CpuDevice::EncodeAndUpdate(Encoding encoding, void* encoded, kernels::Buf next_residual,
+                                kernels::Buf values, float scale, kernels::Buf residual,
+                                const kernels::Rounding& rounding, float decay,
+                                kernels::StreamKind) {
+  kernels::CheckEncoding(encoding, encoded, values);
   const int64_t n = values.num_elements;
-  for (const Buf& buf : {residual, next_residual}) CheckBuf(buf, DType::kF32, n);
+  for (const kernels::Buf& buf : {residual, next_residual})
+    kernels::CheckBuf(buf, kernels::DType::kF32, n);
   ForRanges(n, kWholeBlocks, kEncodeCost * n, [&](int64_t begin, int64_t end, int64_t) {
-    Rounding from_begin = rounding;
+    kernels::Rounding from_begin = rounding;
     from_begin.first_element += begin;
-    lodestar::EncodeAndUpdate(encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin),
-                              end - begin, from_begin, decay,
-                              static_cast<std::byte*>(encoded) + EncodedBytes(encoding, begin),
-                              next_residual.as<float>() + begin);
+    lodestar::codec::EncodeAndUpdate(
+        encoding, FloatsAt(values, begin), scale, FloatsAt(residual, begin), end - begin,
+        from_begin, decay, static_cast<std::byte*>(encoded) + EncodedBytes(encoding, begin),
+        next_residual.as<float>() + begin);
   });
 }
 
-void CpuDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
+void CpuDevice::Dropout(kernels::Buf y, kernels::Buf x, const kernels::DropoutMask& mask) {
   const int64_t n = x.num_elements;
   LODESTAR_CHECK(mask.rate >= 0.0 && mask.rate < 1.0) << "rate=" << mask.rate;
   LODESTAR_CHECK(mask.first_element >= 0);
-  CheckBuf(x, DType::kF32, n);
-  CheckBuf(y, DType::kF32, n);
-  const uint32_t threshold = DropoutThreshold(mask.rate);
-  const float scale = static_cast<float>(DropoutScale(mask.rate));
+  kernels::CheckBuf(x, kernels::DType::kF32, n);
+  kernels::CheckBuf(y, kernels::DType::kF32, n);
+  const uint32_t threshold = kernels::DropoutThreshold(mask.rate);
+  const float scale = static_cast<float>(kernels::DropoutScale(mask.rate));
   ForRanges(n, 16, kDropoutCost * n, [&](int64_t begin, int64_t end, int64_t) {
     int64_t i = begin;
     while (i < end) {
       const int64_t element = mask.first_element + i;
-      const PhiloxWords words = DropoutWords(mask, element / kWordsTogether);
+      const PhiloxWords words = kernels::DropoutWords(mask, element / kWordsTogether);
       for (int64_t word = element % kWordsTogether; word < kWordsTogether && i < end; ++word, ++i) {
         y.as<float>()[i] = words.word[word] >= threshold ? x.as<float>()[i] * scale : 0.0f;
       }
@@ -235,30 +240,32 @@ void CpuDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
   });
 }
 
-void CpuDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf narrow,
-                               const MomentumStep& step) {
+void CpuDevice::MomentumUpdate(kernels::Buf weights, kernels::Buf state, kernels::Buf gradient,
+                               kernels::Buf narrow, const kernels::MomentumStep& step) {
   const int64_t n = gradient.num_elements;
-  for (const Buf& buf : {weights, gradient}) CheckBuf(buf, DType::kF32, n);
-  CheckOptionalBuf(state, DType::kF32, n);
+  for (const kernels::Buf& buf : {weights, gradient})
+    kernels::CheckBuf(buf, kernels::DType::kF32, n);
+  kernels::CheckOptionalBuf(state, kernels::DType::kF32, n);
   ForRanges(n, 16, n, [&](int64_t begin, int64_t end, int64_t) {
     const absl::Span<float> w = Part(weights, begin, end);
-    SgdMomentumStep(w, w, Part(state, begin, end), Part(gradient, begin, end), step);
+    vectors::SgdMomentumStep(w, w, Part(state, begin, end), Part(gradient, begin, end), step);
   });
-  if (narrow) Cast(narrow, weights.Slice(0, n), 1.0, StreamKind::kCompute);
+  if (narrow) Cast(narrow, weights.Slice(0, n), 1.0, kernels::StreamKind::kCompute);
 }
 
-void CpuDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                            Buf narrow, const AdamWStep& step) {
+void CpuDevice::AdamWUpdate(kernels::Buf weights, kernels::Buf first_moment,
+                            kernels::Buf second_moment, kernels::Buf gradient, kernels::Buf narrow,
+                            const kernels::AdamWStep& step) {
   const int64_t n = gradient.num_elements;
-  for (const Buf& buf : {weights, first_moment, second_moment, gradient}) {
-    CheckBuf(buf, DType::kF32, n);
+  for (const kernels::Buf& buf : {weights, first_moment, second_moment, gradient}) {
+    kernels::CheckBuf(buf, kernels::DType::kF32, n);
   }
   ForRanges(n, 16, n, [&](int64_t begin, int64_t end, int64_t) {
     const absl::Span<float> w = Part(weights, begin, end);
-    AdamWStepCpu(w, w, Part(first_moment, begin, end), Part(second_moment, begin, end),
-                 Part(gradient, begin, end), step);
+    vectors::AdamWStepCpu(w, w, Part(first_moment, begin, end), Part(second_moment, begin, end),
+                          Part(gradient, begin, end), step);
   });
-  if (narrow) Cast(narrow, weights.Slice(0, n), 1.0, StreamKind::kCompute);
+  if (narrow) Cast(narrow, weights.Slice(0, n), 1.0, kernels::StreamKind::kCompute);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::cpu

@@ -22,18 +22,18 @@ __device__ inline float GeluSigmoid(float x) {
   return QuotientFor<T>(1.0f, ExpFor<T>(-inner) + 1.0f);
 }
 
-template <typename T, Activation kActivation>
+template <typename T, kernels::Activation kActivation>
 __device__ inline float Activated(float x) {
-  if constexpr (kActivation == Activation::kRelu) return x < 0.0f ? 0.0f : x;
-  if constexpr (kActivation == Activation::kGeluTanh) return x * GeluSigmoid<T>(x);
+  if constexpr (kActivation == kernels::Activation::kRelu) return x < 0.0f ? 0.0f : x;
+  if constexpr (kActivation == kernels::Activation::kGeluTanh) return x * GeluSigmoid<T>(x);
   return x;
 }
 
 // gelu'(x) = s + x s (1 - s) (2 u)'
-template <typename T, Activation kActivation>
+template <typename T, kernels::Activation kActivation>
 __device__ inline float TimesSlope(float dy, float x) {
-  if constexpr (kActivation == Activation::kRelu) return x > 0.0f ? dy : 0.0f;
-  if constexpr (kActivation == Activation::kGeluTanh) {
+  if constexpr (kActivation == kernels::Activation::kRelu) return x > 0.0f ? dy : 0.0f;
+  if constexpr (kActivation == kernels::Activation::kGeluTanh) {
     const float s = GeluSigmoid<T>(x);
     const float slope = fmaf(x * x, 3.0f * kCubic, 1.0f) * kTwoRootTwoOverPi;
     return dy * fmaf(x * slope, s - s * s, s);
@@ -43,7 +43,7 @@ __device__ inline float TimesSlope(float dy, float x) {
 
 // The matrix is one vector, so that narrow matrices keep all threads busy; a group of lanes never
 // crosses the end of a row.
-template <typename T, Activation kActivation>
+template <typename T, kernels::Activation kActivation>
 struct BiasActivationOperation {
   T* y;               // [rows, columns]
   T* pre_activation;  // [rows, columns]; null: not kept
@@ -67,7 +67,7 @@ struct BiasActivationOperation {
   }
 };
 
-template <typename T, Activation kActivation>
+template <typename T, kernels::Activation kActivation>
 struct ActivationBackwardOperation {
   T* dy;                    // [n]
   const T* pre_activation;  // [n]
@@ -91,7 +91,7 @@ struct ActivationBackwardOperation {
   }
 };
 
-template <typename T, Activation kActivation>
+template <typename T, kernels::Activation kActivation>
 struct ActivateOperation {
   T* y;        // [n]
   const T* x;  // [n]
@@ -106,7 +106,7 @@ struct ActivateOperation {
   }
 };
 
-template <typename T, Activation kActivation>
+template <typename T, kernels::Activation kActivation>
 cudaError_t LaunchBiasActivation(T* y, T* pre_activation, const T* bias, int64_t rows,
                                  int64_t columns, cudaStream_t stream) {
   const bool aligned = columns % kVectorLanes<T> == 0 && AreVectorsAligned(y, pre_activation, bias);
@@ -115,7 +115,7 @@ cudaError_t LaunchBiasActivation(T* y, T* pre_activation, const T* bias, int64_t
       aligned, stream);
 }
 
-template <typename T, Activation kActivation>
+template <typename T, kernels::Activation kActivation>
 cudaError_t LaunchBackwardSums(float* partials, T* dy, const T* pre_activation, int64_t rows,
                                int64_t columns, cudaStream_t stream) {
   constexpr int kLanes = kVectorLanes<T>;
@@ -129,90 +129,93 @@ cudaError_t LaunchBackwardSums(float* partials, T* dy, const T* pre_activation, 
 
 template <typename T>
 cudaError_t BiasActivation(T* y, T* pre_activation, const T* bias, int64_t rows, int64_t columns,
-                           Activation activation, cudaStream_t stream) {
+                           kernels::Activation activation, cudaStream_t stream) {
   switch (activation) {
-    case Activation::kNone:
+    case kernels::Activation::kNone:
       if (bias == nullptr && pre_activation == nullptr) return cudaSuccess;
-      return LaunchBiasActivation<T, Activation::kNone>(y, pre_activation, bias, rows, columns,
-                                                        stream);
-    case Activation::kRelu:
-      return LaunchBiasActivation<T, Activation::kRelu>(y, pre_activation, bias, rows, columns,
-                                                        stream);
-    case Activation::kGeluTanh:
-      return LaunchBiasActivation<T, Activation::kGeluTanh>(y, pre_activation, bias, rows, columns,
-                                                            stream);
+      return LaunchBiasActivation<T, kernels::Activation::kNone>(y, pre_activation, bias, rows,
+                                                                 columns, stream);
+    case kernels::Activation::kRelu:
+      return LaunchBiasActivation<T, kernels::Activation::kRelu>(y, pre_activation, bias, rows,
+                                                                 columns, stream);
+    case kernels::Activation::kGeluTanh:
+      return LaunchBiasActivation<T, kernels::Activation::kGeluTanh>(y, pre_activation, bias, rows,
+                                                                     columns, stream);
   }
   return cudaErrorInvalidValue;
 }
 
 template <typename T>
-cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n, Activation activation,
-                               cudaStream_t stream) {
+cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n,
+                               kernels::Activation activation, cudaStream_t stream) {
   const bool aligned = AreVectorsAligned(dy, pre_activation);
   switch (activation) {
-    case Activation::kNone:
+    case kernels::Activation::kNone:
       return cudaSuccess;
-    case Activation::kRelu:
+    case kernels::Activation::kRelu:
       return MapVectors<kVectorLanes<T>>(
-          ActivationBackwardOperation<T, Activation::kRelu>{dy, pre_activation}, n, aligned,
-          stream);
-    case Activation::kGeluTanh:
+          ActivationBackwardOperation<T, kernels::Activation::kRelu>{dy, pre_activation}, n,
+          aligned, stream);
+    case kernels::Activation::kGeluTanh:
       return MapVectors<kVectorLanes<T>>(
-          ActivationBackwardOperation<T, Activation::kGeluTanh>{dy, pre_activation}, n, aligned,
-          stream);
+          ActivationBackwardOperation<T, kernels::Activation::kGeluTanh>{dy, pre_activation}, n,
+          aligned, stream);
   }
   return cudaErrorInvalidValue;
 }
 
 template <typename T>
 cudaError_t ActivationBackwardWithSums(T* dy, float* column_sums, const T* pre_activation,
-                                       int64_t rows, int64_t columns, Activation activation,
-                                       bool add, void* workspace, cudaStream_t stream) {
+                                       int64_t rows, int64_t columns,
+                                       kernels::Activation activation, bool add, void* workspace,
+                                       cudaStream_t stream) {
   if (columns == 0) return cudaSuccess;
   float* partials = static_cast<float*>(workspace);
   cudaError_t error = cudaErrorInvalidValue;
-  if (activation == Activation::kRelu) {
-    error = LaunchBackwardSums<T, Activation::kRelu>(partials, dy, pre_activation, rows, columns,
-                                                     stream);
-  } else if (activation == Activation::kGeluTanh) {
-    error = LaunchBackwardSums<T, Activation::kGeluTanh>(partials, dy, pre_activation, rows,
-                                                         columns, stream);
+  if (activation == kernels::Activation::kRelu) {
+    error = LaunchBackwardSums<T, kernels::Activation::kRelu>(partials, dy, pre_activation, rows,
+                                                              columns, stream);
+  } else if (activation == kernels::Activation::kGeluTanh) {
+    error = LaunchBackwardSums<T, kernels::Activation::kGeluTanh>(partials, dy, pre_activation,
+                                                                  rows, columns, stream);
   }
   if (error != cudaSuccess || column_sums == nullptr) return error;
   return CombineColumnSums(column_sums, rows, columns, add, workspace, stream);
 }
 
 template <typename T>
-cudaError_t Activate(T* y, const T* x, int64_t n, Activation activation, cudaStream_t stream) {
+cudaError_t Activate(T* y, const T* x, int64_t n, kernels::Activation activation,
+                     cudaStream_t stream) {
   const bool aligned = AreVectorsAligned(y, x);
   switch (activation) {
-    case Activation::kNone:
-      return MapVectors<kVectorLanes<T>>(ActivateOperation<T, Activation::kNone>{y, x}, n, aligned,
-                                         stream);
-    case Activation::kRelu:
-      return MapVectors<kVectorLanes<T>>(ActivateOperation<T, Activation::kRelu>{y, x}, n, aligned,
-                                         stream);
-    case Activation::kGeluTanh:
-      return MapVectors<kVectorLanes<T>>(ActivateOperation<T, Activation::kGeluTanh>{y, x}, n,
+    case kernels::Activation::kNone:
+      return MapVectors<kVectorLanes<T>>(ActivateOperation<T, kernels::Activation::kNone>{y, x}, n,
                                          aligned, stream);
+    case kernels::Activation::kRelu:
+      return MapVectors<kVectorLanes<T>>(ActivateOperation<T, kernels::Activation::kRelu>{y, x}, n,
+                                         aligned, stream);
+    case kernels::Activation::kGeluTanh:
+      return MapVectors<kVectorLanes<T>>(ActivateOperation<T, kernels::Activation::kGeluTanh>{y, x},
+                                         n, aligned, stream);
   }
   return cudaErrorInvalidValue;
 }
 
-template cudaError_t BiasActivation(float*, float*, const float*, int64_t, int64_t, Activation,
-                                    cudaStream_t);
+template cudaError_t BiasActivation(float*, float*, const float*, int64_t, int64_t,
+                                    kernels::Activation, cudaStream_t);
 template cudaError_t BiasActivation(__nv_bfloat16*, __nv_bfloat16*, const __nv_bfloat16*, int64_t,
-                                    int64_t, Activation, cudaStream_t);
-template cudaError_t ActivationBackward(float*, const float*, int64_t, Activation, cudaStream_t);
-template cudaError_t ActivationBackward(__nv_bfloat16*, const __nv_bfloat16*, int64_t, Activation,
+                                    int64_t, kernels::Activation, cudaStream_t);
+template cudaError_t ActivationBackward(float*, const float*, int64_t, kernels::Activation,
                                         cudaStream_t);
+template cudaError_t ActivationBackward(__nv_bfloat16*, const __nv_bfloat16*, int64_t,
+                                        kernels::Activation, cudaStream_t);
 template cudaError_t ActivationBackwardWithSums(float*, float*, const float*, int64_t, int64_t,
-                                                Activation, bool, void*, cudaStream_t);
+                                                kernels::Activation, bool, void*, cudaStream_t);
 template cudaError_t ActivationBackwardWithSums(__nv_bfloat16*, float*, const __nv_bfloat16*,
-                                                int64_t, int64_t, Activation, bool, void*,
+                                                int64_t, int64_t, kernels::Activation, bool, void*,
                                                 cudaStream_t);
-template cudaError_t Activate(float*, const float*, int64_t, Activation, cudaStream_t);
-template cudaError_t Activate(__nv_bfloat16*, const __nv_bfloat16*, int64_t, Activation,
+template cudaError_t Activate(float*, const float*, int64_t, kernels::Activation, cudaStream_t);
+template cudaError_t Activate(__nv_bfloat16*, const __nv_bfloat16*, int64_t, kernels::Activation,
                               cudaStream_t);
 
 }  // namespace lodestar::cuda

@@ -17,12 +17,12 @@ namespace lodestar::cuda {
 // Activate() of it gives the same bits.
 template <typename T>
 cudaError_t BiasActivation(T* y, T* pre_activation, const T* bias, int64_t rows, int64_t columns,
-                           Activation activation, cudaStream_t stream);
+                           kernels::Activation activation, cudaStream_t stream);
 
 // dy [n] *= act'(pre_activation [n])
 template <typename T>
-cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n, Activation activation,
-                               cudaStream_t stream);
+cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n,
+                               kernels::Activation activation, cudaStream_t stream);
 
 // The same of dy and pre_activation [rows, columns], and column_sums [columns] (fp32) = the sums
 // over rows of the new dy, or += with `add`: the bits of ActivationBackward() and ColumnSums(),
@@ -30,11 +30,13 @@ cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n, Activa
 // ColumnSumsWorkspaceBytes(rows, columns). column_sums null: as for ColumnSums().
 template <typename T>
 cudaError_t ActivationBackwardWithSums(T* dy, float* column_sums, const T* pre_activation,
-                                       int64_t rows, int64_t columns, Activation activation,
-                                       bool add, void* workspace, cudaStream_t stream);
+                                       int64_t rows, int64_t columns,
+                                       kernels::Activation activation, bool add, void* workspace,
+                                       cudaStream_t stream);
 
 // y [n] = act(x [n]); y may be x.
 template <typename T>
-cudaError_t Activate(T* y, const T* x, int64_t n, Activation activation, cudaStream_t stream);
+cudaError_t Activate(T* y, const T* x, int64_t n, kernels::Activation activation,
+                     cudaStream_t stream);
 
 }  // namespace lodestar::cuda

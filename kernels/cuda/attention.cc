@@ -14,10 +14,10 @@ namespace {
 
 constexpr int kTensorCoreCapability = 80;  // bf16 products and cp.async
 
-bool IsAligned(const Buf& buf) { return reinterpret_cast<uintptr_t>(buf.data) % 16 == 0; }
+bool IsAligned(const kernels::Buf& buf) { return reinterpret_cast<uintptr_t>(buf.data) % 16 == 0; }
 
 // Returns true if the numbers that kernels keep in 32 bits fit into them.
-bool Fits(const AttentionShape& shape) {
+bool Fits(const kernels::AttentionShape& shape) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
   // A block has at least 64 tokens and 64 columns of one head.
   const int64_t tiles = (shape.tokens + 63) / 64 * ((shape.head_width + 63) / 64);
@@ -25,7 +25,8 @@ bool Fits(const AttentionShape& shape) {
 }
 
 template <typename T>
-AttentionCall<T> MakeCall(Buf y, Buf log_sum_exp, Buf qkv, const AttentionShape& shape) {
+AttentionCall<T> MakeCall(kernels::Buf y, kernels::Buf log_sum_exp, kernels::Buf qkv,
+                          const kernels::AttentionShape& shape) {
   AttentionCall<T> call = {};
   call.qkv = qkv.as<const T>();
   call.y = y.as<T>();
@@ -36,21 +37,22 @@ AttentionCall<T> MakeCall(Buf y, Buf log_sum_exp, Buf qkv, const AttentionShape&
   call.width = static_cast<int>(shape.head_width);
   call.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_width)));
   call.mask = shape.dropout;
-  call.threshold = DropoutThreshold(shape.dropout.rate);
-  call.keep_scale = static_cast<float>(DropoutScale(shape.dropout.rate));
+  call.threshold = kernels::DropoutThreshold(shape.dropout.rate);
+  call.keep_scale = static_cast<float>(kernels::DropoutScale(shape.dropout.rate));
   return call;
 }
 
 // One float per query and head, wherever in the workspace a float may begin.
-float* DeltaIn(Buf workspace) {
+float* DeltaIn(kernels::Buf workspace) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(workspace.data);
   constexpr uintptr_t kAlignment = alignof(float);
   return reinterpret_cast<float*>((address + kAlignment - 1) / kAlignment * kAlignment);
 }
 
 template <typename T>
-AttentionCall<T> MakeBackwardCall(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
-                                  const AttentionShape& shape) {
+AttentionCall<T> MakeBackwardCall(kernels::Buf dqkv, kernels::Buf dy, kernels::Buf y,
+                                  kernels::Buf log_sum_exp, kernels::Buf qkv,
+                                  kernels::Buf workspace, const kernels::AttentionShape& shape) {
   AttentionCall<T> call = MakeCall<T>(y, log_sum_exp, qkv, shape);
   call.dy = dy.as<const T>();
   call.dqkv = dqkv.as<T>();
@@ -60,21 +62,23 @@ AttentionCall<T> MakeBackwardCall(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf 
 
 }  // namespace
 
-AttentionVersion CudaAttention::VersionFor(DType dtype, int64_t head_width) const {
-  return dtype == DType::kBf16 && (head_width == 64 || head_width == 128) &&
+AttentionVersion CudaAttention::VersionFor(kernels::DType dtype, int64_t head_width) const {
+  return dtype == kernels::DType::kBf16 && (head_width == 64 || head_width == 128) &&
                  compute_capability_ >= kTensorCoreCapability
              ? AttentionVersion::kTensorCore
              : AttentionVersion::kFloat;
 }
 
-int64_t CudaAttention::WorkspaceElements(const AttentionShape& shape, DType dtype) {
-  return CardAttentionWorkspaceElements(shape, dtype);
+int64_t CudaAttention::WorkspaceElements(const kernels::AttentionShape& shape,
+                                         kernels::DType dtype) {
+  return kernels::CardAttentionWorkspaceElements(shape, dtype);
 }
 
-cudaError_t CudaAttention::Forward(Buf y, Buf log_sum_exp, Buf qkv, const AttentionShape& shape,
+cudaError_t CudaAttention::Forward(kernels::Buf y, kernels::Buf log_sum_exp, kernels::Buf qkv,
+                                   const kernels::AttentionShape& shape,
                                    cudaStream_t stream) const {
   if (!Fits(shape)) return cudaErrorInvalidConfiguration;
-  if (qkv.dtype == DType::kF32) {
+  if (qkv.dtype == kernels::DType::kF32) {
     return FloatAttentionForward(MakeCall<float>(y, log_sum_exp, qkv, shape), stream);
   }
   const auto call = MakeCall<__nv_bfloat16>(y, log_sum_exp, qkv, shape);
@@ -84,11 +88,12 @@ cudaError_t CudaAttention::Forward(Buf y, Buf log_sum_exp, Buf qkv, const Attent
                                                         : FloatAttentionForward(call, stream);
 }
 
-cudaError_t CudaAttention::Backward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv,
-                                    Buf workspace, const AttentionShape& shape,
+cudaError_t CudaAttention::Backward(kernels::Buf dqkv, kernels::Buf dy, kernels::Buf y,
+                                    kernels::Buf log_sum_exp, kernels::Buf qkv,
+                                    kernels::Buf workspace, const kernels::AttentionShape& shape,
                                     cudaStream_t stream) const {
   if (!Fits(shape)) return cudaErrorInvalidConfiguration;
-  if (qkv.dtype == DType::kF32) {
+  if (qkv.dtype == kernels::DType::kF32) {
     const auto call = MakeBackwardCall<float>(dqkv, dy, y, log_sum_exp, qkv, workspace, shape);
     const cudaError_t error = AttentionDelta(call, stream);
     return error != cudaSuccess ? error : FloatAttentionBackward(call, stream);

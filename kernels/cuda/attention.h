@@ -21,18 +21,19 @@ class CudaAttention {
   // Ten times the major plus the minor version, of the card that the streams belong to.
   explicit CudaAttention(int compute_capability) : compute_capability_(compute_capability) {}
 
-  AttentionVersion VersionFor(DType dtype, int64_t head_width) const;
+  AttentionVersion VersionFor(kernels::DType dtype, int64_t head_width) const;
 
   // As Device::AttentionWorkspaceElements() for `dtype`.
-  static int64_t WorkspaceElements(const AttentionShape& shape, DType dtype);
+  static int64_t WorkspaceElements(const kernels::AttentionShape& shape, kernels::DType dtype);
 
   // As the Device operations; f32 or bf16, log_sum_exp f32. Results depend on the arguments only,
   // to the bit. Errors: what CUDA says to the launches; cudaErrorInvalidConfiguration for more
   // tiles of tokens than a grid has blocks.
-  cudaError_t Forward(Buf y, Buf log_sum_exp, Buf qkv, const AttentionShape& shape,
-                      cudaStream_t stream) const;
-  cudaError_t Backward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
-                       const AttentionShape& shape, cudaStream_t stream) const;
+  cudaError_t Forward(kernels::Buf y, kernels::Buf log_sum_exp, kernels::Buf qkv,
+                      const kernels::AttentionShape& shape, cudaStream_t stream) const;
+  cudaError_t Backward(kernels::Buf dqkv, kernels::Buf dy, kernels::Buf y, kernels::Buf log_sum_exp,
+                       kernels::Buf qkv, kernels::Buf workspace,
+                       const kernels::AttentionShape& shape, cudaStream_t stream) const;
 
  private:
   int compute_capability_;

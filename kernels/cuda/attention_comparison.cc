@@ -24,7 +24,7 @@ double ValueOf(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16
 // The rows of one matrix of a tensor, in which `parts` matrices lie beside each other.
 class Rows {
  public:
-  Rows(std::span<const uint16_t> values, const AttentionShape& shape, int part, int parts)
+  Rows(std::span<const uint16_t> values, const kernels::AttentionShape& shape, int part, int parts)
       : values_(values), shape_(shape), part_(part), parts_(parts) {}
 
   int64_t count() const { return shape_.tokens * shape_.heads; }
@@ -50,7 +50,7 @@ class Rows {
 
  private:
   std::span<const uint16_t> values_;
-  AttentionShape shape_;
+  kernels::AttentionShape shape_;
   int part_, parts_;
 };
 
@@ -78,7 +78,7 @@ struct Findings {
     }
   }
 
-  void CompareLogSumExp(const AttentionShape& shape, const std::vector<float>& library,
+  void CompareLogSumExp(const kernels::AttentionShape& shape, const std::vector<float>& library,
                         const std::vector<float>& own) {
     for (int64_t i = 0; i < std::ssize(own) && difference.empty(); ++i) {
       is_finite &= std::isfinite(own[i]);
@@ -109,12 +109,12 @@ absl::Status Read(const void* from, int64_t count, cudaStream_t stream, std::vec
   return CudaStatus("comparing attention", error, "cudaMemcpyAsync");
 }
 
-int64_t OutputsOf(const AttentionShape& sample) {
+int64_t OutputsOf(const kernels::AttentionShape& sample) {
   return sample.tokens * sample.heads * sample.head_width;
 }
 
 // Returns the outputs of a pass, and with `inputs` its inputs, too.
-absl::StatusOr<AttentionSample> ReadSample(AttentionPass pass, const AttentionShape& shape,
+absl::StatusOr<AttentionSample> ReadSample(AttentionPass pass, const kernels::AttentionShape& shape,
                                            const AttentionTensors& tensors, bool inputs,
                                            cudaStream_t stream) {
   const int64_t outputs = OutputsOf(shape);
@@ -139,16 +139,19 @@ size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 
 // Runs our kernels for one sample. Afterwards the output pointers of *tensors point to scratch
 // memory that has our results.
-absl::Status RunOwn(AttentionPass pass, const AttentionShape& shape, const CudaAttention& own,
+absl::Status RunOwn(AttentionPass pass, const kernels::AttentionShape& shape,
+                    const CudaAttention& own,
                     absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,
                     cudaStream_t stream, AttentionTensors* tensors) {
   const int64_t outputs = OutputsOf(shape);
   const int64_t rows = shape.heads * shape.tokens;
-  const int64_t workspace_elements = CudaAttention::WorkspaceElements(shape, DType::kBf16);
+  const int64_t workspace_elements = CudaAttention::WorkspaceElements(shape, kernels::DType::kBf16);
   const bool is_forward = pass == AttentionPass::kForward;
-  const size_t matrix_bytes = Aligned((is_forward ? 1 : 3) * outputs * DTypeBytes(DType::kBf16));
-  const size_t other_bytes =
-      is_forward ? rows * sizeof(float) : workspace_elements * DTypeBytes(DType::kBf16);
+  const size_t matrix_bytes =
+      Aligned((is_forward ? 1 : 3) * outputs * kernels::DTypeBytes(kernels::DType::kBf16));
+  const size_t other_bytes = is_forward
+                                 ? rows * sizeof(float)
+                                 : workspace_elements * kernels::DTypeBytes(kernels::DType::kBf16);
   const absl::StatusOr<void*> memory = scratch(matrix_bytes + other_bytes);
   if (!memory.ok()) return memory.status();
   void* const other = static_cast<char*>(*memory) + matrix_bytes;
@@ -159,10 +162,10 @@ absl::Status RunOwn(AttentionPass pass, const AttentionShape& shape, const CudaA
     tensors->dqkv = *memory;
   }
   const auto matrix = [](const void* data, int64_t elements) {
-    return Buf{const_cast<void*>(data), DType::kBf16, elements};
+    return kernels::Buf{const_cast<void*>(data), kernels::DType::kBf16, elements};
   };
-  const Buf y = matrix(tensors->y, outputs), qkv = matrix(tensors->qkv, 3 * outputs);
-  const Buf log_sum_exp{tensors->log_sum_exp, DType::kF32, rows};
+  const kernels::Buf y = matrix(tensors->y, outputs), qkv = matrix(tensors->qkv, 3 * outputs);
+  const kernels::Buf log_sum_exp{tensors->log_sum_exp, kernels::DType::kF32, rows};
   const cudaError_t error =
       is_forward ? own.Forward(y, log_sum_exp, qkv, shape, stream)
                  : own.Backward(matrix(tensors->dqkv, 3 * outputs), matrix(tensors->dy, outputs), y,
@@ -172,7 +175,7 @@ absl::Status RunOwn(AttentionPass pass, const AttentionShape& shape, const CudaA
 
 }  // namespace
 
-Comparison CompareAttention(AttentionPass pass, const AttentionShape& shape,
+Comparison CompareAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                             const AttentionSample& library, const AttentionSample& own) {
   Findings findings;
   if (pass == AttentionPass::kForward) {
@@ -202,10 +205,10 @@ Comparison CompareAttention(AttentionPass pass, const AttentionShape& shape,
 }
 
 absl::StatusOr<Comparison> CompareWithOwnAttention(
-    AttentionPass pass, const AttentionShape& shape, const AttentionTensors& tensors,
+    AttentionPass pass, const kernels::AttentionShape& shape, const AttentionTensors& tensors,
     const CudaAttention& own, absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,
     cudaStream_t stream) {
-  AttentionShape one = shape;
+  kernels::AttentionShape one = shape;
   one.batch = 1;
   Comparison result = {.verdict = Comparison::Verdict::kUndecided, .why = ""};
   for (const int64_t index : std::set<int64_t>{0, shape.batch - 1}) {

@@ -37,14 +37,14 @@ struct AttentionSample {
 // Compares the outputs of `library` with those of `own`, which also has the inputs. `shape` is that
 // of one sample. Returns kUndecided if the matrices of `own` are not finite, or are all zeros, as
 // the gradients are if dy is zero.
-Comparison CompareAttention(AttentionPass pass, const AttentionShape& shape,
+Comparison CompareAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                             const AttentionSample& library, const AttentionSample& own);
 
 // Compares the first and the last sample of `tensors`, which has a library's outputs, with the
 // results of our kernels. They write only to scratch memory. Blocks until the stream has run.
 // Errors: those of `scratch` and of CUDA.
 absl::StatusOr<Comparison> CompareWithOwnAttention(
-    AttentionPass pass, const AttentionShape& shape, const AttentionTensors& tensors,
+    AttentionPass pass, const kernels::AttentionShape& shape, const AttentionTensors& tensors,
     const CudaAttention& own, absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,
     cudaStream_t stream);
 

@@ -14,7 +14,7 @@ namespace lodestar::cuda {
 
 // The dropout of the probabilities of one sample and head.
 struct HeadDropout {
-  DropoutMask mask;
+  kernels::DropoutMask mask;
   int64_t element;  // of (query 0, key 0)
   int tokens;
   uint32_t threshold;
@@ -41,7 +41,7 @@ struct HeadDropout {
     return element + static_cast<int64_t>(query) * tokens + key;
   }
   __device__ uint32_t KeptOfBlock(int64_t block) const {
-    const PhiloxWords words = DropoutWords(mask, block);
+    const PhiloxWords words = kernels::DropoutWords(mask, block);
     uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) bits |= (words.word[i] >= threshold ? 1u : 0u) << i;

@@ -24,8 +24,8 @@ struct AttentionCall {
   int batch, tokens, heads, width;
   float scale;  // 1 / sqrt(width)
 
-  DropoutMask mask;        // rate 0: off
-  uint32_t threshold = 0;  // words below it drop
+  kernels::DropoutMask mask;  // rate 0: off
+  uint32_t threshold = 0;     // words below it drop
   float keep_scale = 1.0f;
 };
 

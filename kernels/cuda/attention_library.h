@@ -59,8 +59,8 @@ class AttentionLibrary {
   // Makes a plan, which takes the host up to a second. Plans outlive the library. Errors:
   // Unimplemented if the library has nothing for the shape or card, or nothing that repeats to the
   // bit where the pass has to; others of the library.
-  virtual absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(AttentionPass pass,
-                                                              const AttentionShape& shape) = 0;
+  virtual absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(
+      AttentionPass pass, const kernels::AttentionShape& shape) = 0;
 };
 
 // Loads a library for the present CUDA device. Errors: why there is none.

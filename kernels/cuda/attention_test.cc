@@ -29,8 +29,8 @@ using Results = std::map<std::string, Values>;  // y, log_sum_exp, dq, dk, dv
 double Rounded(double x) { return __bfloat162float(__float2bfloat16_rn(static_cast<float>(x))); }
 
 struct Problem {
-  AttentionShape shape;
-  DType dtype;
+  kernels::AttentionShape shape;
+  kernels::DType dtype;
   Values qkv;
   Values dy;
   int64_t outputs() const { return dy.size(); }
@@ -38,7 +38,7 @@ struct Problem {
 };
 
 // Queries and keys with a standard deviation of 1.2, so that a few keys get most of the weight.
-Problem MakeProblem(const AttentionShape& shape, DType dtype) {
+Problem MakeProblem(const kernels::AttentionShape& shape, kernels::DType dtype) {
   Problem p{shape, dtype, {}, {}};
   std::mt19937 generator(7);
   std::uniform_real_distribution<double> uniform(-2.0, 2.0);
@@ -46,7 +46,7 @@ Problem MakeProblem(const AttentionShape& shape, DType dtype) {
     values.resize(n);
     for (double& value : values) {
       value = uniform(generator);
-      value = dtype == DType::kBf16 ? Rounded(value) : static_cast<float>(value);
+      value = dtype == kernels::DType::kBf16 ? Rounded(value) : static_cast<float>(value);
     }
   };
   const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
@@ -65,11 +65,11 @@ void Split(const Problem& p, const Values& dqkv, Results& results) {
 }
 
 Results OnOracle(const Problem& p) {
-  const std::unique_ptr<Device> oracle = MakeOracleDevice();
+  const std::unique_ptr<kernels::Device> oracle = oracle::MakeOracleDevice();
   Values qkv = p.qkv, dy = p.dy, y(p.outputs()), log_sum_exp(p.rows()), dqkv(3 * p.outputs());
   Values workspace(oracle->AttentionWorkspaceElements(p.shape));
   const auto buf = [](Values& values) {
-    return Buf{values.data(), DType::kF64, static_cast<int64_t>(values.size())};
+    return kernels::Buf{values.data(), kernels::DType::kF64, static_cast<int64_t>(values.size())};
   };
   oracle->AttentionForward(buf(y), buf(log_sum_exp), buf(qkv), buf(workspace), p.shape);
   oracle->AttentionBackward(buf(dqkv), buf(dy), buf(y), buf(log_sum_exp), buf(qkv), buf(workspace),
@@ -102,7 +102,9 @@ Results Naive(const Problem& p) {
         score[j] = dot(q + i * step, q + j * step + out_step) * scale;
         largest = std::max(largest, score[j]);
         if (mask.rate > 0.0) {
-          kept[j] = IsKept(mask, (part * tokens + i) * tokens + j) ? 1.0 / (1.0 - mask.rate) : 0.0;
+          kept[j] = kernels::IsKept(mask, (part * tokens + i) * tokens + j)
+                        ? 1.0 / (1.0 - mask.rate)
+                        : 0.0;
         }
       }
       for (float& s : score) total += s = std::exp(s - largest);
@@ -148,12 +150,12 @@ class AttentionTest : public testing::Test {
   // `skew`: elements by which tensors miss the alignment that memory has.
   Results OnCard(const Problem& p, int compute_capability = 80, int64_t skew = 0) {
     const CudaAttention attention(compute_capability);
-    const Buf qkv = Upload(p.qkv, p.dtype, skew);
-    const Buf dy = Upload(p.dy, p.dtype, skew);
-    const Buf y = Allocate(p.outputs(), p.dtype, skew);
-    const Buf log_sum_exp = Allocate(p.rows(), DType::kF32, 0);
-    const Buf dqkv = Allocate(3 * p.outputs(), p.dtype, skew);
-    const Buf workspace =
+    const kernels::Buf qkv = Upload(p.qkv, p.dtype, skew);
+    const kernels::Buf dy = Upload(p.dy, p.dtype, skew);
+    const kernels::Buf y = Allocate(p.outputs(), p.dtype, skew);
+    const kernels::Buf log_sum_exp = Allocate(p.rows(), kernels::DType::kF32, 0);
+    const kernels::Buf dqkv = Allocate(3 * p.outputs(), p.dtype, skew);
+    const kernels::Buf workspace =
         Allocate(CudaAttention::WorkspaceElements(p.shape, p.dtype), p.dtype, skew);
     EXPECT_EQ(attention.Forward(y, log_sum_exp, qkv, p.shape, stream_), cudaSuccess);
     EXPECT_EQ(attention.Backward(dqkv, dy, y, log_sum_exp, qkv, workspace, p.shape, stream_),
@@ -172,16 +174,16 @@ class AttentionTest : public testing::Test {
   }
 
  private:
-  Buf Allocate(int64_t n, DType dtype, int64_t skew) {
+  kernels::Buf Allocate(int64_t n, kernels::DType dtype, int64_t skew) {
     void* memory = nullptr;
-    EXPECT_EQ(cudaMalloc(&memory, (n + skew) * DTypeBytes(dtype)), cudaSuccess);
+    EXPECT_EQ(cudaMalloc(&memory, (n + skew) * kernels::DTypeBytes(dtype)), cudaSuccess);
     memory_.push_back(memory);
-    return Buf{memory, dtype, n + skew}.Slice(skew, n);
+    return kernels::Buf{memory, dtype, n + skew}.Slice(skew, n);
   }
-  Buf Upload(const Values& values, DType dtype, int64_t skew) {
-    const Buf buf = Allocate(values.size(), dtype, skew);
+  kernels::Buf Upload(const Values& values, kernels::DType dtype, int64_t skew) {
+    const kernels::Buf buf = Allocate(values.size(), dtype, skew);
     for (size_t i = 0; i < values.size(); ++i) {
-      if (dtype == DType::kBf16) {
+      if (dtype == kernels::DType::kBf16) {
         buf.as<__nv_bfloat16>()[i] = __float2bfloat16_rn(static_cast<float>(values[i]));
       } else {
         buf.as<float>()[i] = static_cast<float>(values[i]);
@@ -189,11 +191,11 @@ class AttentionTest : public testing::Test {
     }
     return buf;
   }
-  static Values Download(const Buf& buf) {
+  static Values Download(const kernels::Buf& buf) {
     Values values(buf.num_elements);
     for (size_t i = 0; i < values.size(); ++i) {
-      values[i] = buf.dtype == DType::kBf16 ? __bfloat162float(buf.as<__nv_bfloat16>()[i])
-                                            : buf.as<float>()[i];
+      values[i] = buf.dtype == kernels::DType::kBf16 ? __bfloat162float(buf.as<__nv_bfloat16>()[i])
+                                                     : buf.as<float>()[i];
     }
     return values;
   }
@@ -246,13 +248,15 @@ void ExpectNearInFloat(const Problem& p, const Results& got) {
 }
 
 TEST_F(AttentionTest, TensorCoresAreAsGoodAsNaiveBf16) {
-  for (const AttentionShape& shape :
-       {AttentionShape{2, 1, 2, 64}, AttentionShape{1, 7, 3, 64}, AttentionShape{2, 16, 1, 64},
-        AttentionShape{1, 63, 1, 64}, AttentionShape{1, 64, 2, 64}, AttentionShape{1, 65, 1, 64},
-        AttentionShape{1, 128, 1, 64}, AttentionShape{1, 200, 1, 64}, AttentionShape{2, 1, 1, 128},
-        AttentionShape{1, 16, 2, 128}, AttentionShape{1, 65, 1, 128},
-        AttentionShape{1, 136, 1, 128}, AttentionShape{1, 515, 1, 128}}) {
-    const Problem p = MakeProblem(shape, DType::kBf16);
+  for (const kernels::AttentionShape& shape :
+       {kernels::AttentionShape{2, 1, 2, 64}, kernels::AttentionShape{1, 7, 3, 64},
+        kernels::AttentionShape{2, 16, 1, 64}, kernels::AttentionShape{1, 63, 1, 64},
+        kernels::AttentionShape{1, 64, 2, 64}, kernels::AttentionShape{1, 65, 1, 64},
+        kernels::AttentionShape{1, 128, 1, 64}, kernels::AttentionShape{1, 200, 1, 64},
+        kernels::AttentionShape{2, 1, 1, 128}, kernels::AttentionShape{1, 16, 2, 128},
+        kernels::AttentionShape{1, 65, 1, 128}, kernels::AttentionShape{1, 136, 1, 128},
+        kernels::AttentionShape{1, 515, 1, 128}}) {
+    const Problem p = MakeProblem(shape, kernels::DType::kBf16);
     const Results got = OnCard(p);
     ExpectAsGoodAsNaive(p, got);
     EXPECT_TRUE(SameBits(got, OnCardReversed(p))) << "tokens=" << shape.tokens;
@@ -262,28 +266,29 @@ TEST_F(AttentionTest, TensorCoresAreAsGoodAsNaiveBf16) {
 TEST_F(AttentionTest, TensorCoresDropWhatTheMaskDrops) {
   const auto shape = [](int64_t batch, int64_t tokens, int64_t heads, int64_t width, double rate,
                         int64_t first_element) {
-    return AttentionShape{batch, tokens, heads, width, {rate, 42, 3, first_element}};
+    return kernels::AttentionShape{batch, tokens, heads, width, {rate, 42, 3, first_element}};
   };
-  for (const AttentionShape& s : {shape(2, 68, 1, 64, 0.3, 8), shape(1, 67, 2, 64, 0.1, 0),
-                                  shape(1, 36, 1, 64, 0.5, 1), shape(1, 68, 1, 128, 0.3, 4)}) {
-    const Problem p = MakeProblem(s, DType::kBf16);
+  for (const kernels::AttentionShape& s :
+       {shape(2, 68, 1, 64, 0.3, 8), shape(1, 67, 2, 64, 0.1, 0), shape(1, 36, 1, 64, 0.5, 1),
+        shape(1, 68, 1, 128, 0.3, 4)}) {
+    const Problem p = MakeProblem(s, kernels::DType::kBf16);
     ExpectAsGoodAsNaive(p, OnCard(p));
   }
 }
 
 TEST_F(AttentionTest, AnyHeadWidthInBf16) {
   for (int64_t width : {1, 8, 16, 33, 80}) {
-    const Problem p = MakeProblem({2, 37, 2, width}, DType::kBf16);
+    const Problem p = MakeProblem({2, 37, 2, width}, kernels::DType::kBf16);
     ExpectAsGoodAsNaive(p, OnCard(p));
   }
 }
 
 TEST_F(AttentionTest, AnyHeadWidthInFloat) {
-  for (const AttentionShape& shape :
-       {AttentionShape{2, 1, 2, 1}, AttentionShape{2, 33, 2, 7}, AttentionShape{1, 64, 1, 64},
-        AttentionShape{1, 130, 1, 32}, AttentionShape{1, 70, 2, 100},
-        AttentionShape{1, 65, 1, 150}}) {
-    const Problem p = MakeProblem(shape, DType::kF32);
+  for (const kernels::AttentionShape& shape :
+       {kernels::AttentionShape{2, 1, 2, 1}, kernels::AttentionShape{2, 33, 2, 7},
+        kernels::AttentionShape{1, 64, 1, 64}, kernels::AttentionShape{1, 130, 1, 32},
+        kernels::AttentionShape{1, 70, 2, 100}, kernels::AttentionShape{1, 65, 1, 150}}) {
+    const Problem p = MakeProblem(shape, kernels::DType::kF32);
     const Results got = OnCard(p);
     ExpectNearInFloat(p, got);
     EXPECT_TRUE(SameBits(got, OnCardReversed(p))) << "tokens=" << shape.tokens;
@@ -291,12 +296,12 @@ TEST_F(AttentionTest, AnyHeadWidthInFloat) {
 }
 
 TEST_F(AttentionTest, FloatDropsWhatTheMaskDrops) {
-  const Problem p = MakeProblem({2, 67, 2, 10, {0.4, 9, 1, 2}}, DType::kF32);
+  const Problem p = MakeProblem({2, 67, 2, 10, {0.4, 9, 1, 2}}, kernels::DType::kF32);
   ExpectNearInFloat(p, OnCard(p));
 }
 
 TEST_F(AttentionTest, Bf16WithoutTensorCoresOrAlignment) {
-  const Problem p = MakeProblem({1, 65, 2, 64}, DType::kBf16);
+  const Problem p = MakeProblem({1, 65, 2, 64}, kernels::DType::kBf16);
   const Results old_card = OnCard(p, /*compute_capability=*/75);
   ExpectAsGoodAsNaive(p, old_card);
   const Results skewed = OnCard(p, 80, /*skew=*/1);
@@ -306,13 +311,14 @@ TEST_F(AttentionTest, Bf16WithoutTensorCoresOrAlignment) {
 }
 
 TEST_F(AttentionTest, RepeatsToTheBit) {
-  const Problem p = MakeProblem({1, 100, 1, 64, {0.2, 1, 1, 0}}, DType::kBf16);
+  const Problem p = MakeProblem({1, 100, 1, 64, {0.2, 1, 1, 0}}, kernels::DType::kBf16);
   EXPECT_TRUE(SameBits(OnCard(p), OnCard(p)));
 }
 
 TEST_F(AttentionTest, NothingToAttendTo) {
-  for (const AttentionShape& shape : {AttentionShape{0, 8, 2, 64}, AttentionShape{2, 0, 2, 64}}) {
-    const Results got = OnCard(MakeProblem(shape, DType::kBf16));
+  for (const kernels::AttentionShape& shape :
+       {kernels::AttentionShape{0, 8, 2, 64}, kernels::AttentionShape{2, 0, 2, 64}}) {
+    const Results got = OnCard(MakeProblem(shape, kernels::DType::kBf16));
     EXPECT_TRUE(got.at("y").empty());
   }
 }
@@ -320,13 +326,13 @@ TEST_F(AttentionTest, NothingToAttendTo) {
 TEST(AttentionVersionTest, OneTablePerTypeWidthAndCard) {
   const CudaAttention turing(75), ampere(80), hopper(90);
   for (int64_t width : {64, 128}) {
-    EXPECT_EQ(turing.VersionFor(DType::kBf16, width), AttentionVersion::kFloat);
-    EXPECT_EQ(ampere.VersionFor(DType::kBf16, width), AttentionVersion::kTensorCore);
-    EXPECT_EQ(hopper.VersionFor(DType::kBf16, width), AttentionVersion::kTensorCore);
-    EXPECT_EQ(hopper.VersionFor(DType::kF32, width), AttentionVersion::kFloat);
+    EXPECT_EQ(turing.VersionFor(kernels::DType::kBf16, width), AttentionVersion::kFloat);
+    EXPECT_EQ(ampere.VersionFor(kernels::DType::kBf16, width), AttentionVersion::kTensorCore);
+    EXPECT_EQ(hopper.VersionFor(kernels::DType::kBf16, width), AttentionVersion::kTensorCore);
+    EXPECT_EQ(hopper.VersionFor(kernels::DType::kF32, width), AttentionVersion::kFloat);
   }
-  EXPECT_EQ(hopper.VersionFor(DType::kBf16, 32), AttentionVersion::kFloat);
-  EXPECT_EQ(hopper.VersionFor(DType::kBf16, 96), AttentionVersion::kFloat);
+  EXPECT_EQ(hopper.VersionFor(kernels::DType::kBf16, 32), AttentionVersion::kFloat);
+  EXPECT_EQ(hopper.VersionFor(kernels::DType::kBf16, 96), AttentionVersion::kFloat);
 }
 
 // Recorded and not run, which an emulated card would take hours for: what CUDA has against grids
@@ -336,12 +342,12 @@ TEST(AttentionVersionTest, EightThousandTokensAreTaken) {
   emulator::ClearStickyError();
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-  const Buf f32{nullptr, DType::kF32, 0};
-  for (const DType dtype : {DType::kBf16, DType::kF32}) {
-    const Buf buf{nullptr, dtype, 0};
+  const kernels::Buf f32{nullptr, kernels::DType::kF32, 0};
+  for (const kernels::DType dtype : {kernels::DType::kBf16, kernels::DType::kF32}) {
+    const kernels::Buf buf{nullptr, dtype, 0};
     for (const int64_t width : {64, 128}) {
       for (const double rate : {0.0, 0.1}) {
-        const AttentionShape shape{64, 8192, 25, width, {rate, 1, 1, 0}};
+        const kernels::AttentionShape shape{64, 8192, 25, width, {rate, 1, 1, 0}};
         const CudaAttention attention(90);
         ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
         EXPECT_EQ(attention.Forward(buf, f32, buf, shape, stream), cudaSuccess) << width;
@@ -357,7 +363,7 @@ TEST(AttentionVersionTest, EightThousandTokensAreTaken) {
 }
 
 TEST(AttentionVersionTest, MoreTilesThanAGridHas) {
-  const Buf buf{nullptr, DType::kF32, 0};
+  const kernels::Buf buf{nullptr, kernels::DType::kF32, 0};
   EXPECT_EQ(CudaAttention(90).Forward(buf, buf, buf, {1 << 20, 1 << 20, 1 << 10, 64}, nullptr),
             cudaErrorInvalidConfiguration);
 }

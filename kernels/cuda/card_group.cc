@@ -60,8 +60,8 @@ CardGroup::CardGroup(const std::vector<GroupCard>& cards, std::unique_ptr<CardLi
   for (size_t i = 0; i < cards.size(); ++i) members_[i].card = cards[i];
 }
 
-absl::StatusOr<std::unique_ptr<DeviceGroup>> CardGroup::Create(const std::vector<GroupCard>& cards,
-                                                               NcclLoader load_nccl) {
+absl::StatusOr<std::unique_ptr<kernels::DeviceGroup>> CardGroup::Create(
+    const std::vector<GroupCard>& cards, NcclLoader load_nccl) {
   LODESTAR_CHECK(!cards.empty());
   absl::StatusOr<std::unique_ptr<CardLinks>> links = MakeCardLinks(cards, load_nccl);
   if (!links.ok()) return links.status();
@@ -124,19 +124,19 @@ void CardGroup::Begin(int member) {
                      "cudaEventRecord");
 }
 
-absl::StatusOr<int64_t> CardGroup::Broadcast(int member, Buf values) {
+absl::StatusOr<int64_t> CardGroup::Broadcast(int member, kernels::Buf values) {
   const Member& self = members_[member];
   return Run(&CardLinks::Broadcast, member, values,
              member == 0 ? self.ready.get() : self.begun.get());
 }
 
-absl::StatusOr<int64_t> CardGroup::Reduce(int member, Buf values) {
+absl::StatusOr<int64_t> CardGroup::Reduce(int member, kernels::Buf values) {
   return Run(&CardLinks::Reduce, member, values, members_[member].ready.get());
 }
 
-absl::StatusOr<int64_t> CardGroup::Run(Operation operation, int member, Buf values,
+absl::StatusOr<int64_t> CardGroup::Run(Operation operation, int member, kernels::Buf values,
                                        cudaEvent_t ready) {
-  LODESTAR_CHECK(values.dtype == DType::kF32);
+  LODESTAR_CHECK(values.dtype == kernels::DType::kF32);
   Member& self = members_[member];
   Errors& errors = *self.card.errors;
   cudaStream_t stream = self.stream.get();

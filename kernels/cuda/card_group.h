@@ -40,20 +40,20 @@ class Meeting {
   absl::Status failure_;
 };
 
-class CardGroup final : public DeviceGroup {
+class CardGroup final : public kernels::DeviceGroup {
  public:
   // `cards` has at least one card. Their streams and Errors must outlive the group. Errors: those
   // of MakeCardLinks() and of making streams and events.
-  static absl::StatusOr<std::unique_ptr<DeviceGroup>> Create(const std::vector<GroupCard>& cards,
-                                                             NcclLoader load_nccl);
+  static absl::StatusOr<std::unique_ptr<kernels::DeviceGroup>> Create(
+      const std::vector<GroupCard>& cards, NcclLoader load_nccl);
   // Blocks until queued operations have run.
   ~CardGroup() override;
 
   int size() const override { return static_cast<int>(members_.size()); }
   std::string Describe() const override { return links_->Describe(); }
   void Begin(int member) override;
-  absl::StatusOr<int64_t> Broadcast(int member, Buf values) override;
-  absl::StatusOr<int64_t> Reduce(int member, Buf values) override;
+  absl::StatusOr<int64_t> Broadcast(int member, kernels::Buf values) override;
+  absl::StatusOr<int64_t> Reduce(int member, kernels::Buf values) override;
   void Await(int member, int64_t operation) override;
   void Fail(const absl::Status& why) override;
   void Reset() override;
@@ -77,7 +77,8 @@ class CardGroup final : public DeviceGroup {
                                         cudaStream_t stream);
 
   CardGroup(const std::vector<GroupCard>& cards, std::unique_ptr<CardLinks> links);
-  absl::StatusOr<int64_t> Run(Operation operation, int member, Buf values, cudaEvent_t ready);
+  absl::StatusOr<int64_t> Run(Operation operation, int member, kernels::Buf values,
+                              cudaEvent_t ready);
   // Has the member's stream wait until all members are done with the current operation.
   absl::Status AwaitOthers(int member);
 

@@ -35,15 +35,16 @@ class CardGroupTest : public ::testing::TestWithParam<Links> {
       : cards_(MakeEmulatedDevices({}, {.streams = GetParam().streams, .num_devices = num_cards},
                                    GetParam().load_nccl)) {
     for (const auto& device : cards_.devices) {
-      values_.push_back({*device->Allocate(kElements * sizeof(float)), DType::kF32, kElements});
+      values_.push_back(
+          {*device->Allocate(kElements * sizeof(float)), kernels::DType::kF32, kElements});
     }
   }
   ~CardGroupTest() override {
     for (size_t i = 0; i < values_.size(); ++i) cards_.devices[i]->Release(values_[i].data);
   }
 
-  Device& card(int member) { return *cards_.devices[member]; }
-  DeviceGroup& group() { return *cards_.group; }
+  kernels::Device& card(int member) { return *cards_.devices[member]; }
+  kernels::DeviceGroup& group() { return *cards_.group; }
 
   // Calls `work` from one thread per card.
   void OnAll(const std::function<void(int member)>& work) {
@@ -55,13 +56,13 @@ class CardGroupTest : public ::testing::TestWithParam<Links> {
   std::vector<float> Read(int member) {
     std::vector<float> host(kElements);
     card(member).Copy(host.data(), values_[member].data, kElements * sizeof(float),
-                      StreamKind::kCompute);
-    EXPECT_TRUE(card(member).Synchronize(card(member).Record(StreamKind::kCompute)).ok());
+                      kernels::StreamKind::kCompute);
+    EXPECT_TRUE(card(member).Synchronize(card(member).Record(kernels::StreamKind::kCompute)).ok());
     return host;
   }
 
-  DeviceSet cards_;
-  std::vector<Buf> values_;
+  kernels::DeviceSet cards_;
+  std::vector<kernels::Buf> values_;
 };
 
 INSTANTIATE_TEST_SUITE_P(
@@ -212,11 +213,11 @@ TEST(CardLinksTest, CardsThatNcclCannotConnectCopy) {
 
 TEST(CardLinksTest, NcclIsUsedWhereItIs) {
   const int64_t before = num_nccl_operations();
-  const DeviceSet cards = MakeEmulatedDevices({}, {.num_devices = 2}, LoadEmulatedNccl);
+  const kernels::DeviceSet cards = MakeEmulatedDevices({}, {.num_devices = 2}, LoadEmulatedNccl);
   const auto work = [&](int member) {
-    Device& card = *cards.devices[member];
+    kernels::Device& card = *cards.devices[member];
     void* const memory = *card.Allocate(sizeof(float));
-    const Buf value = {memory, DType::kF32, 1};
+    const kernels::Buf value = {memory, kernels::DType::kF32, 1};
     card.Fill(value, 1.0);
     ASSERT_TRUE(cards.group->Reduce(member, value).ok());
     card.Release(memory);
@@ -236,12 +237,12 @@ TEST(CardLinksTest, PeersThatAnEarlierGroupHasConnectedLeaveNoError) {
 
 // NCCL reports errors of running operations only through ncclCommGetAsyncError().
 TEST(CardLinksTest, AnErrorOfAnEarlierOperationIsFoundByTheNext) {
-  const DeviceSet cards = MakeEmulatedDevices({}, {.num_devices = 2}, LoadEmulatedNccl);
+  const kernels::DeviceSet cards = MakeEmulatedDevices({}, {.num_devices = 2}, LoadEmulatedNccl);
   SetNcclAsyncError(6);
   const auto work = [&](int member) {
-    Device& card = *cards.devices[member];
+    kernels::Device& card = *cards.devices[member];
     void* const memory = *card.Allocate(sizeof(float));
-    const Buf value = {memory, DType::kF32, 1};
+    const kernels::Buf value = {memory, kernels::DType::kF32, 1};
     card.Fill(value, 1.0);
     EXPECT_EQ(cards.group->Reduce(member, value).status().code(), absl::StatusCode::kInternal);
     card.Release(memory);

@@ -228,11 +228,11 @@ __device__ inline int Quantized(float value, float inverse_scale, uint32_t word)
 }
 
 template <bool kSharesWords>
-__device__ inline void WordsFor(uint32_t (&words)[kPerLane], const Rounding& rounding,
+__device__ inline void WordsFor(uint32_t (&words)[kPerLane], const kernels::Rounding& rounding,
                                 uint64_t element) {
-  if (rounding.kind == Rounding::Kind::kToNearest) {
+  if (rounding.kind == kernels::Rounding::Kind::kToNearest) {
 #pragma unroll
-    for (int k = 0; k < kPerLane; ++k) words[k] = kWordOfTheMiddle;
+    for (int k = 0; k < kPerLane; ++k) words[k] = kernels::kWordOfTheMiddle;
   } else if constexpr (kSharesWords) {
     const PhiloxWords block = PhiloxAt(rounding.key, rounding.stream, element / 4);
 #pragma unroll
@@ -249,7 +249,7 @@ __device__ inline void WordsFor(uint32_t (&words)[kPerLane], const Rounding& rou
 // kVectors: values and residual are 16-byte aligned.
 template <typename Format, bool kSharesWords, bool kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
-    EncodeBlocksKernel(unsigned char* encoded, CodecInput input, Rounding rounding) {
+    EncodeBlocksKernel(unsigned char* encoded, CodecInput input, kernels::Rounding rounding) {
   constexpr int kBlock = Format::kBlock;
   constexpr int kParts = kBlock / kPerWarp;
   static_assert(kBlock == kParts * kPerWarp);
@@ -312,8 +312,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 }
 
 template <typename Format, bool kSharesWords, bool kVectors>
-cudaError_t LaunchEncodeBlocks(void* encoded, const CodecInput& input, const Rounding& rounding,
-                               cudaStream_t stream) {
+cudaError_t LaunchEncodeBlocks(void* encoded, const CodecInput& input,
+                               const kernels::Rounding& rounding, cudaStream_t stream) {
   const LaunchConfig config{
       .grid = dim3(static_cast<unsigned>(CeilDiv(input.n, int64_t{kWarps} * Format::kBlock))),
       .block = dim3(kWarps * kWarpSize),
@@ -323,7 +323,7 @@ cudaError_t LaunchEncodeBlocks(void* encoded, const CodecInput& input, const Rou
 }
 
 template <typename Format>
-cudaError_t EncodeBlocks(void* encoded, const CodecInput& input, const Rounding& rounding,
+cudaError_t EncodeBlocks(void* encoded, const CodecInput& input, const kernels::Rounding& rounding,
                          cudaStream_t stream) {
   if (input.n == 0) return cudaSuccess;
   const bool shares_words = rounding.first_element % 4 == 0;
@@ -382,12 +382,12 @@ cudaError_t EncodeFp16(uint16_t* codes, const CodecInput& input, cudaStream_t st
   return Encode<Fp16Code>(codes, input, stream);
 }
 
-cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const Rounding& rounding,
+cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const kernels::Rounding& rounding,
                        cudaStream_t stream) {
   return EncodeBlocks<Int8Format>(encoded, input, rounding, stream);
 }
 
-cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const Rounding& rounding,
+cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const kernels::Rounding& rounding,
                        cudaStream_t stream) {
   return EncodeBlocks<Int4Format>(encoded, input, rounding, stream);
 }

@@ -29,7 +29,7 @@ constexpr int64_t Int8EncodedBytes(int64_t n) {
   return n + 4 * ((n + kInt8BlockElements - 1) / kInt8BlockElements);
 }
 // encoded: Int8EncodedBytes(n), 4-byte aligned; blocks of [scale: fp32 | codes].
-cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const Rounding& rounding,
+cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const kernels::Rounding& rounding,
                        cudaStream_t stream);
 
 inline constexpr int64_t kInt4BlockElements = 128;
@@ -37,7 +37,7 @@ constexpr int64_t Int4EncodedBytes(int64_t n) {
   return (n + 1) / 2 + 2 * ((n + kInt4BlockElements - 1) / kInt4BlockElements);
 }
 // encoded: Int4EncodedBytes(n), 2-byte aligned; blocks of [scale: bf16 | two codes in a byte].
-cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const Rounding& rounding,
+cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const kernels::Rounding& rounding,
                        cudaStream_t stream);
 
 // lost [n] = decay * (input - decoded); it may be input.residual.

@@ -48,19 +48,20 @@ struct Result {
 };
 
 Result OnHost(Encoding encoding, const std::vector<float>& values, float scale,
-              const std::vector<float>& residual, const Rounding& rounding) {
+              const std::vector<float>& residual, const kernels::Rounding& rounding) {
   const int64_t n = static_cast<int64_t>(values.size());
   Result result{std::vector<std::byte>(EncodedBytes(encoding, n)), residual};
   float* const memory = residual.empty() ? nullptr : result.residual.data();
-  EncodeWithResidual(encoding, values.data(), scale, memory, n, rounding, result.bytes.data());
+  codec::EncodeWithResidual(encoding, values.data(), scale, memory, n, rounding,
+                            result.bytes.data());
   if (memory != nullptr) {
-    UpdateResidual(encoding, values.data(), scale, result.bytes.data(), n, kDecay, memory);
+    codec::UpdateResidual(encoding, values.data(), scale, result.bytes.data(), n, kDecay, memory);
   }
   return result;
 }
 
 cudaError_t Encode(Encoding encoding, void* encoded, const CodecInput& input,
-                   const Rounding& rounding, cudaStream_t stream) {
+                   const kernels::Rounding& rounding, cudaStream_t stream) {
   auto* const codes = static_cast<uint16_t*>(encoded);
   if (encoding == Encoding::kBf16) return EncodeBf16(codes, input, stream);
   if (encoding == Encoding::kFp16) return EncodeFp16(codes, input, stream);
@@ -85,7 +86,8 @@ cudaError_t Lost(Encoding encoding, float* lost, const CodecInput& input, const 
 }
 
 Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
-              const std::vector<float>& residual, const Rounding& rounding, int64_t offset) {
+              const std::vector<float>& residual, const kernels::Rounding& rounding,
+              int64_t offset) {
   const int64_t n = static_cast<int64_t>(values.size());
   const size_t size = EncodedBytes(encoding, n);
   // [bytes | residual]
@@ -121,7 +123,7 @@ void ExpectSameNumbers(const std::vector<float>& got, const std::vector<float>& 
 }
 
 void ExpectSame(Encoding encoding, int64_t n, float scale, bool has_residual,
-                const Rounding& rounding, int64_t offset) {
+                const kernels::Rounding& rounding, int64_t offset) {
   const std::vector<float> values = Values(n);
   const std::vector<float> residual = Noises<float>(has_residual ? n : 0, 2);
   const Result want = OnHost(encoding, values, scale, residual, rounding);
@@ -161,7 +163,8 @@ TEST(CodecTest, GivesTheBytesOfTheHost) {
       for (bool has_residual : {false, true}) {
         // The largest of a block is then the largest that there is, or an ordinary number.
         for (float scale : {1.0f, 0.37f}) {
-          for (Rounding::Kind kind : {Rounding::Kind::kStochastic, Rounding::Kind::kToNearest}) {
+          for (kernels::Rounding::Kind kind :
+               {kernels::Rounding::Kind::kStochastic, kernels::Rounding::Kind::kToNearest}) {
             ExpectSame(encoding, n, scale, has_residual,
                        {.kind = kind, .key = 7, .stream = 9, .first_element = 512}, 0);
           }

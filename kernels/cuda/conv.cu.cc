@@ -105,62 +105,74 @@ __global__ void __launch_bounds__(kThreads)
   gradient[MatrixIndex(c, place, 1, 0)] = value;
 }
 
-Columns ColumnsOf(const ConvShape& s, int64_t channels) {
+Columns ColumnsOf(const kernels::ConvShape& s, int64_t channels) {
   return {static_cast<int>(s.samples), static_cast<int>(s.height), static_cast<int>(s.width),
           static_cast<int>(channels)};
 }
 
-LaunchConfig ConfigFor(const ConvShape& s, int64_t channels, cudaStream_t stream) {
+LaunchConfig ConfigFor(const kernels::ConvShape& s, int64_t channels, cudaStream_t stream) {
   return {.grid = dim3(static_cast<unsigned>(CeilDiv(s.samples * s.height * s.width, kThreads)),
                        static_cast<unsigned>(channels)),
           .block = dim3(kThreads),
           .stream = stream};
 }
 
-int64_t ColumnsPerPass(const ConvShape& s) { return ConvSamplesPerPass(s) * s.height * s.width; }
+int64_t ColumnsPerPass(const kernels::ConvShape& s) {
+  return ConvSamplesPerPass(s) * s.height * s.width;
+}
 
 }  // namespace
 
-int64_t ConvSamplesPerPass(const ConvShape& s) { return CardConvSamplesPerPass(s); }
+int64_t ConvSamplesPerPass(const kernels::ConvShape& s) {
+  return kernels::CardConvSamplesPerPass(s);
+}
 
-int64_t ConvPatchElements(const ConvShape& s) { return s.in_channels * kTaps * ColumnsPerPass(s); }
-int64_t ConvProductElements(const ConvShape& s) { return s.out_channels * ColumnsPerPass(s); }
+int64_t ConvPatchElements(const kernels::ConvShape& s) {
+  return s.in_channels * kTaps * ColumnsPerPass(s);
+}
+int64_t ConvProductElements(const kernels::ConvShape& s) {
+  return s.out_channels * ColumnsPerPass(s);
+}
 
 template <typename T>
-cudaError_t Unfold(T* patches, const T* x, const ConvShape& s, cudaStream_t stream) {
+cudaError_t Unfold(T* patches, const T* x, const kernels::ConvShape& s, cudaStream_t stream) {
   return Launch(ConvUnfoldKernel<T>, ConfigFor(s, s.in_channels, stream), patches, x,
                 ColumnsOf(s, s.in_channels));
 }
 
 template <typename T>
-cudaError_t Fold(T* dx, const T* patches, const ConvShape& s, cudaStream_t stream) {
+cudaError_t Fold(T* dx, const T* patches, const kernels::ConvShape& s, cudaStream_t stream) {
   return Launch(ConvFoldKernel<T>, ConfigFor(s, s.in_channels, stream), dx, patches,
                 ColumnsOf(s, s.in_channels));
 }
 
 template <typename T>
-cudaError_t AddBiasRelu(T* y, const T* products, const T* bias, const ConvShape& s,
+cudaError_t AddBiasRelu(T* y, const T* products, const T* bias, const kernels::ConvShape& s,
                         cudaStream_t stream) {
   return Launch(ConvBiasReluKernel<T>, ConfigFor(s, s.out_channels, stream), y, products, bias,
                 ColumnsOf(s, s.out_channels));
 }
 
 template <typename T>
-cudaError_t ReluGradient(T* gradient, T* dy, const T* y, const ConvShape& s, cudaStream_t stream) {
+cudaError_t ReluGradient(T* gradient, T* dy, const T* y, const kernels::ConvShape& s,
+                         cudaStream_t stream) {
   return Launch(ConvReluGradientKernel<T>, ConfigFor(s, s.out_channels, stream), gradient, dy, y,
                 ColumnsOf(s, s.out_channels));
 }
 
-template cudaError_t Unfold(float*, const float*, const ConvShape&, cudaStream_t);
-template cudaError_t Unfold(__nv_bfloat16*, const __nv_bfloat16*, const ConvShape&, cudaStream_t);
-template cudaError_t Fold(float*, const float*, const ConvShape&, cudaStream_t);
-template cudaError_t Fold(__nv_bfloat16*, const __nv_bfloat16*, const ConvShape&, cudaStream_t);
-template cudaError_t AddBiasRelu(float*, const float*, const float*, const ConvShape&,
+template cudaError_t Unfold(float*, const float*, const kernels::ConvShape&, cudaStream_t);
+template cudaError_t Unfold(__nv_bfloat16*, const __nv_bfloat16*, const kernels::ConvShape&,
+                            cudaStream_t);
+template cudaError_t Fold(float*, const float*, const kernels::ConvShape&, cudaStream_t);
+template cudaError_t Fold(__nv_bfloat16*, const __nv_bfloat16*, const kernels::ConvShape&,
+                          cudaStream_t);
+template cudaError_t AddBiasRelu(float*, const float*, const float*, const kernels::ConvShape&,
                                  cudaStream_t);
 template cudaError_t AddBiasRelu(__nv_bfloat16*, const __nv_bfloat16*, const __nv_bfloat16*,
-                                 const ConvShape&, cudaStream_t);
-template cudaError_t ReluGradient(float*, float*, const float*, const ConvShape&, cudaStream_t);
+                                 const kernels::ConvShape&, cudaStream_t);
+template cudaError_t ReluGradient(float*, float*, const float*, const kernels::ConvShape&,
+                                  cudaStream_t);
 template cudaError_t ReluGradient(__nv_bfloat16*, __nv_bfloat16*, const __nv_bfloat16*,
-                                  const ConvShape&, cudaStream_t);
+                                  const kernels::ConvShape&, cudaStream_t);
 
 }  // namespace lodestar::cuda

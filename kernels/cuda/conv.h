@@ -18,26 +18,26 @@
 namespace lodestar::cuda {
 
 // How many samples to take at a time, at least 1.
-int64_t ConvSamplesPerPass(const ConvShape& shape);
+int64_t ConvSamplesPerPass(const kernels::ConvShape& shape);
 // Elements of patches and of products (or gradient) of one pass.
-int64_t ConvPatchElements(const ConvShape& shape);
-int64_t ConvProductElements(const ConvShape& shape);
+int64_t ConvPatchElements(const kernels::ConvShape& shape);
+int64_t ConvProductElements(const kernels::ConvShape& shape);
 
 // T: float, __nv_bfloat16. shape.samples: those of the pass, at least 1. Channels < 2^16.
 
 // patches[in * 9 + tap][pixel] = x[in][pixel moved by tap], 0 outside.
 template <typename T>
-cudaError_t Unfold(T* patches, const T* x, const ConvShape& shape, cudaStream_t stream);
+cudaError_t Unfold(T* patches, const T* x, const kernels::ConvShape& shape, cudaStream_t stream);
 // The adjoint: dx is set to the sums, in fp32, over taps.
 template <typename T>
-cudaError_t Fold(T* dx, const T* patches, const ConvShape& shape, cudaStream_t stream);
+cudaError_t Fold(T* dx, const T* patches, const kernels::ConvShape& shape, cudaStream_t stream);
 // y = relu(products + bias)
 template <typename T>
-cudaError_t AddBiasRelu(T* y, const T* products, const T* bias, const ConvShape& shape,
+cudaError_t AddBiasRelu(T* y, const T* products, const T* bias, const kernels::ConvShape& shape,
                         cudaStream_t stream);
 // dy = 0 where y is not positive; the same in the order of products.
 template <typename T>
-cudaError_t ReluGradient(T* gradient, T* dy, const T* y, const ConvShape& shape,
+cudaError_t ReluGradient(T* gradient, T* dy, const T* y, const kernels::ConvShape& shape,
                          cudaStream_t stream);
 
 }  // namespace lodestar::cuda

@@ -10,7 +10,7 @@ namespace {
 
 TEST(ConvTest, PassesAreBoundedAndNeverEmpty) {
   // A batch that would need 925 MB at once.
-  const ConvShape large{
+  const kernels::ConvShape large{
       .samples = 1024, .in_channels = 32, .height = 28, .width = 28, .out_channels = 64};
   const int64_t samples = ConvSamplesPerPass(large);
   EXPECT_GT(samples, 1);
@@ -19,19 +19,20 @@ TEST(ConvTest, PassesAreBoundedAndNeverEmpty) {
   EXPECT_EQ(ConvProductElements(large), samples * 64 * 28 * 28);
   EXPECT_LE(ConvPatchElements(large) * 4, int64_t{32} << 20);
 
-  ConvShape one = large;
+  kernels::ConvShape one = large;
   one.height = one.width = 2000;
   EXPECT_EQ(ConvSamplesPerPass(one), 1);
-  ConvShape few = large;
+  kernels::ConvShape few = large;
   few.samples = 3;
   EXPECT_EQ(ConvSamplesPerPass(few), 3);
 }
 
 // <Unfold(x), p> = <x, Fold(p)>; small integers, so that all sums are exact.
 TEST(ConvTest, FoldIsTheAdjointOfUnfold) {
-  for (const ConvShape& s :
-       {ConvShape{1, 1, 1, 1, 1}, ConvShape{3, 2, 5, 7, 1}, ConvShape{2, 3, 1, 9, 1},
-        ConvShape{2, 1, 31, 1, 1}, ConvShape{1, 2, 20, 20, 1}}) {
+  for (const kernels::ConvShape& s :
+       {kernels::ConvShape{1, 1, 1, 1, 1}, kernels::ConvShape{3, 2, 5, 7, 1},
+        kernels::ConvShape{2, 3, 1, 9, 1}, kernels::ConvShape{2, 1, 31, 1, 1},
+        kernels::ConvShape{1, 2, 20, 20, 1}}) {
     const int64_t inputs = s.samples * s.in_channels * s.height * s.width;
     std::vector<float> x(inputs);
     std::vector<float> p(9 * inputs);

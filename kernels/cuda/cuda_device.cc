@@ -18,7 +18,7 @@ constexpr FusionWords kAttentionWords = {
     .fused = "library", .separate = "own kernels", .what_breaks = ""};
 
 // Ids of timed events are odd.
-EventId IdOf(int64_t slot, bool is_timed) { return 2 * slot + (is_timed ? 1 : 0); }
+kernels::EventId IdOf(int64_t slot, bool is_timed) { return 2 * slot + (is_timed ? 1 : 0); }
 
 std::string DeviceName(int ordinal) { return absl::StrCat("CUDA device ", ordinal); }
 
@@ -38,9 +38,9 @@ absl::Status CheckOrdinal(int ordinal) {
                                           count, " CUDA devices, cuda:0 to cuda:", count - 1));
 }
 
-absl::Status CheckCompute(DType compute, const cudaDeviceProp& properties) {
-  if (compute == DType::kF32) return absl::OkStatus();
-  if (compute != DType::kBf16) {
+absl::Status CheckCompute(kernels::DType compute, const cudaDeviceProp& properties) {
+  if (compute == kernels::DType::kF32) return absl::OkStatus();
+  if (compute != kernels::DType::kBf16) {
     return absl::InvalidArgumentError("a CUDA device computes in fp32 or bf16");
   }
   if (properties.major * 10 + properties.minor >= kBf16Capability) return absl::OkStatus();
@@ -83,7 +83,7 @@ absl::StatusOr<TuningOrigin> OriginOn(const std::string& device, const cudaDevic
 
 }  // namespace
 
-CudaDevice::CudaDevice(const CudaPluginOptions& options, CudaLibraries libraries,
+CudaDevice::CudaDevice(const factory::CudaPluginOptions& options, CudaLibraries libraries,
                        const std::string& device, const TuningOrigin& origin)
     : ordinal_(options.ordinal),
       compute_(options.compute),
@@ -94,14 +94,15 @@ CudaDevice::CudaDevice(const CudaPluginOptions& options, CudaLibraries libraries
       fusion_(options.fusion, options.compute, &tuning_, &errors_),
       attention_(origin.compute_capability),
       // With kNever the library is not loaded, as loading takes time.
-      library_attention_(
-          options.fusion == FusionPolicy::kNever ? nullptr : std::move(libraries.load_attention)),
+      library_attention_(options.fusion == factory::FusionPolicy::kNever
+                             ? nullptr
+                             : std::move(libraries.load_attention)),
       attention_choice_(options.fusion, options.compute, &tuning_, &errors_, kAttentionWords) {}
 
 absl::StatusOr<int> CudaDevice::Count() { return CountDevices("CUDA"); }
 
-absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptions& options,
-                                                           CudaLibraries libraries) {
+absl::StatusOr<std::unique_ptr<kernels::Device>> CudaDevice::Create(
+    const factory::CudaPluginOptions& options, CudaLibraries libraries) {
   if (absl::Status status = CheckOrdinal(options.ordinal); !status.ok()) return status;
   const std::string ordinal_name = DeviceName(options.ordinal);
   cudaDeviceProp properties = {};
@@ -133,9 +134,9 @@ absl::StatusOr<std::unique_ptr<Device>> CudaDevice::Create(const CudaPluginOptio
     return device->errors_.first();
   }
   if (!device->direct_copies_.Create(&device->errors_)) return device->errors_.first();
-  absl::StatusOr<std::unique_ptr<MatMulEngine>> matmul =
-      MatMulEngine::Create(origin->compute_capability, options.fusion == FusionPolicy::kMeasure,
-                           &device->tuning_, &device->errors_);
+  absl::StatusOr<std::unique_ptr<MatMulEngine>> matmul = MatMulEngine::Create(
+      origin->compute_capability, options.fusion == factory::FusionPolicy::kMeasure,
+      &device->tuning_, &device->errors_);
   if (!matmul.ok()) return matmul.status();
   device->matmul_ = std::move(*matmul);
   return device;
@@ -155,7 +156,7 @@ std::string CudaDevice::DescribeChoices() const {
   return absl::StrJoin(parts, "\n");
 }
 
-cudaStream_t CudaDevice::On(StreamKind stream) {
+cudaStream_t CudaDevice::On(kernels::StreamKind stream) {
   Check(cudaSetDevice(ordinal_), "cudaSetDevice");
   return streams_[static_cast<int>(stream)].get();
 }
@@ -209,46 +210,47 @@ void CudaDevice::UnregisterHostMemory(void* memory) {
 }
 
 absl::Status CudaDevice::CopyNow(void* destination, const void* source, size_t bytes,
-                                 StreamKind stream, absl::FunctionRef<void()> meanwhile) {
-  LODESTAR_CHECK(stream != StreamKind::kCompute);
+                                 kernels::StreamKind stream, absl::FunctionRef<void()> meanwhile) {
+  LODESTAR_CHECK(stream != kernels::StreamKind::kCompute);
   Check(cudaSetDevice(ordinal_), "cudaSetDevice");
-  direct_copies_.Run(destination, source, bytes, stream == StreamKind::kDeviceToHost, meanwhile);
+  direct_copies_.Run(destination, source, bytes, stream == kernels::StreamKind::kDeviceToHost,
+                     meanwhile);
   return errors_.first();
 }
 
-EventId CudaDevice::Record(StreamKind stream) {
+kernels::EventId CudaDevice::Record(kernels::StreamKind stream) {
   LODESTAR_CHECK(!is_recording_) << "an event in a graph cannot be waited for";
   const EventRing::Slot slot = events_.Next(static_cast<int>(stream));
   Check(cudaEventRecord(slot.event, On(stream)), "cudaEventRecord");
   return IdOf(slot.id, false);
 }
 
-EventId CudaDevice::RecordTimed(StreamKind stream) {
+kernels::EventId CudaDevice::RecordTimed(kernels::StreamKind stream) {
   LODESTAR_CHECK(!is_recording_) << "an event in a graph cannot be waited for";
   const EventRing::Slot slot = timed_events_.Next(static_cast<int>(stream));
   Check(cudaEventRecord(slot.event, On(stream)), "cudaEventRecord");
   return IdOf(slot.id, true);
 }
 
-void CudaDevice::Wait(StreamKind stream, EventId event) {
+void CudaDevice::Wait(kernels::StreamKind stream, kernels::EventId event) {
   const EventRing& ring = event % 2 != 0 ? timed_events_ : events_;
   Check(cudaStreamWaitEvent(On(stream), ring.Get(event / 2)), "cudaStreamWaitEvent");
 }
 
-absl::Status CudaDevice::Synchronize(EventId event) {
+absl::Status CudaDevice::Synchronize(kernels::EventId event) {
   const EventRing& ring = event % 2 != 0 ? timed_events_ : events_;
   Check(cudaSetDevice(ordinal_), "cudaSetDevice");
   Check(cudaEventSynchronize(ring.Get(event / 2)), "cudaEventSynchronize");
   return errors_.first();
 }
 
-absl::StatusOr<double> CudaDevice::SecondsBetween(EventId from, EventId to) {
+absl::StatusOr<double> CudaDevice::SecondsBetween(kernels::EventId from, kernels::EventId to) {
   LODESTAR_CHECK(from % 2 != 0 && to % 2 != 0) << "only events of RecordTimed() have a time";
   if (!timed_events_.IsCurrent(from / 2) || !timed_events_.IsCurrent(to / 2)) {
     return absl::FailedPreconditionError(
         "a timed event was asked for too late: its slot has been used again");
   }
-  for (const EventId event : {from, to}) {
+  for (const kernels::EventId event : {from, to}) {
     if (absl::Status status = Synchronize(event); !status.ok()) return status;
   }
   float milliseconds = 0.0f;
@@ -260,11 +262,11 @@ absl::StatusOr<double> CudaDevice::SecondsBetween(EventId from, EventId to) {
   return milliseconds / 1e3;
 }
 
-absl::StatusOr<std::unique_ptr<DeviceGroup>> CudaDevice::MakeGroup(
-    absl::Span<Device* const> members) {
+absl::StatusOr<std::unique_ptr<kernels::DeviceGroup>> CudaDevice::MakeGroup(
+    absl::Span<kernels::Device* const> members) {
   LODESTAR_CHECK(!members.empty() && members.front() == this);
   std::vector<GroupCard> cards;
-  for (Device* member : members) {
+  for (kernels::Device* member : members) {
     auto* const card = static_cast<CudaDevice*>(member);
     cards.push_back({card->ordinal_, card->Compute(), &card->errors_});
   }
@@ -277,7 +279,7 @@ void CudaDevice::BeginGraph() {
                         "cudaStreamBeginCapture");
 }
 
-absl::StatusOr<GraphId> CudaDevice::EndGraph() {
+absl::StatusOr<kernels::GraphId> CudaDevice::EndGraph() {
   if (!is_recording_) return errors_.first();  // BeginGraph() failed
   is_recording_ = false;
   Graph graph;
@@ -293,11 +295,11 @@ absl::StatusOr<GraphId> CudaDevice::EndGraph() {
   }
   if (absl::Status status = errors_.first(); !status.ok()) return status;
   graphs_.push_back(std::move(executable));
-  return static_cast<GraphId>(graphs_.size()) - 1;
+  return static_cast<kernels::GraphId>(graphs_.size()) - 1;
 }
 
-void CudaDevice::LaunchGraph(GraphId graph) {
-  LODESTAR_CHECK(graph >= 0 && graph < static_cast<GraphId>(graphs_.size()));
+void CudaDevice::LaunchGraph(kernels::GraphId graph) {
+  LODESTAR_CHECK(graph >= 0 && graph < static_cast<kernels::GraphId>(graphs_.size()));
   Check(cudaGraphLaunch(graphs_[graph].get(), Compute()), "cudaGraphLaunch");
 }
 

@@ -37,17 +37,17 @@ struct CudaLibraries {
   NcclLoader load_nccl = nullptr;              // groups ask for it; null: none
 };
 
-class CudaDevice final : public Device {
+class CudaDevice final : public kernels::Device {
  public:
   // Errors: Unavailable without driver or card; NotFound for an ordinal that there is not;
   // InvalidArgument for a dtype that the card cannot compute in; ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<Device>> Create(const CudaPluginOptions& options,
-                                                        CudaLibraries libraries = {});
+  static absl::StatusOr<std::unique_ptr<kernels::Device>> Create(
+      const factory::CudaPluginOptions& options, CudaLibraries libraries = {});
   // Errors: Unavailable without driver or card.
   static absl::StatusOr<int> Count();
   ~CudaDevice() override;
 
-  const DeviceCapabilities& capabilities() const override { return capabilities_; }
+  const kernels::DeviceCapabilities& capabilities() const override { return capabilities_; }
   std::string DescribeChoices() const override;
   int64_t num_refused_outputs() const override { return attention_choice_.num_unequal(); }
   std::string MergeTuning(absl::string_view kept) const override { return tuning_.Merge(kept); }
@@ -59,29 +59,29 @@ class CudaDevice final : public Device {
   void ReleaseHost(void* memory) override;
   absl::Status RegisterHostMemory(void* memory, size_t bytes) override;
   void UnregisterHostMemory(void* memory) override;
-  absl::Status CopyNow(void* destination, const void* source, size_t bytes, StreamKind stream,
-                       absl::FunctionRef<void()> meanwhile) override;
-  EventId Record(StreamKind stream) override;
-  void Wait(StreamKind stream, EventId event) override;
-  absl::Status Synchronize(EventId event) override;
-  EventId RecordTimed(StreamKind stream) override;
-  absl::StatusOr<double> SecondsBetween(EventId from, EventId to) override;
+  absl::Status CopyNow(void* destination, const void* source, size_t bytes,
+                       kernels::StreamKind stream, absl::FunctionRef<void()> meanwhile) override;
+  kernels::EventId Record(kernels::StreamKind stream) override;
+  void Wait(kernels::StreamKind stream, kernels::EventId event) override;
+  absl::Status Synchronize(kernels::EventId event) override;
+  kernels::EventId RecordTimed(kernels::StreamKind stream) override;
+  absl::StatusOr<double> SecondsBetween(kernels::EventId from, kernels::EventId to) override;
   bool supports_graphs() const override { return true; }
   void BeginGraph() override;
-  absl::StatusOr<GraphId> EndGraph() override;
-  void LaunchGraph(GraphId graph) override;
-  absl::StatusOr<std::unique_ptr<DeviceGroup>> MakeGroup(
-      absl::Span<Device* const> members) override;
+  absl::StatusOr<kernels::GraphId> EndGraph() override;
+  void LaunchGraph(kernels::GraphId graph) override;
+  absl::StatusOr<std::unique_ptr<kernels::DeviceGroup>> MakeGroup(
+      absl::Span<kernels::Device* const> members) override;
 
 #include "kernels/device_operations.inc"
 
  private:
-  CudaDevice(const CudaPluginOptions& options, CudaLibraries libraries, const std::string& device,
-             const TuningOrigin& origin);
+  CudaDevice(const factory::CudaPluginOptions& options, CudaLibraries libraries,
+             const std::string& device, const TuningOrigin& origin);
 
   // The card is chosen per thread, so each entry chooses it.
-  cudaStream_t On(StreamKind stream);
-  cudaStream_t Compute() { return On(StreamKind::kCompute); }
+  cudaStream_t On(kernels::StreamKind stream);
+  cudaStream_t Compute() { return On(kernels::StreamKind::kCompute); }
   bool Check(cudaError_t error, const char* call,
              std::source_location where = std::source_location::current()) {
     return errors_.Check(error, call, where);
@@ -92,16 +92,16 @@ class CudaDevice final : public Device {
   // The same, but for the caller to do without it: the failure is not noted.
   absl::StatusOr<void*> TryScratch(size_t bytes);
   // By `own` kernels, or by a library that can and is faster.
-  void RunAttention(AttentionPass pass, const AttentionShape& shape,
+  void RunAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                     const AttentionTensors& tensors, absl::FunctionRef<void()> own);
   // A product with no rows, columns or depth has nothing to ask cuBLASLt for.
   void Multiply(const MatMulCall& call);
 
   const int ordinal_;
-  const DType compute_;
+  const kernels::DType compute_;
   const bool is_repeatable_;
   const NcclLoader load_nccl_;
-  DeviceCapabilities capabilities_;
+  kernels::DeviceCapabilities capabilities_;
   Errors errors_;
   Tuning tuning_;
   FusionChoice fusion_;

@@ -35,20 +35,20 @@ class CudaDeviceTest : public testing::Test {
     emulator::ClearStickyError();
     emulator::Configure(settings);
   }
-  static std::unique_ptr<Device> Make(const CudaPluginOptions& options = {}) {
+  static std::unique_ptr<kernels::Device> Make(const factory::CudaPluginOptions& options = {}) {
     auto device = CudaDevice::Create(options);
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(*device);
   }
-  static absl::Status Wait(Device& device) {
-    return device.Synchronize(device.Record(StreamKind::kCompute));
+  static absl::Status Wait(kernels::Device& device) {
+    return device.Synchronize(device.Record(kernels::StreamKind::kCompute));
   }
 };
 
 TEST_F(CudaDeviceTest, SaysWhatItIs) {
-  const auto device = Make({.compute = DType::kBf16});
+  const auto device = Make({.compute = kernels::DType::kBf16});
   EXPECT_EQ(device->capabilities().name, "emulated card");
-  EXPECT_EQ(device->capabilities().compute, DType::kBf16);
+  EXPECT_EQ(device->capabilities().compute, kernels::DType::kBf16);
   EXPECT_FALSE(device->capabilities().memory_is_host);
   EXPECT_EQ(device->capabilities().memory_bytes, emulator::settings().memory_bytes);
   const size_t free_bytes = device->FreeMemoryBytes();
@@ -65,7 +65,7 @@ TEST_F(CudaDeviceTest, RefusesWhatTheMachineDoesNotHave) {
   Reset({.num_devices = 0});
   EXPECT_EQ(CudaDevice::Create({}).status().code(), absl::StatusCode::kUnavailable);
   Reset({.compute_capability = 75});
-  const absl::Status bf16 = CudaDevice::Create({.compute = DType::kBf16}).status();
+  const absl::Status bf16 = CudaDevice::Create({.compute = kernels::DType::kBf16}).status();
   EXPECT_EQ(bf16.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(Contains(bf16.message(), "7.5")) << bf16;
   EXPECT_TRUE(CudaDevice::Create({}).ok());
@@ -82,8 +82,8 @@ TEST_F(CudaDeviceTest, GivesEverythingBack) {
   const int64_t before = emulator::num_allocations();
   {
     const auto device = Make();
-    DeviceTestRig rig(device.get(), DType::kF32);
-    device->SumOfSquares(rig.Output("sum", 1, DType::kF64), rig.Random(1000));
+    kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+    device->SumOfSquares(rig.Output("sum", 1, kernels::DType::kF64), rig.Random(1000));
     rig.Collect();
     EXPECT_GT(emulator::num_allocations(), before);
   }
@@ -102,8 +102,8 @@ TEST_F(CudaDeviceTest, SaysHowMuchMemoryIsMissingAndWhatToDo) {
 
 TEST_F(CudaDeviceTest, TheFirstFailureSticks) {
   const auto device = Make();
-  DeviceTestRig rig(device.get(), DType::kF32);
-  const Buf y = rig.Random(64);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+  const kernels::Buf y = rig.Random(64);
   emulator::FailLaunchAfter(1);
   device->Fill(y, 1.0);
   ASSERT_TRUE(Wait(*device).ok());
@@ -131,9 +131,9 @@ TEST_F(CudaDeviceTest, ALaunchWhoseFailureIsNotedLeavesNoErrorForLaterCalls) {
 
 TEST_F(CudaDeviceTest, ScratchThatCannotGrowIsAnErrorOfTheOperation) {
   const auto device = Make();
-  DeviceTestRig rig(device.get(), DType::kF32);
-  const Buf sum = rig.Output("sum", 1, DType::kF64);
-  const Buf x = rig.Random(1000);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+  const kernels::Buf sum = rig.Output("sum", 1, kernels::DType::kF64);
+  const kernels::Buf x = rig.Random(1000);
   emulator::FailAllocationsAfter(0);
   device->SumOfSquares(sum, x);
   const absl::Status first = Wait(*device);
@@ -145,15 +145,15 @@ TEST_F(CudaDeviceTest, ScratchThatCannotGrowIsAnErrorOfTheOperation) {
 
 TEST_F(CudaDeviceTest, SynchronizesFromAnyThread) {
   const auto device = Make();
-  DeviceTestRig rig(device.get(), DType::kF32);
-  const Buf y = rig.Output("y", 1000);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+  const kernels::Buf y = rig.Output("y", 1000);
   device->Fill(y, 5.0);
-  const EventId event = device->Record(StreamKind::kCompute);
+  const kernels::EventId event = device->Record(kernels::StreamKind::kCompute);
   absl::Status status = absl::UnknownError("not run");
   std::thread([&] { status = device->Synchronize(event); }).join();
   EXPECT_TRUE(status.ok()) << status;
   // Long past events stay waitable.
-  for (int i = 0; i < 2000; ++i) device->Record(StreamKind::kCompute);
+  for (int i = 0; i < 2000; ++i) device->Record(kernels::StreamKind::kCompute);
   EXPECT_TRUE(device->Synchronize(event).ok());
 }
 
@@ -162,15 +162,15 @@ TEST_F(CudaDeviceTest, StreamsAreOrderedByEventsOnly) {
        {emulator::StreamOrder::kOnlyWhatIsNeeded, emulator::StreamOrder::kOthersFirst}) {
     Reset({.streams = streams});
     const auto device = Make();
-    DeviceTestRig rig(device.get(), DType::kF32);
-    const Buf y = rig.Output("y", 256);
+    kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+    const kernels::Buf y = rig.Output("y", 256);
     auto host = device->AllocateHost(256 * sizeof(float));
     ASSERT_TRUE(host.ok());
     device->Fill(y, 5.0);
-    device->Wait(StreamKind::kDeviceToHost, device->Record(StreamKind::kCompute));
-    device->Copy(*host, y.data, 256 * sizeof(float), StreamKind::kDeviceToHost);
-    const EventId copied = device->Record(StreamKind::kDeviceToHost);
-    device->Wait(StreamKind::kCompute, copied);
+    device->Wait(kernels::StreamKind::kDeviceToHost, device->Record(kernels::StreamKind::kCompute));
+    device->Copy(*host, y.data, 256 * sizeof(float), kernels::StreamKind::kDeviceToHost);
+    const kernels::EventId copied = device->Record(kernels::StreamKind::kDeviceToHost);
+    device->Wait(kernels::StreamKind::kCompute, copied);
     device->Fill(y, 6.0);
     ASSERT_TRUE(device->Synchronize(copied).ok());
     EXPECT_EQ(static_cast<float*>(*host)[255], 5.0f);
@@ -183,23 +183,26 @@ TEST_F(CudaDeviceTest, CopiesNowFromAnyThreadWhateverStreamsWaitFor) {
   constexpr int64_t kElements = kPage / sizeof(float);
   alignas(kPage) static float memory[2 * kElements];
   const auto device = Make();
-  const Buf y = {*device->Allocate(kPage), DType::kF32, kElements};
-  const Buf z = {*device->Allocate(kPage), DType::kF32, kElements};
+  const kernels::Buf y = {*device->Allocate(kPage), kernels::DType::kF32, kElements};
+  const kernels::Buf z = {*device->Allocate(kPage), kernels::DType::kF32, kElements};
   device->Fill(y, 5.0);
   ASSERT_TRUE(Wait(*device).ok());
   device->Fill(z, 6.0);
-  device->Wait(StreamKind::kDeviceToHost, device->Record(StreamKind::kCompute));
+  device->Wait(kernels::StreamKind::kDeviceToHost, device->Record(kernels::StreamKind::kCompute));
   ASSERT_TRUE(device->RegisterHostMemory(memory, sizeof(memory)).ok());
   const int64_t pageable = emulator::num_pageable_copies();
   const int64_t copied = emulator::registered_bytes_copied();
   int num_meanwhile = 0;
   std::thread([&] {
     const auto meanwhile = [&num_meanwhile] { ++num_meanwhile; };
-    EXPECT_TRUE(device->CopyNow(memory, y.data, kPage, StreamKind::kDeviceToHost, meanwhile).ok());
+    EXPECT_TRUE(
+        device->CopyNow(memory, y.data, kPage, kernels::StreamKind::kDeviceToHost, meanwhile).ok());
     EXPECT_EQ(memory[kElements - 1], 5.0f);
     memory[0] = 7.0f;
     EXPECT_TRUE(
-        device->CopyNow(y.data, memory, sizeof(float), StreamKind::kHostToDevice, meanwhile).ok());
+        device
+            ->CopyNow(y.data, memory, sizeof(float), kernels::StreamKind::kHostToDevice, meanwhile)
+            .ok());
   }).join();
   EXPECT_EQ(num_meanwhile, 2);
   EXPECT_EQ(y.as<float>()[0], 7.0f);
@@ -229,15 +232,15 @@ TEST_F(CudaDeviceTest, HostMemoryThatIsRefusedIsNoFailureOfTheDevice) {
 
 TEST_F(CudaDeviceTest, TimesWhatRunsBetweenTwoEvents) {
   const auto device = Make();
-  DeviceTestRig rig(device.get(), DType::kF32);
-  const Buf y = rig.Random(64);
-  const EventId from = device->RecordTimed(StreamKind::kCompute);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+  const kernels::Buf y = rig.Random(64);
+  const kernels::EventId from = device->RecordTimed(kernels::StreamKind::kCompute);
   for (int i = 0; i < 3; ++i) device->Fill(y, 1.0);
-  const EventId to = device->RecordTimed(StreamKind::kCompute);
+  const kernels::EventId to = device->RecordTimed(kernels::StreamKind::kCompute);
   const auto seconds = device->SecondsBetween(from, to);
   ASSERT_TRUE(seconds.ok()) << seconds.status();
   EXPECT_NEAR(*seconds, 3e-6, 1e-9);  // an operation takes the emulated card a microsecond
-  for (int i = 0; i < 2000; ++i) device->RecordTimed(StreamKind::kCompute);
+  for (int i = 0; i < 2000; ++i) device->RecordTimed(kernels::StreamKind::kCompute);
   EXPECT_EQ(device->SecondsBetween(from, to).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
@@ -245,11 +248,13 @@ TEST_F(CudaDeviceTest, TimesWhatRunsBetweenTwoEvents) {
 TEST_F(CudaDeviceTest, GraphsRunWhatWasRecorded) {
   const auto device = Make();
   ASSERT_TRUE(device->supports_graphs());
-  DeviceTestRig rig(device.get(), DType::kF32);
-  const Buf c = rig.InOut("c", 8 * 8);
-  const Buf a = rig.Random(8 * 8);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+  const kernels::Buf c = rig.InOut("c", 8 * 8);
+  const kernels::Buf a = rig.Random(8 * 8);
   device->Fill(c, 0.0);
-  const auto step = [&] { device->MatMul({.m = 8, .n = 8, .k = 8}, c, a, a, Accumulate::kAdd); };
+  const auto step = [&] {
+    device->MatMul({.m = 8, .n = 8, .k = 8}, c, a, a, kernels::Accumulate::kAdd);
+  };
   device->BeginGraph();
   step();
   const auto graph = device->EndGraph();
@@ -263,9 +268,9 @@ TEST_F(CudaDeviceTest, GraphsRunWhatWasRecorded) {
 
 TEST_F(CudaDeviceTest, AGraphWithoutWarmUpSaysSo) {
   const auto device = Make();
-  DeviceTestRig rig(device.get(), DType::kF32);
-  const Buf sum = rig.Output("sum", 1, DType::kF64);
-  const Buf x = rig.Random(1000);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+  const kernels::Buf sum = rig.Output("sum", 1, kernels::DType::kF64);
+  const kernels::Buf x = rig.Random(1000);
   device->BeginGraph();
   device->SumOfSquares(sum, x);
   const auto graph = device->EndGraph();
@@ -274,28 +279,28 @@ TEST_F(CudaDeviceTest, AGraphWithoutWarmUpSaysSo) {
 }
 
 // A layer forward and backward; returns what it wrote.
-Outputs RunLayer(Device& device, int times) {
-  DeviceTestRig rig(&device, device.capabilities().compute);
+kernels::Outputs RunLayer(kernels::Device& device, int times) {
+  kernels::DeviceTestRig rig(&device, device.capabilities().compute);
   const int64_t rows = 16, in = 24, out = 32;
-  const Buf x = rig.Random(rows * in);
-  const Buf w = rig.Random(out * in);
-  const Buf bias = rig.Random(out);
-  const Buf y = rig.Output("y", rows * out);
-  const Buf pre = rig.Output("pre", rows * out);
-  const Buf dw = rig.Output("dw", out * in, DType::kF32);
-  const Buf db = rig.Output("db", out, DType::kF32);
-  const Buf dy = rig.InOut("dy", rows * out);
+  const kernels::Buf x = rig.Random(rows * in);
+  const kernels::Buf w = rig.Random(out * in);
+  const kernels::Buf bias = rig.Random(out);
+  const kernels::Buf y = rig.Output("y", rows * out);
+  const kernels::Buf pre = rig.Output("pre", rows * out);
+  const kernels::Buf dw = rig.Output("dw", out * in, kernels::DType::kF32);
+  const kernels::Buf db = rig.Output("db", out, kernels::DType::kF32);
+  const kernels::Buf dy = rig.InOut("dy", rows * out);
   for (int i = 0; i < times; ++i) {
-    device.LinearForward(y, pre, x, w, bias, rows, in, out, Activation::kGeluTanh,
-                         WeightOrder::kOutIn);
-    device.LinearBackward({}, dw, db, dy, {}, x, w, rows, in, out, Activation::kNone,
-                          WeightOrder::kOutIn, Accumulate::kSet);
+    device.LinearForward(y, pre, x, w, bias, rows, in, out, kernels::Activation::kGeluTanh,
+                         kernels::WeightOrder::kOutIn);
+    device.LinearBackward({}, dw, db, dy, {}, x, w, rows, in, out, kernels::Activation::kNone,
+                          kernels::WeightOrder::kOutIn, kernels::Accumulate::kSet);
   }
   return rig.Collect();
 }
 
 TEST_F(CudaDeviceTest, AsksForAnAlgorithmOncePerShape) {
-  const auto device = Make({.fusion = FusionPolicy::kNever});
+  const auto device = Make({.fusion = factory::FusionPolicy::kNever});
   RunLayer(*device, 1);
   const int64_t asked = emulator::num_heuristics();
   RunLayer(*device, 3);
@@ -304,7 +309,7 @@ TEST_F(CudaDeviceTest, AsksForAnAlgorithmOncePerShape) {
 
 TEST_F(CudaDeviceTest, MeasuresWhetherToFuseOncePerShape) {
   Reset({.epilogue_microseconds = 1.5});  // separate kernels take 2 (forward) and 3 (backward)
-  const auto device = Make({.compute = DType::kBf16});
+  const auto device = Make({.compute = kernels::DType::kBf16});
   RunLayer(*device, 1);
   const std::string choices = device->DescribeChoices();
   EXPECT_TRUE(Contains(choices, "forward 16 x 24 x 32, bias, GELU kept: fused (fused 1.5 us"))
@@ -315,29 +320,29 @@ TEST_F(CudaDeviceTest, MeasuresWhetherToFuseOncePerShape) {
   EXPECT_EQ(emulator::num_launches(), before) << "all of the layer is cuBLASLt's";
 
   Reset({.epilogue_microseconds = 50.0});
-  const auto slow = Make({.compute = DType::kBf16});
+  const auto slow = Make({.compute = kernels::DType::kBf16});
   RunLayer(*slow, 1);
   EXPECT_TRUE(Contains(slow->DescribeChoices(), "GELU kept: separate")) << slow->DescribeChoices();
 }
 
 // Through the GELU between two layers; returns what it wrote.
-Outputs RunBackwardInput(Device& device, Accumulate weights, int times) {
-  DeviceTestRig rig(&device, device.capabilities().compute);
+kernels::Outputs RunBackwardInput(kernels::Device& device, kernels::Accumulate weights, int times) {
+  kernels::DeviceTestRig rig(&device, device.capabilities().compute);
   const int64_t rows = 16, in = 32, out = 24;
-  const Buf dx = rig.Output("dx", rows * in);
-  const Buf db = rig.InOut("db", in, DType::kF32);
-  const Buf dy = rig.Random(rows * out);
-  const Buf pre = rig.Random(rows * in);
-  const Buf w = rig.Random(out * in);
+  const kernels::Buf dx = rig.Output("dx", rows * in);
+  const kernels::Buf db = rig.InOut("db", in, kernels::DType::kF32);
+  const kernels::Buf dy = rig.Random(rows * out);
+  const kernels::Buf pre = rig.Random(rows * in);
+  const kernels::Buf w = rig.Random(out * in);
   for (int i = 0; i < times; ++i) {
-    device.LinearBackwardInput(dx, db, dy, pre, w, rows, in, out, Activation::kGeluTanh,
-                               WeightOrder::kInOut, weights);
+    device.LinearBackwardInput(dx, db, dy, pre, w, rows, in, out, kernels::Activation::kGeluTanh,
+                               kernels::WeightOrder::kInOut, weights);
   }
   return rig.Collect();
 }
 
 // Within some roundings to bf16 of the largest: fused, the gradient after the GELU is not stored.
-void ExpectNear(const Outputs& got, const Outputs& want) {
+void ExpectNear(const kernels::Outputs& got, const kernels::Outputs& want) {
   for (const auto& [name, values] : want) {
     double largest = 0.0;
     for (const double value : values) largest = std::max(largest, std::abs(value));
@@ -348,13 +353,14 @@ void ExpectNear(const Outputs& got, const Outputs& want) {
 }
 
 TEST_F(CudaDeviceTest, MeasuresWhetherToFuseTheGradientOfAGelu) {
-  const auto never = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kNever});
-  const Outputs want = RunBackwardInput(*never, Accumulate::kSet, 1);
+  const auto never =
+      Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kNever});
+  const kernels::Outputs want = RunBackwardInput(*never, kernels::Accumulate::kSet, 1);
   for (const bool is_fast : {true, false}) {
     // With a kernel for the partial sums, after which come the sums, fused or not.
     Reset({.epilogue_microseconds = is_fast ? 0.5 : 1.5});
-    const auto device = Make({.compute = DType::kBf16});
-    const Outputs got = RunBackwardInput(*device, Accumulate::kSet, 1);
+    const auto device = Make({.compute = kernels::DType::kBf16});
+    const kernels::Outputs got = RunBackwardInput(*device, kernels::Accumulate::kSet, 1);
     EXPECT_TRUE(Contains(
         device->DescribeChoices(),
         is_fast ? "backward 16 x 32 x 24, GELU, bias, in x out: fused (fused 1.5 us, separate 2.0"
@@ -368,38 +374,41 @@ TEST_F(CudaDeviceTest, MeasuresWhetherToFuseTheGradientOfAGelu) {
 // Measuring repeats what is measured; the sums are added once all the same, and the same in each
 // call.
 TEST_F(CudaDeviceTest, WhatIsMeasuredAddsOnce) {
-  const auto always = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kAlways});
-  const Outputs want = RunBackwardInput(*always, Accumulate::kAdd, 3);
+  const auto always =
+      Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kAlways});
+  const kernels::Outputs want = RunBackwardInput(*always, kernels::Accumulate::kAdd, 3);
   Reset({.epilogue_microseconds = 0.5});
-  const auto device = Make({.compute = DType::kBf16});
-  EXPECT_EQ(RunBackwardInput(*device, Accumulate::kAdd, 3), want);
+  const auto device = Make({.compute = kernels::DType::kBf16});
+  EXPECT_EQ(RunBackwardInput(*device, kernels::Accumulate::kAdd, 3), want);
   EXPECT_TRUE(Contains(device->DescribeChoices(), ": fused")) << device->DescribeChoices();
 }
 
 TEST_F(CudaDeviceTest, WithoutTheEpilogueTheGradientOfAGeluRunsSeparately) {
-  const auto never = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kNever});
-  const Outputs want = RunBackwardInput(*never, Accumulate::kSet, 1);
+  const auto never =
+      Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kNever});
+  const kernels::Outputs want = RunBackwardInput(*never, kernels::Accumulate::kSet, 1);
   for (const auto epilogues : {emulator::Epilogues::kUnknown, emulator::Epilogues::kRefused}) {
     Reset({.epilogues = epilogues});
-    const auto device = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kAlways});
-    EXPECT_EQ(RunBackwardInput(*device, Accumulate::kSet, 2), want);
+    const auto device =
+        Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kAlways});
+    EXPECT_EQ(RunBackwardInput(*device, kernels::Accumulate::kSet, 2), want);
     EXPECT_TRUE(Wait(*device).ok()) << Wait(*device);
   }
   Reset({});
-  const auto fp32 = Make({.fusion = FusionPolicy::kAlways});
-  const auto fp32_never = Make({.fusion = FusionPolicy::kNever});
-  EXPECT_EQ(RunBackwardInput(*fp32, Accumulate::kSet, 1),
-            RunBackwardInput(*fp32_never, Accumulate::kSet, 1));
+  const auto fp32 = Make({.fusion = factory::FusionPolicy::kAlways});
+  const auto fp32_never = Make({.fusion = factory::FusionPolicy::kNever});
+  EXPECT_EQ(RunBackwardInput(*fp32, kernels::Accumulate::kSet, 1),
+            RunBackwardInput(*fp32_never, kernels::Accumulate::kSet, 1));
 }
 
 TEST_F(CudaDeviceTest, WithoutEpiloguesNothingIsFused) {
   Reset({.epilogues = emulator::Epilogues::kUnknown});
   const auto device = Make();
-  const Outputs separate = RunLayer(*device, 1);
+  const kernels::Outputs separate = RunLayer(*device, 1);
   EXPECT_EQ(device->DescribeChoices(), "");
   Reset({});
-  const auto fusing = Make({.fusion = FusionPolicy::kAlways});
-  const Outputs fused = RunLayer(*fusing, 1);
+  const auto fusing = Make({.fusion = factory::FusionPolicy::kAlways});
+  const kernels::Outputs fused = RunLayer(*fusing, 1);
   for (const auto& [name, values] : separate) {
     for (size_t i = 0; i < values.size(); ++i) {
       ASSERT_NEAR(fused.at(name)[i], values[i], 1e-5) << name << "[" << i << "]";
@@ -409,9 +418,10 @@ TEST_F(CudaDeviceTest, WithoutEpiloguesNothingIsFused) {
 
 // The emulated epilogue has an approximate tanh, which would show.
 TEST_F(CudaDeviceTest, Fp32HasNoGeluOfAnEpilogue) {
-  const auto separate = Make({.fusion = FusionPolicy::kNever});
-  const Outputs want = RunLayer(*separate, 1);
-  for (const FusionPolicy fusion : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+  const auto separate = Make({.fusion = factory::FusionPolicy::kNever});
+  const kernels::Outputs want = RunLayer(*separate, 1);
+  for (const factory::FusionPolicy fusion :
+       {factory::FusionPolicy::kMeasure, factory::FusionPolicy::kAlways}) {
     const auto device = Make({.fusion = fusion});
     EXPECT_EQ(RunLayer(*device, 1).at("y"), want.at("y"));
     EXPECT_FALSE(Contains(device->DescribeChoices(), "GELU")) << device->DescribeChoices();
@@ -419,11 +429,13 @@ TEST_F(CudaDeviceTest, Fp32HasNoGeluOfAnEpilogue) {
 }
 
 TEST_F(CudaDeviceTest, WhatCublasRefusesToFuseRunsSeparately) {
-  const auto never = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kNever});
-  const Outputs want = RunLayer(*never, 1);
-  for (const FusionPolicy fusion : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+  const auto never =
+      Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kNever});
+  const kernels::Outputs want = RunLayer(*never, 1);
+  for (const factory::FusionPolicy fusion :
+       {factory::FusionPolicy::kMeasure, factory::FusionPolicy::kAlways}) {
     Reset({.epilogues = emulator::Epilogues::kRefused});
-    const auto device = Make({.compute = DType::kBf16, .fusion = fusion});
+    const auto device = Make({.compute = kernels::DType::kBf16, .fusion = fusion});
     EXPECT_EQ(RunLayer(*device, 2), want);
     EXPECT_TRUE(Wait(*device).ok()) << Wait(*device);
     EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
@@ -438,24 +450,28 @@ TEST_F(CudaDeviceTest, WhatCublasRefusesToFuseRunsSeparately) {
 }
 
 TEST_F(CudaDeviceTest, WhatWasFusedBeforeMayBeRefused) {
-  const auto device = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kAlways});
+  const auto device =
+      Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kAlways});
   RunLayer(*device, 1);
   EXPECT_TRUE(Contains(device->DescribeChoices(), ": fused (--fusion=always)"))
       << device->DescribeChoices();
   emulator::Configure({.epilogues = emulator::Epilogues::kRefused});
-  const Outputs replaced = RunLayer(*device, 2);
+  const kernels::Outputs replaced = RunLayer(*device, 2);
   EXPECT_TRUE(Contains(device->DescribeChoices(), "refuses")) << device->DescribeChoices();
-  const auto never = Make({.compute = DType::kBf16, .fusion = FusionPolicy::kNever});
+  const auto never =
+      Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kNever});
   EXPECT_EQ(replaced, RunLayer(*never, 1));
 }
 
 TEST_F(CudaDeviceTest, AFusedCallThatBreaksTheCardIsNamed) {
-  for (const FusionPolicy fusion : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+  for (const factory::FusionPolicy fusion :
+       {factory::FusionPolicy::kMeasure, factory::FusionPolicy::kAlways}) {
     Reset({.epilogues = emulator::Epilogues::kFatal});
     const auto device = Make({.fusion = fusion});
-    DeviceTestRig rig(device.get(), DType::kF32);
+    kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
     device->LinearForward(rig.Output("y", 16 * 32), {}, rig.Random(16 * 24), rig.Random(32 * 24),
-                          rig.Random(32), 16, 24, 32, Activation::kRelu, WeightOrder::kOutIn);
+                          rig.Random(32), 16, 24, 32, kernels::Activation::kRelu,
+                          kernels::WeightOrder::kOutIn);
     const absl::Status status = Wait(*device);
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
     for (const char* part : {"CUDA device 0 (emulated card): forward 16 x 24 x 32, bias, ReLU",
@@ -472,14 +488,15 @@ class CudaTuningTest : public CudaDeviceTest {
   static emulator::Settings SecondIsFastest() { return {.algorithm_microseconds = {3, 1, 2}}; }
   static emulator::Settings ThirdIsFastest() { return {.algorithm_microseconds = {3, 2, 1}}; }
 
-  static std::unique_ptr<Device> MakeTuned(const emulator::Settings& settings,
-                                           const std::string& text = "",
-                                           FusionPolicy fusion = FusionPolicy::kMeasure) {
+  static std::unique_ptr<kernels::Device> MakeTuned(
+      const emulator::Settings& settings, const std::string& text = "",
+      factory::FusionPolicy fusion = factory::FusionPolicy::kMeasure) {
     Reset(settings);
     return Make({.fusion = fusion, .tuning = text});
   }
   // What a device gives that takes the heuristic's first, which is algorithm 0, 1 or 2.
-  static Outputs OfAlgorithm(const std::function<Outputs(Device&)>& run, int algorithm) {
+  static kernels::Outputs OfAlgorithm(const std::function<kernels::Outputs(kernels::Device&)>& run,
+                                      int algorithm) {
     emulator::Settings settings = SecondIsFastest();
     for (double& microseconds : settings.algorithm_microseconds) microseconds = 10.0;
     settings.algorithm_microseconds[algorithm] = 1.0;
@@ -489,32 +506,33 @@ class CudaTuningTest : public CudaDeviceTest {
 };
 
 // A product that sets c and two that add to it.
-Outputs RunProducts(Device& device) {
-  DeviceTestRig rig(&device, device.capabilities().compute);
-  const MatMulShape shape{.m = 9, .n = 16, .k = 40};
-  const Buf set = rig.Output("set", 9 * 16);
-  const Buf added = rig.InOut("added", 9 * 16);
-  const Buf a = rig.Random(9 * 40);
-  const Buf b = rig.Random(40 * 16);
-  device.MatMul(shape, set, a, b, Accumulate::kSet);
-  for (int i = 0; i < 2; ++i) device.MatMul(shape, added, a, b, Accumulate::kAdd);
+kernels::Outputs RunProducts(kernels::Device& device) {
+  kernels::DeviceTestRig rig(&device, device.capabilities().compute);
+  const kernels::MatMulShape shape{.m = 9, .n = 16, .k = 40};
+  const kernels::Buf set = rig.Output("set", 9 * 16);
+  const kernels::Buf added = rig.InOut("added", 9 * 16);
+  const kernels::Buf a = rig.Random(9 * 40);
+  const kernels::Buf b = rig.Random(40 * 16);
+  device.MatMul(shape, set, a, b, kernels::Accumulate::kSet);
+  for (int i = 0; i < 2; ++i) device.MatMul(shape, added, a, b, kernels::Accumulate::kAdd);
   return rig.Collect();
 }
 
 // Two batches that add to a part of each row, and are the first use of their shape.
-Outputs RunAddingBatches(Device& device) {
-  DeviceTestRig rig(&device, device.capabilities().compute);
+kernels::Outputs RunAddingBatches(kernels::Device& device) {
+  kernels::DeviceTestRig rig(&device, device.capabilities().compute);
   const int64_t ldc = 24;
-  const Buf c = rig.InOut("c", 2 * 5 * ldc);
-  const MatMulShape shape{.m = 5,
-                          .n = 16,
-                          .k = 40,
-                          .batch = 2,
-                          .stride_a = 5 * 40,
-                          .stride_b = 40 * 16,
-                          .stride_c = 5 * ldc,
-                          .ldc = ldc};
-  device.MatMul(shape, c, rig.Random(2 * 5 * 40), rig.Random(2 * 40 * 16), Accumulate::kAdd);
+  const kernels::Buf c = rig.InOut("c", 2 * 5 * ldc);
+  const kernels::MatMulShape shape{.m = 5,
+                                   .n = 16,
+                                   .k = 40,
+                                   .batch = 2,
+                                   .stride_a = 5 * 40,
+                                   .stride_b = 40 * 16,
+                                   .stride_c = 5 * ldc,
+                                   .ldc = ldc};
+  device.MatMul(shape, c, rig.Random(2 * 5 * 40), rig.Random(2 * 40 * 16),
+                kernels::Accumulate::kAdd);
   return rig.Collect();
 }
 
@@ -527,7 +545,7 @@ TEST_F(CudaTuningTest, AlgorithmsDifferInLastBits) {
 
 TEST_F(CudaTuningTest, TakesTheFastestAndSpoilsNothing) {
   for (const auto& run : {RunProducts, RunAddingBatches}) {
-    const Outputs want = OfAlgorithm(run, 1);
+    const kernels::Outputs want = OfAlgorithm(run, 1);
     const auto device = MakeTuned(SecondIsFastest());
     const int64_t allocations = emulator::num_allocations();
     EXPECT_EQ(run(*device), want);
@@ -544,10 +562,10 @@ TEST_F(CudaTuningTest, OnlyWhatComesNearTheFastestIsTimedLonger) {
   settings.algorithm_microseconds.resize(40, 10.0);
   settings.algorithm_microseconds[33] = 0.5;  // beyond what is asked for
   const auto device = MakeTuned(settings);
-  DeviceTestRig rig(device.get(), DType::kF32);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
   const int64_t products = emulator::num_products();
   device->MatMul({.m = 9, .n = 16, .k = 40}, rig.Output("c", 9 * 16), rig.Random(9 * 40),
-                 rig.Random(40 * 16), Accumulate::kSet);
+                 rig.Random(40 * 16), kernels::Accumulate::kSet);
   EXPECT_TRUE(Contains(device->DescribeChoices(), "candidate 3 of 32: 1.0 us, the first: 3.0 us"))
       << device->DescribeChoices();
   EXPECT_EQ(emulator::num_products() - products, 32 * 2 + 3 * 3 * 4 + 1);
@@ -555,13 +573,14 @@ TEST_F(CudaTuningTest, OnlyWhatComesNearTheFastestIsTimedLonger) {
 
 // Two runs give the same bits unless measuring was asked for.
 TEST_F(CudaTuningTest, NothingIsMeasuredWhereFusionIsPinned) {
-  const Outputs first = OfAlgorithm(RunProducts, 0);
+  const kernels::Outputs first = OfAlgorithm(RunProducts, 0);
   const std::string text = [] {
     const auto device = MakeTuned(SecondIsFastest());
     RunProducts(*device);
     return device->MergeTuning("");
   }();
-  for (const FusionPolicy fusion : {FusionPolicy::kNever, FusionPolicy::kAlways}) {
+  for (const factory::FusionPolicy fusion :
+       {factory::FusionPolicy::kNever, factory::FusionPolicy::kAlways}) {
     for (const std::string& kept : {std::string(), text}) {
       const auto device = MakeTuned(SecondIsFastest(), kept, fusion);
       const int64_t products = emulator::num_products();
@@ -572,9 +591,9 @@ TEST_F(CudaTuningTest, NothingIsMeasuredWhereFusionIsPinned) {
 }
 
 TEST_F(CudaTuningTest, WithoutATextTheHeuristicsFirstIsTaken) {
-  const Outputs want = OfAlgorithm(RunProducts, 0);
+  const kernels::Outputs want = OfAlgorithm(RunProducts, 0);
   Reset(SecondIsFastest());
-  const auto device = Make({.fusion = FusionPolicy::kNever});
+  const auto device = Make({.fusion = factory::FusionPolicy::kNever});
   const int64_t before = emulator::num_products();
   EXPECT_EQ(RunProducts(*device), want);
   EXPECT_EQ(emulator::num_products(), before + 3);
@@ -590,7 +609,7 @@ TEST_F(CudaTuningTest, ALowerGuessMustBeFasterByMoreThanNoise) {
 
 TEST_F(CudaTuningTest, WithTheTextARunIsRepeatedWithoutMeasuring) {
   const auto first = MakeTuned(SecondIsFastest());
-  const Outputs want = RunProducts(*first);
+  const kernels::Outputs want = RunProducts(*first);
   const std::string text = first->MergeTuning("");
   const auto second = MakeTuned(ThirdIsFastest(), text);
   const int64_t heuristics = emulator::num_heuristics();
@@ -610,14 +629,14 @@ TEST_F(CudaTuningTest, WhatIsFusedIsRepeatedToo) {
   emulator::Settings slow = ThirdIsFastest();
   slow.epilogue_microseconds = 50.0;
   for (const emulator::Settings& at_first : {fast, slow}) {
-    const auto first = MakeTuned(at_first, "", FusionPolicy::kMeasure);
-    const Outputs want = RunLayer(*first, 1);
+    const auto first = MakeTuned(at_first, "", factory::FusionPolicy::kMeasure);
+    const kernels::Outputs want = RunLayer(*first, 1);
     const bool is_fused = at_first.epilogue_microseconds < 2.0;
     const std::string text = first->MergeTuning("");
     EXPECT_TRUE(Contains(text, is_fused ? "fusion fp32 backward 16 x 24 x 32, bias = fused | "
                                         : "fusion fp32 backward 16 x 24 x 32, bias = separate | "))
         << text;
-    const auto second = MakeTuned(is_fused ? slow : fast, text, FusionPolicy::kMeasure);
+    const auto second = MakeTuned(is_fused ? slow : fast, text, factory::FusionPolicy::kMeasure);
     const int64_t products = emulator::num_products();
     EXPECT_EQ(RunLayer(*second, 1), want);
     EXPECT_EQ(emulator::num_products(), products + 2);
@@ -626,18 +645,18 @@ TEST_F(CudaTuningTest, WhatIsFusedIsRepeatedToo) {
     EXPECT_EQ(second->MergeTuning(text), text);
     // Operations of both dtypes may have one text.
     Reset(slow);
-    const auto bf16 = Make({.compute = DType::kBf16, .tuning = text});
+    const auto bf16 = Make({.compute = kernels::DType::kBf16, .tuning = text});
     RunLayer(*bf16, 1);
     EXPECT_TRUE(Contains(bf16->DescribeChoices(), "bias: separate (fused")) << text;
   }
 }
 
 TEST_F(CudaTuningTest, WhatAnEarlierRunHasFusedMayBeRefused) {
-  const auto first = MakeTuned({.epilogue_microseconds = 0.5}, "", FusionPolicy::kMeasure);
+  const auto first = MakeTuned({.epilogue_microseconds = 0.5}, "", factory::FusionPolicy::kMeasure);
   RunLayer(*first, 1);
   const std::string text = first->MergeTuning("");
-  const auto second =
-      MakeTuned({.epilogues = emulator::Epilogues::kRefused}, text, FusionPolicy::kMeasure);
+  const auto second = MakeTuned({.epilogues = emulator::Epilogues::kRefused}, text,
+                                factory::FusionPolicy::kMeasure);
   RunLayer(*second, 1);
   EXPECT_TRUE(Wait(*second).ok()) << Wait(*second);
   EXPECT_TRUE(Contains(second->DescribeTuning(), "what was kept is not used: cuBLASLt refuses"))
@@ -662,7 +681,7 @@ TEST_F(CudaTuningTest, ATextOfAnotherCardIsNotUsed) {
 }
 
 TEST_F(CudaTuningTest, WhatCublasDoesNotTakeAnyMoreIsMeasuredAgain) {
-  const Outputs want = OfAlgorithm(RunProducts, 2);
+  const kernels::Outputs want = OfAlgorithm(RunProducts, 2);
   const auto first = MakeTuned(SecondIsFastest());
   RunProducts(*first);
   const std::string text = first->MergeTuning("");
@@ -682,19 +701,19 @@ TEST_F(CudaTuningTest, WhatCublasDoesNotTakeAnyMoreIsMeasuredAgain) {
 
 // What is recorded is neither measured nor, where it was measured before, anything else than it.
 TEST_F(CudaTuningTest, NothingIsMeasuredWhileAGraphIsRecorded) {
-  const Outputs want_first = OfAlgorithm(RunProducts, 0);
-  const Outputs want_second = OfAlgorithm(RunProducts, 1);
+  const kernels::Outputs want_first = OfAlgorithm(RunProducts, 0);
+  const kernels::Outputs want_second = OfAlgorithm(RunProducts, 1);
   const auto device = MakeTuned(SecondIsFastest());
   const auto run_as_graph = [&] {
-    DeviceTestRig rig(device.get(), DType::kF32);
-    const MatMulShape shape{.m = 9, .n = 16, .k = 40};
-    const Buf set = rig.Output("set", 9 * 16);
+    kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+    const kernels::MatMulShape shape{.m = 9, .n = 16, .k = 40};
+    const kernels::Buf set = rig.Output("set", 9 * 16);
     rig.InOut("added", 9 * 16);
-    const Buf a = rig.Random(9 * 40);
-    const Buf b = rig.Random(40 * 16);
+    const kernels::Buf a = rig.Random(9 * 40);
+    const kernels::Buf b = rig.Random(40 * 16);
     const int64_t products = emulator::num_products();
     device->BeginGraph();
-    device->MatMul(shape, set, a, b, Accumulate::kSet);
+    device->MatMul(shape, set, a, b, kernels::Accumulate::kSet);
     const auto graph = device->EndGraph();
     EXPECT_TRUE(graph.ok()) << graph.status();
     EXPECT_EQ(emulator::num_products(), products + 1);
@@ -709,11 +728,11 @@ TEST_F(CudaTuningTest, NothingIsMeasuredWhileAGraphIsRecorded) {
 
 TEST_F(CudaTuningTest, WithoutMemoryForASecondSumTheFirstGuessIsKept) {
   const auto device = MakeTuned(SecondIsFastest());
-  DeviceTestRig rig(device.get(), DType::kF32);
-  const Buf c = rig.InOut("c", 64);
-  const Buf a = rig.Random(64);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+  const kernels::Buf c = rig.InOut("c", 64);
+  const kernels::Buf a = rig.Random(64);
   emulator::FailAllocationsAfter(0);
-  device->MatMul({.m = 8, .n = 8, .k = 8}, c, a, a, Accumulate::kAdd);
+  device->MatMul({.m = 8, .n = 8, .k = 8}, c, a, a, kernels::Accumulate::kAdd);
   EXPECT_TRUE(Wait(*device).ok()) << Wait(*device);
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
   EXPECT_TRUE(Contains(device->MergeTuning(""), "the heuristic's first: there was no memory"))
@@ -723,10 +742,11 @@ TEST_F(CudaTuningTest, WithoutMemoryForASecondSumTheFirstGuessIsKept) {
 TEST_F(CudaTuningTest, AFusedCallThatBreaksTheCardIsNamedAlsoWhenItIsTimed) {
   emulator::Settings fatal = SecondIsFastest();
   fatal.epilogues = emulator::Epilogues::kFatal;
-  const auto device = MakeTuned(fatal, "", FusionPolicy::kMeasure);
-  DeviceTestRig rig(device.get(), DType::kF32);
+  const auto device = MakeTuned(fatal, "", factory::FusionPolicy::kMeasure);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
   device->LinearForward(rig.Output("y", 16 * 32), {}, rig.Random(16 * 24), rig.Random(32 * 24),
-                        rig.Random(32), 16, 24, 32, Activation::kRelu, WeightOrder::kOutIn);
+                        rig.Random(32), 16, 24, 32, kernels::Activation::kRelu,
+                        kernels::WeightOrder::kOutIn);
   const absl::Status status = Wait(*device);
   EXPECT_TRUE(Contains(status.message(), "forward 16 x 24 x 32, bias, ReLU")) << status;
   EXPECT_TRUE(Contains(status.message(), "--fusion=never")) << status;
@@ -735,11 +755,11 @@ TEST_F(CudaTuningTest, AFusedCallThatBreaksTheCardIsNamedAlsoWhenItIsTimed) {
 
 TEST_F(CudaTuningTest, ACardThatFailedBeforeIsNotTheFaultOfWhatIsTimed) {
   const auto device = MakeTuned(SecondIsFastest());
-  DeviceTestRig rig(device.get(), DType::kF32);
-  const Buf y = rig.Random(64);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
+  const kernels::Buf y = rig.Random(64);
   emulator::FailLaunchAfter(0);
   device->Fill(y, 1.0);
-  device->MatMul({.m = 8, .n = 8, .k = 8}, y, y.Slice(0, 64), y, Accumulate::kAdd);
+  device->MatMul({.m = 8, .n = 8, .k = 8}, y, y.Slice(0, 64), y, kernels::Accumulate::kAdd);
   const absl::Status status = Wait(*device);
   EXPECT_TRUE(Contains(status.message(), "a failure that was asked for")) << status;
   EXPECT_FALSE(Contains(status.message(), "timing")) << status;

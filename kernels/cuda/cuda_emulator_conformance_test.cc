@@ -13,15 +13,15 @@
 #include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/testing/device_conformance.h"
 
-namespace lodestar {
+namespace lodestar::cuda {
 namespace {
 
-DeviceCase CaseOf(const std::string& name, const CudaPluginOptions& options,
-                  const emulator::Settings& settings) {
+kernels::DeviceCase CaseOf(const std::string& name, const factory::CudaPluginOptions& options,
+                           const emulator::Settings& settings) {
   return {name, [options, settings] { return cuda::MakeEmulatedDevice(options, settings); }};
 }
 
-std::vector<DeviceCase> Cases() {
+std::vector<kernels::DeviceCase> Cases() {
   const emulator::Settings forward;
   emulator::Settings reversed;
   reversed.threads = emulator::ThreadOrder::kReversed;
@@ -31,15 +31,18 @@ std::vector<DeviceCase> Cases() {
   turing.epilogues = emulator::Epilogues::kUnknown;
   turing.algorithm_microseconds = {3.0, 1.0, 2.0};
   return {
-      CaseOf("F32", {.fusion = FusionPolicy::kAlways}, forward),
-      CaseOf("F32TuringTuned", {.fusion = FusionPolicy::kMeasure, .tuning = ""}, turing),
-      CaseOf("Bf16", {.compute = DType::kBf16, .fusion = FusionPolicy::kNever}, forward),
-      CaseOf("Bf16Reversed", {.compute = DType::kBf16, .fusion = FusionPolicy::kAlways}, reversed),
+      CaseOf("F32", {.fusion = factory::FusionPolicy::kAlways}, forward),
+      CaseOf("F32TuringTuned", {.fusion = factory::FusionPolicy::kMeasure, .tuning = ""}, turing),
+      CaseOf("Bf16", {.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kNever},
+             forward),
+      CaseOf("Bf16Reversed",
+             {.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kAlways},
+             reversed),
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest, testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Cuda, kernels::DeviceConformanceTest, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::cuda

@@ -6,12 +6,12 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::cuda {
 namespace {
 
 TEST(CudaPluginTest, LoadsOrSaysWhyNot) {
-  const auto device = LoadCudaDevice({});
-  const auto count = CountCudaDevices();
+  const auto device = factory::LoadCudaDevice({});
+  const auto count = factory::CountCudaDevices();
   EXPECT_EQ(count.status().code(), device.status().code()) << count.status();
   if (device.ok()) {
     std::cout << "on " << (*device)->capabilities().name << "\n";
@@ -31,4 +31,4 @@ TEST(CudaPluginTest, LoadsOrSaysWhyNot) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::cuda

@@ -24,7 +24,7 @@ std::string VersionName(size_t version) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const CudnnApi>> LoadCudnn() {
-  const absl::StatusOr<void*> library = LoadLibrary(kFile, kPythonFolder);
+  const absl::StatusOr<void*> library = factory::LoadLibrary(kFile, kPythonFolder);
   if (!library.ok()) {
     return absl::NotFoundError(
         absl::StrCat("cuDNN cannot be loaded: ", library.status().message()));

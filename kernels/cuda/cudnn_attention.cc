@@ -36,7 +36,7 @@ struct Place {
 // in ours.
 class AttentionGraph {
  public:
-  AttentionGraph(std::shared_ptr<const CudnnTarget> target, const AttentionShape& shape)
+  AttentionGraph(std::shared_ptr<const CudnnTarget> target, const kernels::AttentionShape& shape)
       : graph_(std::move(target)), shape_(shape) {}
 
   void BuildForward();
@@ -109,7 +109,7 @@ class AttentionGraph {
   }
 
   CudnnGraph graph_;
-  const AttentionShape shape_;
+  const kernels::AttentionShape shape_;
   const float scale_ = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_width)));
   std::vector<Place> places_;
   size_t own_bytes_ = 0;
@@ -269,8 +269,8 @@ absl::Status CudnnAttentionPlan::Run(const AttentionTensors& tensors, void* work
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<AttentionPlan>> CudnnAttention::Plan(AttentionPass pass,
-                                                                    const AttentionShape& shape) {
+absl::StatusOr<std::unique_ptr<AttentionPlan>> CudnnAttention::Plan(
+    AttentionPass pass, const kernels::AttentionShape& shape) {
   if (target_->api().get_version() < kFirstVersionOfAnyTokens &&
       shape.tokens % kTokensOfBlock != 0) {
     return absl::UnimplementedError(absl::StrCat(name(), " wants a multiple of ", kTokensOfBlock,

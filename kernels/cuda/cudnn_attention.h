@@ -16,8 +16,8 @@ class CudnnAttention final : public AttentionLibrary {
 
   std::string name() const override { return CudnnName(target_->api()); }
   // Unimplemented also for versions before 9.16 where tokens are no multiple of 128.
-  absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(AttentionPass pass,
-                                                      const AttentionShape& shape) override;
+  absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(
+      AttentionPass pass, const kernels::AttentionShape& shape) override;
 
  private:
   const std::shared_ptr<const CudnnTarget> target_;

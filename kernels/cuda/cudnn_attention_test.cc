@@ -63,9 +63,9 @@ TEST_F(CudnnAttentionTest, HasPlansForBothPassesInOurLayout) {
                                          std::pair{"sm_90", Properties(900, 132, 232448)}}) {
     const auto attention = On(properties);
     ASSERT_NE(attention, nullptr);
-    for (const AttentionShape& shape :
-         {AttentionShape{8, 1024, 12, 64}, AttentionShape{2, 2048, 16, 128},
-          AttentionShape{1, 17, 2, 80}}) {
+    for (const kernels::AttentionShape& shape :
+         {kernels::AttentionShape{8, 1024, 12, 64}, kernels::AttentionShape{2, 2048, 16, 128},
+          kernels::AttentionShape{1, 17, 2, 80}}) {
       const auto forward = attention->Plan(AttentionPass::kForward, shape);
       ASSERT_TRUE(forward.ok()) << name << ", tokens=" << shape.tokens << ": " << forward.status();
       EXPECT_LE((*forward)->workspace_bytes(), size_t{1} << 20) << name;

@@ -61,18 +61,18 @@ Tensor<uint16_t> Rounded(const std::vector<double>& values) {
 }
 
 // Inputs that bf16 has, and what the oracle makes of them; backward reads y as bf16 has it.
-Numbers OfOracle(const AttentionShape& shape) {
-  const std::unique_ptr<Device> oracle = MakeOracleDevice();
-  DeviceTestRig rig(oracle.get(), DType::kBf16);
+Numbers OfOracle(const kernels::AttentionShape& shape) {
+  const std::unique_ptr<kernels::Device> oracle = MakeOracleDevice();
+  DeviceTestRig rig(oracle.get(), kernels::DType::kBf16);
   const int64_t n = shape.batch * shape.tokens * shape.heads * shape.head_width;
-  const Buf qkv = rig.Random(3 * n);
-  const Buf dy = rig.Random(n);
-  const Buf y = rig.Output("y", n);
-  const Buf log_sum_exp =
-      rig.Output("log_sum_exp", shape.batch * shape.heads * shape.tokens, DType::kF64);
-  const Buf dqkv = rig.Output("dqkv", 3 * n);
-  const Buf workspace = rig.Workspace(oracle->AttentionWorkspaceElements(shape));
-  const auto values = [](Buf buf) {
+  const kernels::Buf qkv = rig.Random(3 * n);
+  const kernels::Buf dy = rig.Random(n);
+  const kernels::Buf y = rig.Output("y", n);
+  const kernels::Buf log_sum_exp =
+      rig.Output("log_sum_exp", shape.batch * shape.heads * shape.tokens, kernels::DType::kF64);
+  const kernels::Buf dqkv = rig.Output("dqkv", 3 * n);
+  const kernels::Buf workspace = rig.Workspace(oracle->AttentionWorkspaceElements(shape));
+  const auto values = [](kernels::Buf buf) {
     return std::vector<double>(buf.as<double>(), buf.as<double>() + buf.num_elements);
   };
   oracle->AttentionForward(y, log_sum_exp, qkv, workspace, shape);
@@ -95,7 +95,7 @@ void ExpectNear(const char* name, Tensor<uint16_t>& got, const std::vector<doubl
   }
 }
 
-class CudnnGraphValuesTest : public testing::TestWithParam<AttentionShape> {
+class CudnnGraphValuesTest : public testing::TestWithParam<kernels::AttentionShape> {
  protected:
   static std::unique_ptr<CudnnAttention> Make() {
     auto target = CudnnTarget::PresentDevice(EmulatedCudnn<91600>());
@@ -105,7 +105,7 @@ class CudnnGraphValuesTest : public testing::TestWithParam<AttentionShape> {
 };
 
 TEST_P(CudnnGraphValuesTest, ForwardIsTheOracles) {
-  const AttentionShape shape = GetParam();
+  const kernels::AttentionShape shape = GetParam();
   const Numbers want = OfOracle(shape);
   Tensor<uint16_t> qkv = Rounded(want.qkv), y(want.y.size());
   Tensor<float> log_sum_exp(want.log_sum_exp.size());
@@ -125,7 +125,7 @@ TEST_P(CudnnGraphValuesTest, ForwardIsTheOracles) {
 }
 
 void ExpectBackwardIsTheOracles(CudnnAttention& attention, AttentionPass pass,
-                                const AttentionShape& shape) {
+                                const kernels::AttentionShape& shape) {
   const Numbers want = OfOracle(shape);
   Tensor<uint16_t> qkv = Rounded(want.qkv), y = Rounded(want.y), dy = Rounded(want.dy),
                    dqkv(want.dqkv.size());
@@ -155,11 +155,12 @@ TEST_P(CudnnGraphValuesTest, UnorderedBackwardIsTheOracles) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudnnGraphValuesTest,
-                         testing::Values(AttentionShape{1, 1, 1, 8}, AttentionShape{2, 5, 3, 8},
-                                         AttentionShape{3, 17, 2, 24},
-                                         AttentionShape{1, 40, 2, 64}),
+                         testing::Values(kernels::AttentionShape{1, 1, 1, 8},
+                                         kernels::AttentionShape{2, 5, 3, 8},
+                                         kernels::AttentionShape{3, 17, 2, 24},
+                                         kernels::AttentionShape{1, 40, 2, 64}),
                          [](const auto& info) {
-                           const AttentionShape& shape = info.param;
+                           const kernels::AttentionShape& shape = info.param;
                            return std::to_string(shape.batch) + "x" + std::to_string(shape.tokens) +
                                   "tokens" + std::to_string(shape.heads) + "headsOf" +
                                   std::to_string(shape.head_width);

@@ -16,13 +16,13 @@ constexpr int64_t kTaps = 9;
 
 // The samples of one pass, and the workspace: [patches | products].
 struct ConvPass {
-  ConvShape shape;
+  kernels::ConvShape shape;
   int64_t first_sample;
-  int64_t columns;  // pixels of all samples
-  Buf patches;      // [in_channels * 9, columns]
-  Buf products;     // [out_channels, columns]
+  int64_t columns;        // pixels of all samples
+  kernels::Buf patches;   // [in_channels * 9, columns]
+  kernels::Buf products;  // [out_channels, columns]
 
-  ConvPass(const ConvShape& all, int64_t first, const Buf& workspace)
+  ConvPass(const kernels::ConvShape& all, int64_t first, const kernels::Buf& workspace)
       : shape(all), first_sample(first) {
     shape.samples = std::min(ConvSamplesPerPass(all), all.samples - first);
     columns = shape.samples * all.height * all.width;
@@ -30,7 +30,7 @@ struct ConvPass {
     products = workspace.Slice(ConvPatchElements(all), all.out_channels * columns);
   }
   // The part of an image tensor that belongs to the pass.
-  Buf Images(const Buf& all, int64_t channels) const {
+  kernels::Buf Images(const kernels::Buf& all, int64_t channels) const {
     const int64_t elements = channels * shape.height * shape.width;
     return all.Slice(first_sample * elements, shape.samples * elements);
   }
@@ -38,17 +38,18 @@ struct ConvPass {
 
 }  // namespace
 
-int64_t CudaDevice::ConvWorkspaceElements(const ConvShape& shape) {
-  return CardConvWorkspaceElements(shape);
+int64_t CudaDevice::ConvWorkspaceElements(const kernels::ConvShape& shape) {
+  return kernels::CardConvWorkspaceElements(shape);
 }
 
-void CudaDevice::ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace, const ConvShape& s) {
+void CudaDevice::ConvReluForward(kernels::Buf y, kernels::Buf x, kernels::Buf w, kernels::Buf bias,
+                                 kernels::Buf workspace, const kernels::ConvShape& s) {
   const int64_t plane = s.height * s.width;
-  CheckBuf(y, compute_, s.samples * s.out_channels * plane);
-  CheckBuf(x, compute_, s.samples * s.in_channels * plane);
-  CheckBuf(w, compute_, s.out_channels * s.in_channels * kTaps);
-  CheckBuf(bias, compute_, s.out_channels);
-  CheckBuf(workspace, compute_, ConvWorkspaceElements(s));
+  kernels::CheckBuf(y, compute_, s.samples * s.out_channels * plane);
+  kernels::CheckBuf(x, compute_, s.samples * s.in_channels * plane);
+  kernels::CheckBuf(w, compute_, s.out_channels * s.in_channels * kTaps);
+  kernels::CheckBuf(bias, compute_, s.out_channels);
+  kernels::CheckBuf(workspace, compute_, ConvWorkspaceElements(s));
   for (int64_t first = 0; first < s.samples; first += ConvSamplesPerPass(s)) {
     const ConvPass pass(s, first, workspace);
     WithComputeType(compute_, [&]<typename T>() {
@@ -66,21 +67,24 @@ void CudaDevice::ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace, c
   }
 }
 
-void CudaDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w,
-                                  Buf workspace, const ConvShape& s, Accumulate weights) {
+void CudaDevice::ConvReluBackward(kernels::Buf dx, kernels::Buf dw, kernels::Buf db,
+                                  kernels::Buf dy, kernels::Buf y, kernels::Buf x, kernels::Buf w,
+                                  kernels::Buf workspace, const kernels::ConvShape& s,
+                                  kernels::Accumulate weights) {
   const int64_t plane = s.height * s.width;
   const int64_t taps = s.in_channels * kTaps;
-  for (const Buf& buf : {dy, y}) CheckBuf(buf, compute_, s.samples * s.out_channels * plane);
-  CheckBuf(x, compute_, s.samples * s.in_channels * plane);
-  CheckOptionalBuf(dx, compute_, s.samples * s.in_channels * plane);
-  CheckBuf(w, compute_, s.out_channels * taps);
-  CheckBuf(dw, DType::kF32, s.out_channels * taps);
-  CheckBuf(db, DType::kF32, s.out_channels);
-  CheckBuf(workspace, compute_, ConvWorkspaceElements(s));
+  for (const kernels::Buf& buf : {dy, y})
+    kernels::CheckBuf(buf, compute_, s.samples * s.out_channels * plane);
+  kernels::CheckBuf(x, compute_, s.samples * s.in_channels * plane);
+  kernels::CheckOptionalBuf(dx, compute_, s.samples * s.in_channels * plane);
+  kernels::CheckBuf(w, compute_, s.out_channels * taps);
+  kernels::CheckBuf(dw, kernels::DType::kF32, s.out_channels * taps);
+  kernels::CheckBuf(db, kernels::DType::kF32, s.out_channels);
+  kernels::CheckBuf(workspace, compute_, ConvWorkspaceElements(s));
   LODESTAR_CHECK(s.samples > 0);
   for (int64_t first = 0; first < s.samples; first += ConvSamplesPerPass(s)) {
     const ConvPass pass(s, first, workspace);
-    const Accumulate accumulate = first == 0 ? weights : Accumulate::kAdd;
+    const kernels::Accumulate accumulate = first == 0 ? weights : kernels::Accumulate::kAdd;
     void* scratch = Scratch(RowSumsWorkspaceBytes(s.out_channels, pass.columns));
     if (scratch == nullptr) return;
     WithComputeType(compute_, [&]<typename T>() {
@@ -88,7 +92,7 @@ void CudaDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, 
                          pass.Images(y, s.out_channels).as<const T>(), pass.shape, Compute()),
             "ReluGradient");
       Check(RowSums(db.as<float>(), pass.products.as<const T>(), s.out_channels, pass.columns,
-                    accumulate == Accumulate::kAdd, scratch, Compute()),
+                    accumulate == kernels::Accumulate::kAdd, scratch, Compute()),
             "RowSums");
       Check(Unfold(pass.patches.as<T>(), pass.Images(x, s.in_channels).as<const T>(), pass.shape,
                    Compute()),
@@ -110,12 +114,12 @@ void CudaDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, 
   }
 }
 
-void CudaDevice::MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height,
-                                int64_t width) {
+void CudaDevice::MaxPoolForward(kernels::Buf y, kernels::Buf argmax, kernels::Buf x, int64_t planes,
+                                int64_t height, int64_t width) {
   const int64_t outputs = planes * (height / 2) * (width / 2);
-  CheckBuf(y, compute_, outputs);
-  CheckBuf(argmax, DType::kU8, outputs);
-  CheckBuf(x, compute_, planes * height * width);
+  kernels::CheckBuf(y, compute_, outputs);
+  kernels::CheckBuf(argmax, kernels::DType::kU8, outputs);
+  kernels::CheckBuf(x, compute_, planes * height * width);
   WithComputeType(compute_, [&]<typename T>() {
     Check(cuda::MaxPoolForward(y.as<T>(), argmax.as<uint8_t>(), x.as<const T>(), planes, height,
                                width, Compute()),
@@ -123,12 +127,12 @@ void CudaDevice::MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_
   });
 }
 
-void CudaDevice::MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
-                                 int64_t width) {
+void CudaDevice::MaxPoolBackward(kernels::Buf dx, kernels::Buf dy, kernels::Buf argmax,
+                                 int64_t planes, int64_t height, int64_t width) {
   const int64_t outputs = planes * (height / 2) * (width / 2);
-  CheckBuf(dx, compute_, planes * height * width);
-  CheckBuf(dy, compute_, outputs);
-  CheckBuf(argmax, DType::kU8, outputs);
+  kernels::CheckBuf(dx, compute_, planes * height * width);
+  kernels::CheckBuf(dy, compute_, outputs);
+  kernels::CheckBuf(argmax, kernels::DType::kU8, outputs);
   WithComputeType(compute_, [&]<typename T>() {
     Check(cuda::MaxPoolBackward(dx.as<T>(), dy.as<const T>(), argmax.as<const uint8_t>(), planes,
                                 height, width, Compute()),

@@ -14,31 +14,31 @@
 namespace lodestar::cuda {
 namespace {
 
-Outputs Convolve(Device* device, const ConvShape& s) {
-  DeviceTestRig rig(device, DType::kF32);
+kernels::Outputs Convolve(kernels::Device* device, const kernels::ConvShape& s) {
+  kernels::DeviceTestRig rig(device, kernels::DType::kF32);
   const int64_t pixels = s.samples * s.height * s.width;
   const int64_t taps = s.out_channels * s.in_channels * 9;
-  const Buf x = rig.Random(s.in_channels * pixels);
-  const Buf w = rig.Random(taps);
-  const Buf y = rig.Output("y", s.out_channels * pixels);
-  const Buf workspace = rig.Workspace(device->ConvWorkspaceElements(s));
+  const kernels::Buf x = rig.Random(s.in_channels * pixels);
+  const kernels::Buf w = rig.Random(taps);
+  const kernels::Buf y = rig.Output("y", s.out_channels * pixels);
+  const kernels::Buf workspace = rig.Workspace(device->ConvWorkspaceElements(s));
   device->ConvReluForward(y, x, w, rig.Random(s.out_channels), workspace, s);
   // Set by the first pass, added to by the others.
-  const Buf dw = rig.Output("dw", taps, rig.statistics_dtype());
-  const Buf db = rig.Output("db", s.out_channels, rig.statistics_dtype());
+  const kernels::Buf dw = rig.Output("dw", taps, rig.statistics_dtype());
+  const kernels::Buf db = rig.Output("db", s.out_channels, rig.statistics_dtype());
   device->ConvReluBackward(rig.Output("dx", s.in_channels * pixels), dw, db,
                            rig.InOut("dy", s.out_channels * pixels), y, x, w, workspace, s,
-                           Accumulate::kSet);
+                           kernels::Accumulate::kSet);
   return rig.Collect();
 }
 
 TEST(DeviceImageTest, ConvolvesInSeveralPasses) {
-  const ConvShape shape{
+  const kernels::ConvShape shape{
       .samples = 2, .in_channels = 1, .height = 100, .width = 9400, .out_channels = 1};
   ASSERT_EQ(ConvSamplesPerPass(shape), 1);
-  const auto device = MakeEmulatedDevice({.fusion = FusionPolicy::kNever}, {});
-  const Outputs got = Convolve(device.get(), shape);
-  const Outputs want = Convolve(MakeOracleDevice().get(), shape);
+  const auto device = MakeEmulatedDevice({.fusion = factory::FusionPolicy::kNever}, {});
+  const kernels::Outputs got = Convolve(device.get(), shape);
+  const kernels::Outputs want = Convolve(oracle::MakeOracleDevice().get(), shape);
   for (const auto& [name, values] : want) {
     double largest = 1.0;
     for (double value : values) largest = std::max(largest, std::abs(value));

@@ -10,13 +10,13 @@
 namespace lodestar::cuda {
 namespace {
 
-const char* NameOf(Activation activation) {
+const char* NameOf(kernels::Activation activation) {
   switch (activation) {
-    case Activation::kNone:
+    case kernels::Activation::kNone:
       return "";
-    case Activation::kRelu:
+    case kernels::Activation::kRelu:
       return ", ReLU";
-    case Activation::kGeluTanh:
+    case kernels::Activation::kGeluTanh:
       return ", GELU";
   }
   return "";
@@ -24,23 +24,25 @@ const char* NameOf(Activation activation) {
 
 // NVIDIA does not say how exact the GELU of its epilogues is: that of bf16 is rounded to 2^-8
 // anyway, but an approximate tanh is wrong by thousands of units of fp32.
-bool IsExactWhenFused(Activation activation, DType compute) {
-  return activation != Activation::kGeluTanh || compute == DType::kBf16;
+bool IsExactWhenFused(kernels::Activation activation, kernels::DType compute) {
+  return activation != kernels::Activation::kGeluTanh || compute == kernels::DType::kBf16;
 }
 
-const char* NameOf(WeightOrder order) { return order == WeightOrder::kInOut ? ", in x out" : ""; }
+const char* NameOf(kernels::WeightOrder order) {
+  return order == kernels::WeightOrder::kInOut ? ", in x out" : "";
+}
 
 }  // namespace
 
 void CudaDevice::Multiply(const MatMulCall& call) {
-  const MatMulShape& s = call.shape;
+  const kernels::MatMulShape& s = call.shape;
   if (s.m == 0 || s.n == 0 || s.batch == 0) return;
   if (s.k > 0) {
     matmul_->Run(call, is_recording_, Compute());
     return;
   }
-  if (call.accumulate == Accumulate::kAdd) return;
-  const size_t bytes = DTypeBytes(call.c.dtype);
+  if (call.accumulate == kernels::Accumulate::kAdd) return;
+  const size_t bytes = kernels::DTypeBytes(call.c.dtype);
   for (int64_t i = 0; i < s.batch; ++i) {
     Check(cudaMemset2DAsync(call.c.as<char>() + i * s.stride_c * bytes,
                             (s.ldc != 0 ? s.ldc : s.n) * bytes, 0, s.n * bytes, s.m, Compute()),
@@ -48,24 +50,27 @@ void CudaDevice::Multiply(const MatMulCall& call) {
   }
 }
 
-void CudaDevice::MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) {
-  CheckMatMul(shape, c, a, b, compute_);
+void CudaDevice::MatMul(const kernels::MatMulShape& shape, kernels::Buf c, kernels::Buf a,
+                        kernels::Buf b, kernels::Accumulate accumulate) {
+  kernels::CheckMatMul(shape, c, a, b, compute_);
   Multiply({.shape = shape, .c = c, .a = a, .b = b, .accumulate = accumulate});
 }
 
-void CudaDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
-                               int64_t in, int64_t out, Activation activation, WeightOrder order) {
-  CheckBuf(y, compute_, rows * out);
-  CheckOptionalBuf(pre_activation, compute_, rows * out);
-  CheckBuf(x, compute_, rows * in);
-  CheckBuf(w, compute_, out * in);
-  CheckOptionalBuf(bias, compute_, out);
-  const MatMulShape shape{
-      .transpose_b = order == WeightOrder::kOutIn, .m = rows, .n = out, .k = in};
-  const bool keeps = pre_activation && activation != Activation::kNone;
+void CudaDevice::LinearForward(kernels::Buf y, kernels::Buf pre_activation, kernels::Buf x,
+                               kernels::Buf w, kernels::Buf bias, int64_t rows, int64_t in,
+                               int64_t out, kernels::Activation activation,
+                               kernels::WeightOrder order) {
+  kernels::CheckBuf(y, compute_, rows * out);
+  kernels::CheckOptionalBuf(pre_activation, compute_, rows * out);
+  kernels::CheckBuf(x, compute_, rows * in);
+  kernels::CheckBuf(w, compute_, out * in);
+  kernels::CheckOptionalBuf(bias, compute_, out);
+  const kernels::MatMulShape shape{
+      .transpose_b = order == kernels::WeightOrder::kOutIn, .m = rows, .n = out, .k = in};
+  const bool keeps = pre_activation && activation != kernels::Activation::kNone;
   const auto separate = [&] {
     Multiply({.shape = shape, .c = y, .a = x, .b = w});
-    if (!bias && activation == Activation::kNone) return;
+    if (!bias && activation == kernels::Activation::kNone) return;
     WithComputeType(compute_, [&]<typename T>() {
       Check(BiasActivation(y.as<T>(), keeps ? pre_activation.as<T>() : nullptr, bias.as<const T>(),
                            rows, out, activation, Compute()),
@@ -79,7 +84,7 @@ void CudaDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias
                         .bias = bias.data,
                         .pre_activation = keeps ? pre_activation.data : nullptr,
                         .activation = activation};
-  const bool is_plain = !bias && activation == Activation::kNone;
+  const bool is_plain = !bias && activation == kernels::Activation::kNone;
   if (is_plain || !IsExactWhenFused(activation, compute_) || rows == 0 || in == 0 || out == 0 ||
       !matmul_->Supports(call)) {
     separate();
@@ -92,21 +97,23 @@ void CudaDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias
       separate);
 }
 
-void CudaDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
-                                int64_t rows, int64_t in, int64_t out, Activation activation,
-                                WeightOrder order, Accumulate weights) {
-  CheckOptionalBuf(dx, compute_, rows * in);
-  CheckBuf(dw, DType::kF32, out * in);
-  CheckOptionalBuf(db, DType::kF32, out);
-  CheckBuf(dy, compute_, rows * out);
-  CheckBuf(x, compute_, rows * in);
-  CheckBuf(w, compute_, out * in);
+void CudaDevice::LinearBackward(kernels::Buf dx, kernels::Buf dw, kernels::Buf db, kernels::Buf dy,
+                                kernels::Buf pre_activation, kernels::Buf x, kernels::Buf w,
+                                int64_t rows, int64_t in, int64_t out,
+                                kernels::Activation activation, kernels::WeightOrder order,
+                                kernels::Accumulate weights) {
+  kernels::CheckOptionalBuf(dx, compute_, rows * in);
+  kernels::CheckBuf(dw, kernels::DType::kF32, out * in);
+  kernels::CheckOptionalBuf(db, kernels::DType::kF32, out);
+  kernels::CheckBuf(dy, compute_, rows * out);
+  kernels::CheckBuf(x, compute_, rows * in);
+  kernels::CheckBuf(w, compute_, out * in);
   void* scratch = db ? Scratch(ColumnSumsWorkspaceBytes(rows, out)) : nullptr;
   if (db && scratch == nullptr) return;
-  const bool adds = weights == Accumulate::kAdd;
-  const bool has_activation = activation != Activation::kNone;
+  const bool adds = weights == kernels::Accumulate::kAdd;
+  const bool has_activation = activation != kernels::Activation::kNone;
   if (has_activation) {
-    CheckBuf(pre_activation, compute_, rows * out);
+    kernels::CheckBuf(pre_activation, compute_, rows * out);
     WithComputeType(compute_, [&]<typename T>() {
       const cudaError_t error =
           db ? ActivationBackwardWithSums(dy.as<T>(), db.as<float>(), pre_activation.as<const T>(),
@@ -116,7 +123,7 @@ void CudaDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activati
       Check(error, "ActivationBackward");
     });
   }
-  const bool is_in_out = order == WeightOrder::kInOut;
+  const bool is_in_out = order == kernels::WeightOrder::kInOut;
   if (dx) {
     Multiply({.shape = {.transpose_b = is_in_out, .m = rows, .n = in, .k = out},
               .c = dx,
@@ -156,18 +163,19 @@ void CudaDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activati
       separate);
 }
 
-void CudaDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w,
-                                     int64_t rows, int64_t in, int64_t out, Activation activation,
-                                     WeightOrder order, Accumulate weights) {
-  LODESTAR_CHECK(activation != Activation::kNone);
-  for (const Buf& buf : {dx, pre_activation}) CheckBuf(buf, compute_, rows * in);
-  CheckOptionalBuf(db, DType::kF32, in);
-  CheckBuf(dy, compute_, rows * out);
-  CheckBuf(w, compute_, out * in);
+void CudaDevice::LinearBackwardInput(kernels::Buf dx, kernels::Buf db, kernels::Buf dy,
+                                     kernels::Buf pre_activation, kernels::Buf w, int64_t rows,
+                                     int64_t in, int64_t out, kernels::Activation activation,
+                                     kernels::WeightOrder order, kernels::Accumulate weights) {
+  LODESTAR_CHECK(activation != kernels::Activation::kNone);
+  for (const kernels::Buf& buf : {dx, pre_activation}) kernels::CheckBuf(buf, compute_, rows * in);
+  kernels::CheckOptionalBuf(db, kernels::DType::kF32, in);
+  kernels::CheckBuf(dy, compute_, rows * out);
+  kernels::CheckBuf(w, compute_, out * in);
   void* scratch = db ? Scratch(ColumnSumsWorkspaceBytes(rows, in)) : nullptr;
   if (db && scratch == nullptr) return;
   const MatMulCall product{
-      .shape = {.transpose_b = order == WeightOrder::kInOut, .m = rows, .n = in, .k = out},
+      .shape = {.transpose_b = order == kernels::WeightOrder::kInOut, .m = rows, .n = in, .k = out},
       .c = dx,
       .a = dy,
       .b = w};
@@ -208,17 +216,19 @@ void CudaDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation,
                       is_recording_, Compute(), fused, separate);
   }
   if (!db) return;
-  Check(
-      CombineColumnSums(db.as<float>(), rows, in, weights == Accumulate::kAdd, scratch, Compute()),
-      "CombineColumnSums");
+  Check(CombineColumnSums(db.as<float>(), rows, in, weights == kernels::Accumulate::kAdd, scratch,
+                          Compute()),
+        "CombineColumnSums");
 }
 
-void CudaDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
-                                     Buf beta, int64_t rows, int64_t width) {
-  for (const Buf& buf : {y, sum, a}) CheckBuf(buf, compute_, rows * width);
-  CheckOptionalBuf(b, compute_, rows * width);
-  for (const Buf& buf : {mean, rstd}) CheckBuf(buf, DType::kF32, rows);
-  for (const Buf& buf : {gamma, beta}) CheckBuf(buf, compute_, width);
+void CudaDevice::ResidualNormForward(kernels::Buf y, kernels::Buf sum, kernels::Buf mean,
+                                     kernels::Buf rstd, kernels::Buf a, kernels::Buf b,
+                                     kernels::Buf gamma, kernels::Buf beta, int64_t rows,
+                                     int64_t width) {
+  for (const kernels::Buf& buf : {y, sum, a}) kernels::CheckBuf(buf, compute_, rows * width);
+  kernels::CheckOptionalBuf(b, compute_, rows * width);
+  for (const kernels::Buf& buf : {mean, rstd}) kernels::CheckBuf(buf, kernels::DType::kF32, rows);
+  for (const kernels::Buf& buf : {gamma, beta}) kernels::CheckBuf(buf, compute_, width);
   WithComputeType(compute_, [&]<typename T>() {
     Check(cuda::ResidualNormForward(y.as<T>(), sum.as<T>(), mean.as<float>(), rstd.as<float>(),
                                     a.as<const T>(), b.as<const T>(), gamma.as<const T>(),
@@ -227,20 +237,22 @@ void CudaDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, 
   });
 }
 
-void CudaDevice::NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd,
-                              Buf gamma, int64_t rows, int64_t width, Accumulate input,
-                              Accumulate weights) {
-  for (const Buf& buf : {dx, dy, sum}) CheckBuf(buf, compute_, rows * width);
-  for (const Buf& buf : {dgamma, dbeta}) CheckBuf(buf, DType::kF32, width);
-  for (const Buf& buf : {mean, rstd}) CheckBuf(buf, DType::kF32, rows);
-  CheckBuf(gamma, compute_, width);
+void CudaDevice::NormBackward(kernels::Buf dx, kernels::Buf dgamma, kernels::Buf dbeta,
+                              kernels::Buf dy, kernels::Buf sum, kernels::Buf mean,
+                              kernels::Buf rstd, kernels::Buf gamma, int64_t rows, int64_t width,
+                              kernels::Accumulate input, kernels::Accumulate weights) {
+  for (const kernels::Buf& buf : {dx, dy, sum}) kernels::CheckBuf(buf, compute_, rows * width);
+  for (const kernels::Buf& buf : {dgamma, dbeta})
+    kernels::CheckBuf(buf, kernels::DType::kF32, width);
+  for (const kernels::Buf& buf : {mean, rstd}) kernels::CheckBuf(buf, kernels::DType::kF32, rows);
+  kernels::CheckBuf(gamma, compute_, width);
   void* scratch = Scratch(NormBackwardWorkspaceBytes(rows, width));
   if (scratch == nullptr) return;
   WithComputeType(compute_, [&]<typename T>() {
     Check(cuda::NormBackward(dx.as<T>(), dgamma.as<float>(), dbeta.as<float>(), dy.as<const T>(),
                              sum.as<const T>(), mean.as<const float>(), rstd.as<const float>(),
-                             gamma.as<const T>(), rows, width, input == Accumulate::kAdd,
-                             weights == Accumulate::kAdd, scratch, Compute()),
+                             gamma.as<const T>(), rows, width, input == kernels::Accumulate::kAdd,
+                             weights == kernels::Accumulate::kAdd, scratch, Compute()),
           "NormBackward");
   });
 }

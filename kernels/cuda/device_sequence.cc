@@ -9,17 +9,17 @@
 
 namespace lodestar::cuda {
 
-int64_t CudaDevice::AttentionWorkspaceElements(const AttentionShape& shape) {
+int64_t CudaDevice::AttentionWorkspaceElements(const kernels::AttentionShape& shape) {
   return CudaAttention::WorkspaceElements(shape, compute_);
 }
 
-void CudaDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
-                                  const AttentionShape& shape) {
+void CudaDevice::AttentionForward(kernels::Buf y, kernels::Buf log_sum_exp, kernels::Buf qkv,
+                                  kernels::Buf workspace, const kernels::AttentionShape& shape) {
   const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
-  CheckBuf(y, compute_, outputs);
-  CheckBuf(log_sum_exp, DType::kF32, shape.batch * shape.heads * shape.tokens);
-  CheckBuf(qkv, compute_, 3 * outputs);
-  CheckBuf(workspace, compute_, AttentionWorkspaceElements(shape));
+  kernels::CheckBuf(y, compute_, outputs);
+  kernels::CheckBuf(log_sum_exp, kernels::DType::kF32, shape.batch * shape.heads * shape.tokens);
+  kernels::CheckBuf(qkv, compute_, 3 * outputs);
+  kernels::CheckBuf(workspace, compute_, AttentionWorkspaceElements(shape));
   RunAttention(AttentionPass::kForward, shape,
                {.qkv = qkv.data, .y = y.data, .log_sum_exp = log_sum_exp.as<float>()}, [&] {
                  Check(attention_.Forward(y, log_sum_exp, qkv, shape, Compute()),
@@ -27,13 +27,14 @@ void CudaDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace
                });
 }
 
-void CudaDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
-                                   const AttentionShape& shape) {
+void CudaDevice::AttentionBackward(kernels::Buf dqkv, kernels::Buf dy, kernels::Buf y,
+                                   kernels::Buf log_sum_exp, kernels::Buf qkv,
+                                   kernels::Buf workspace, const kernels::AttentionShape& shape) {
   const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
-  for (const Buf& buf : {dy, y}) CheckBuf(buf, compute_, outputs);
-  for (const Buf& buf : {dqkv, qkv}) CheckBuf(buf, compute_, 3 * outputs);
-  CheckBuf(log_sum_exp, DType::kF32, shape.batch * shape.heads * shape.tokens);
-  CheckBuf(workspace, compute_, AttentionWorkspaceElements(shape));
+  for (const kernels::Buf& buf : {dy, y}) kernels::CheckBuf(buf, compute_, outputs);
+  for (const kernels::Buf& buf : {dqkv, qkv}) kernels::CheckBuf(buf, compute_, 3 * outputs);
+  kernels::CheckBuf(log_sum_exp, kernels::DType::kF32, shape.batch * shape.heads * shape.tokens);
+  kernels::CheckBuf(workspace, compute_, AttentionWorkspaceElements(shape));
   RunAttention(
       is_repeatable_ ? AttentionPass::kBackward : AttentionPass::kUnorderedBackward, shape,
       {.qkv = qkv.data,
@@ -47,7 +48,7 @@ void CudaDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf
       });
 }
 
-void CudaDevice::RunAttention(AttentionPass pass, const AttentionShape& shape,
+void CudaDevice::RunAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                               const AttentionTensors& tensors, absl::FunctionRef<void()> own) {
   const cudaStream_t stream = Compute();
   if (!library_attention_.Takes(shape, compute_, tensors, is_recording_)) {
@@ -67,12 +68,13 @@ void CudaDevice::RunAttention(AttentionPass pass, const AttentionShape& shape,
       stream, by_library, own, compare);
 }
 
-void CudaDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table, int64_t rows,
-                              int64_t context_tokens, int64_t width) {
-  CheckBuf(y, compute_, rows * width);
-  CheckBuf(tokens, DType::kI32, rows);
-  CheckBuf(token_table, compute_, 0);
-  CheckBuf(position_table, compute_, context_tokens * width);
+void CudaDevice::EmbedForward(kernels::Buf y, kernels::Buf tokens, kernels::Buf token_table,
+                              kernels::Buf position_table, int64_t rows, int64_t context_tokens,
+                              int64_t width) {
+  kernels::CheckBuf(y, compute_, rows * width);
+  kernels::CheckBuf(tokens, kernels::DType::kI32, rows);
+  kernels::CheckBuf(token_table, compute_, 0);
+  kernels::CheckBuf(position_table, compute_, context_tokens * width);
   const int64_t vocabulary = width > 0 ? token_table.num_elements / width : 0;
   WithComputeType(compute_, [&]<typename T>() {
     Check(cuda::EmbedForward(y.as<T>(), tokens.as<const int32_t>(), token_table.as<const T>(),
@@ -82,13 +84,13 @@ void CudaDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_t
   });
 }
 
-void CudaDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens,
-                               int64_t rows, int64_t context_tokens, int64_t width,
-                               int64_t vocabulary) {
-  CheckBuf(dtoken_table, DType::kF32, vocabulary * width);
-  CheckBuf(dposition_table, DType::kF32, context_tokens * width);
-  CheckBuf(dy, compute_, rows * width);
-  CheckBuf(tokens, DType::kI32, rows);
+void CudaDevice::EmbedBackward(kernels::Buf dtoken_table, kernels::Buf dposition_table,
+                               kernels::Buf dy, kernels::Buf tokens, int64_t rows,
+                               int64_t context_tokens, int64_t width, int64_t vocabulary) {
+  kernels::CheckBuf(dtoken_table, kernels::DType::kF32, vocabulary * width);
+  kernels::CheckBuf(dposition_table, kernels::DType::kF32, context_tokens * width);
+  kernels::CheckBuf(dy, compute_, rows * width);
+  kernels::CheckBuf(tokens, kernels::DType::kI32, rows);
   void* scratch = Scratch(EmbedBackwardWorkspaceBytes(rows, width));
   if (scratch == nullptr) return;
   WithComputeType(compute_, [&]<typename T>() {
@@ -99,13 +101,14 @@ void CudaDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Bu
   });
 }
 
-void CudaDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
-                                     int64_t classes, int64_t row_stride, double scale) {
+void CudaDevice::SoftmaxCrossEntropy(kernels::Buf losses, kernels::Buf correct, kernels::Buf logits,
+                                     kernels::Buf targets, int64_t rows, int64_t classes,
+                                     int64_t row_stride, double scale) {
   LODESTAR_CHECK(row_stride >= classes);
-  CheckBuf(losses, DType::kF32, rows);
-  CheckOptionalBuf(correct, DType::kI32, rows);
-  CheckBuf(logits, compute_, rows * row_stride);
-  CheckBuf(targets, DType::kI32, rows);
+  kernels::CheckBuf(losses, kernels::DType::kF32, rows);
+  kernels::CheckOptionalBuf(correct, kernels::DType::kI32, rows);
+  kernels::CheckBuf(logits, compute_, rows * row_stride);
+  kernels::CheckBuf(targets, kernels::DType::kI32, rows);
   WithComputeType(compute_, [&]<typename T>() {
     Check(cuda::SoftmaxCrossEntropy(losses.as<float>(), correct.as<int32_t>(), logits.as<T>(),
                                     targets.as<const int32_t>(), rows, classes, row_stride, scale,

@@ -13,27 +13,28 @@
 
 namespace lodestar::cuda {
 
-void CudaDevice::Copy(void* destination, const void* source, size_t bytes, StreamKind stream) {
+void CudaDevice::Copy(void* destination, const void* source, size_t bytes,
+                      kernels::StreamKind stream) {
   if (bytes == 0) return;
   Check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, On(stream)),
         "cudaMemcpyAsync");
 }
 
-void CudaDevice::Fill(Buf y, double value) {
+void CudaDevice::Fill(kernels::Buf y, double value) {
   const auto fill = [&]<typename T>() {
     Check(cuda::Fill(y.as<T>(), value, y.num_elements, Compute()), "Fill");
   };
-  if (y.dtype == DType::kI32) {
+  if (y.dtype == kernels::DType::kI32) {
     fill.operator()<int32_t>();
-  } else if (y.dtype == DType::kU8) {
+  } else if (y.dtype == kernels::DType::kU8) {
     fill.operator()<uint8_t>();
   } else {
     WithFloatingType(y.dtype, fill);
   }
 }
 
-void CudaDevice::Cast(Buf y, Buf x, double scale, StreamKind stream) {
-  CheckBuf(y, y.dtype, x.num_elements);
+void CudaDevice::Cast(kernels::Buf y, kernels::Buf x, double scale, kernels::StreamKind stream) {
+  kernels::CheckBuf(y, y.dtype, x.num_elements);
   WithFloatingType(y.dtype, [&]<typename To>() {
     WithFloatingType(x.dtype, [&]<typename From>() {
       Check(cuda::Cast(y.as<To>(), x.as<const From>(), scale, x.num_elements, On(stream)), "Cast");
@@ -41,23 +42,24 @@ void CudaDevice::Cast(Buf y, Buf x, double scale, StreamKind stream) {
   });
 }
 
-void CudaDevice::AddScaled(Buf y, Buf x, double a) {
-  CheckBuf(y, DType::kF32, x.num_elements);
-  CheckBuf(x, DType::kF32, x.num_elements);
+void CudaDevice::AddScaled(kernels::Buf y, kernels::Buf x, double a) {
+  kernels::CheckBuf(y, kernels::DType::kF32, x.num_elements);
+  kernels::CheckBuf(x, kernels::DType::kF32, x.num_elements);
   Check(cuda::AddScaled(y.as<float>(), x.as<const float>(), a, x.num_elements, Compute()),
         "AddScaled");
 }
 
-void CudaDevice::Subtract(Buf z, Buf x, Buf y) {
-  for (const Buf& buf : {x, y, z}) CheckBuf(buf, DType::kF32, z.num_elements);
+void CudaDevice::Subtract(kernels::Buf z, kernels::Buf x, kernels::Buf y) {
+  for (const kernels::Buf& buf : {x, y, z})
+    kernels::CheckBuf(buf, kernels::DType::kF32, z.num_elements);
   Check(cuda::Subtract(z.as<float>(), x.as<const float>(), y.as<const float>(), z.num_elements,
                        Compute()),
         "Subtract");
 }
 
-void CudaDevice::SumOfSquares(Buf sum, Buf x) {
-  CheckBuf(sum, DType::kF64, 1);
-  CheckBuf(x, DType::kF32, x.num_elements);
+void CudaDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
+  kernels::CheckBuf(sum, kernels::DType::kF64, 1);
+  kernels::CheckBuf(x, kernels::DType::kF32, x.num_elements);
   void* scratch = Scratch(SumOfSquaresWorkspaceBytes(x.num_elements));
   if (scratch == nullptr) return;
   Check(
@@ -65,12 +67,13 @@ void CudaDevice::SumOfSquares(Buf sum, Buf x) {
       "SumOfSquares");
 }
 
-void CudaDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
-                        const Rounding& rounding, StreamKind stream) {
+void CudaDevice::Encode(Encoding encoding, void* encoded, kernels::Buf values, float scale,
+                        kernels::Buf residual, const kernels::Rounding& rounding,
+                        kernels::StreamKind stream) {
   static_assert(kInt8BlockElements == kInt8Block && kInt4BlockElements == kInt4Block);
   static_assert(kTopKBlockElements == kTopKBlock && kMostKept == kMaxTopK);
-  CheckEncoding(encoding, encoded, values);
-  CheckOptionalBuf(residual, DType::kF32, values.num_elements);
+  kernels::CheckEncoding(encoding, encoded, values);
+  kernels::CheckOptionalBuf(residual, kernels::DType::kF32, values.num_elements);
   const CodecInput input = {values.as<const float>(), scale, residual.as<const float>(),
                             values.num_elements};
   switch (encoding.kind()) {
@@ -96,10 +99,11 @@ void CudaDevice::Encode(Encoding encoding, void* encoded, Buf values, float scal
   }
 }
 
-void CudaDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
-                                const void* encoded, float decay, StreamKind stream) {
-  CheckEncoding(encoding, encoded, values);
-  CheckBuf(residual, DType::kF32, values.num_elements);
+void CudaDevice::UpdateResidual(Encoding encoding, kernels::Buf residual, kernels::Buf values,
+                                float scale, const void* encoded, float decay,
+                                kernels::StreamKind stream) {
+  kernels::CheckEncoding(encoding, encoded, values);
+  kernels::CheckBuf(residual, kernels::DType::kF32, values.num_elements);
   const CodecInput input = {values.as<const float>(), scale, residual.as<const float>(),
                             values.num_elements};
   float* const lost = residual.as<float>();
@@ -129,47 +133,49 @@ void CudaDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, flo
   }
 }
 
-void CudaDevice::Activate(Buf y, Buf x, Activation activation) {
-  CheckBuf(x, compute_, x.num_elements);
-  CheckBuf(y, compute_, x.num_elements);
+void CudaDevice::Activate(kernels::Buf y, kernels::Buf x, kernels::Activation activation) {
+  kernels::CheckBuf(x, compute_, x.num_elements);
+  kernels::CheckBuf(y, compute_, x.num_elements);
   WithComputeType(compute_, [&]<typename T>() {
     Check(cuda::Activate(y.as<T>(), x.as<const T>(), x.num_elements, activation, Compute()),
           "Activate");
   });
 }
 
-void CudaDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
-  CheckBuf(x, compute_, x.num_elements);
-  CheckBuf(y, compute_, x.num_elements);
+void CudaDevice::Dropout(kernels::Buf y, kernels::Buf x, const kernels::DropoutMask& mask) {
+  kernels::CheckBuf(x, compute_, x.num_elements);
+  kernels::CheckBuf(y, compute_, x.num_elements);
   WithComputeType(compute_, [&]<typename T>() {
     Check(cuda::Dropout(y.as<T>(), x.as<const T>(), x.num_elements, mask, Compute()), "Dropout");
   });
 }
 
-void CudaDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf narrow,
-                                const MomentumStep& step) {
+void CudaDevice::MomentumUpdate(kernels::Buf weights, kernels::Buf state, kernels::Buf gradient,
+                                kernels::Buf narrow, const kernels::MomentumStep& step) {
   const int64_t n = gradient.num_elements;
-  for (const Buf& buf : {weights, gradient}) CheckBuf(buf, DType::kF32, n);
-  CheckOptionalBuf(state, DType::kF32, n);
-  CheckOptionalBuf(narrow, narrow.dtype, n);
+  for (const kernels::Buf& buf : {weights, gradient})
+    kernels::CheckBuf(buf, kernels::DType::kF32, n);
+  kernels::CheckOptionalBuf(state, kernels::DType::kF32, n);
+  kernels::CheckOptionalBuf(narrow, narrow.dtype, n);
   WithComputeType(narrow.dtype, [&]<typename Narrow>() {
     Check(cuda::Momentum(weights.as<float>(), state.as<float>(), gradient.as<const float>(),
-                         narrow.as<Narrow>(), n, MomentumFactorsOf(step), Compute()),
+                         narrow.as<Narrow>(), n, vectors::MomentumFactorsOf(step), Compute()),
           "Momentum");
   });
 }
 
-void CudaDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                             Buf narrow, const AdamWStep& step) {
+void CudaDevice::AdamWUpdate(kernels::Buf weights, kernels::Buf first_moment,
+                             kernels::Buf second_moment, kernels::Buf gradient, kernels::Buf narrow,
+                             const kernels::AdamWStep& step) {
   const int64_t n = gradient.num_elements;
-  for (const Buf& buf : {weights, first_moment, second_moment, gradient}) {
-    CheckBuf(buf, DType::kF32, n);
+  for (const kernels::Buf& buf : {weights, first_moment, second_moment, gradient}) {
+    kernels::CheckBuf(buf, kernels::DType::kF32, n);
   }
-  CheckOptionalBuf(narrow, narrow.dtype, n);
+  kernels::CheckOptionalBuf(narrow, narrow.dtype, n);
   WithComputeType(narrow.dtype, [&]<typename Narrow>() {
     Check(cuda::AdamW(weights.as<float>(), first_moment.as<float>(), second_moment.as<float>(),
-                      gradient.as<const float>(), narrow.as<Narrow>(), n, AdamWFactorsOf(step),
-                      Compute()),
+                      gradient.as<const float>(), narrow.as<Narrow>(), n,
+                      vectors::AdamWFactorsOf(step), Compute()),
           "AdamW");
   });
 }

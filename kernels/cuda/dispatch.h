@@ -13,9 +13,9 @@ namespace lodestar::cuda {
 
 // Calls body.operator()<T>(), T one of float, __nv_bfloat16.
 template <typename Body>
-void WithComputeType(DType dtype, Body body) {
-  LODESTAR_CHECK(dtype == DType::kF32 || dtype == DType::kBf16);
-  if (dtype == DType::kF32) {
+void WithComputeType(kernels::DType dtype, Body body) {
+  LODESTAR_CHECK(dtype == kernels::DType::kF32 || dtype == kernels::DType::kBf16);
+  if (dtype == kernels::DType::kF32) {
     body.template operator()<float>();
   } else {
     body.template operator()<__nv_bfloat16>();
@@ -24,18 +24,18 @@ void WithComputeType(DType dtype, Body body) {
 
 // The same with any floating type.
 template <typename Body>
-void WithFloatingType(DType dtype, Body body) {
+void WithFloatingType(kernels::DType dtype, Body body) {
   switch (dtype) {
-    case DType::kF32:
+    case kernels::DType::kF32:
       return body.template operator()<float>();
-    case DType::kBf16:
+    case kernels::DType::kBf16:
       return body.template operator()<__nv_bfloat16>();
-    case DType::kF16:
+    case kernels::DType::kF16:
       return body.template operator()<__half>();
-    case DType::kF64:
+    case kernels::DType::kF64:
       return body.template operator()<double>();
-    case DType::kI32:
-    case DType::kU8:
+    case kernels::DType::kI32:
+    case kernels::DType::kU8:
       LODESTAR_CHECK(false) << "a floating type is needed";
   }
 }

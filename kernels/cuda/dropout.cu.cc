@@ -15,7 +15,7 @@ template <typename T>
 struct DropoutOperation {
   T* y;        // [n]
   const T* x;  // [n]
-  DropoutMask mask;
+  kernels::DropoutMask mask;
   uint32_t threshold;
   float scale;
 
@@ -26,12 +26,12 @@ struct DropoutOperation {
     Load(values, x + i);
     const int64_t element = mask.first_element + i;
     if constexpr (kLanes == 1) {
-      const uint32_t word = DropoutWords(mask, element / kWords).word[element % kWords];
+      const uint32_t word = kernels::DropoutWords(mask, element / kWords).word[element % kWords];
       values[0] = word >= threshold ? values[0] * scale : 0.0f;
     } else {
 #pragma unroll
       for (int first = 0; first < kLanes; first += kWords) {
-        const PhiloxWords words = DropoutWords(mask, (element + first) / kWords);
+        const PhiloxWords words = kernels::DropoutWords(mask, (element + first) / kWords);
 #pragma unroll
         for (int k = 0; k < kWords; ++k) {
           float& value = values[first + k];
@@ -46,15 +46,17 @@ struct DropoutOperation {
 }  // namespace
 
 template <typename T>
-cudaError_t Dropout(T* y, const T* x, int64_t n, const DropoutMask& mask, cudaStream_t stream) {
-  const DropoutOperation<T> operation{y, x, mask, DropoutThreshold(mask.rate),
-                                      static_cast<float>(DropoutScale(mask.rate))};
+cudaError_t Dropout(T* y, const T* x, int64_t n, const kernels::DropoutMask& mask,
+                    cudaStream_t stream) {
+  const DropoutOperation<T> operation{y, x, mask, kernels::DropoutThreshold(mask.rate),
+                                      static_cast<float>(kernels::DropoutScale(mask.rate))};
   const bool aligned = mask.first_element % kWords == 0 && AreVectorsAligned(y, x);
   return MapVectors<kVectorLanes<T>>(operation, n, aligned, stream);
 }
 
-template cudaError_t Dropout(float*, const float*, int64_t, const DropoutMask&, cudaStream_t);
-template cudaError_t Dropout(__nv_bfloat16*, const __nv_bfloat16*, int64_t, const DropoutMask&,
+template cudaError_t Dropout(float*, const float*, int64_t, const kernels::DropoutMask&,
                              cudaStream_t);
+template cudaError_t Dropout(__nv_bfloat16*, const __nv_bfloat16*, int64_t,
+                             const kernels::DropoutMask&, cudaStream_t);
 
 }  // namespace lodestar::cuda

@@ -85,7 +85,8 @@ std::optional<FusionChoice::Choice> FusionChoice::Choose(const std::string& oper
     }
   }
   if (kept.has_value()) return kept;
-  if (policy_ == FusionPolicy::kAlways) return Choice{.fuses = true, .why = "--fusion=always"};
+  if (policy_ == factory::FusionPolicy::kAlways)
+    return Choice{.fuses = true, .why = "--fusion=always"};
   const double separate_seconds = Measure(stream, separate);
   FusedResult result;
   const double fused_seconds = Measure(stream, [&] {
@@ -98,11 +99,11 @@ std::optional<FusionChoice::Choice> FusionChoice::Choose(const std::string& oper
 }
 
 std::string FusionChoice::KeptName(const std::string& operation) const {
-  return absl::StrCat("fusion ", compute_ == DType::kBf16 ? "bf16 " : "fp32 ", operation);
+  return absl::StrCat("fusion ", compute_ == kernels::DType::kBf16 ? "bf16 " : "fp32 ", operation);
 }
 
 std::optional<FusionChoice::Choice> FusionChoice::FindKept(const std::string& operation) {
-  if (policy_ != FusionPolicy::kMeasure) return std::nullopt;
+  if (policy_ != factory::FusionPolicy::kMeasure) return std::nullopt;
   const std::string name = KeptName(operation);
   const std::optional<std::string> kept = tuning_->Find(name);
   if (!kept.has_value()) return std::nullopt;
@@ -119,7 +120,7 @@ const FusionChoice::Choice& FusionChoice::Settle(const std::string& operation,
   // kept either: the next process compares again, as it may have another version of the library.
   if (choice.is_unequal) {
     tuning_->Refuse(KeptName(operation), choice.why);
-  } else if (policy_ == FusionPolicy::kMeasure && errors_->first().ok()) {
+  } else if (policy_ == factory::FusionPolicy::kMeasure && errors_->first().ok()) {
     tuning_->Keep(KeptName(operation), choice.fuses ? kFused : kSeparate, choice.why);
   }
   return Adopt(operation, choice);
@@ -133,7 +134,7 @@ const FusionChoice::Choice& FusionChoice::Adopt(const std::string& operation,
 
 void FusionChoice::RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream,
                              Fused fused, Separate separate, std::optional<Compare> compare) {
-  if (policy_ == FusionPolicy::kNever) {
+  if (policy_ == factory::FusionPolicy::kNever) {
     separate();
     return;
   }

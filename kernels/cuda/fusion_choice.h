@@ -71,7 +71,7 @@ class FusionChoice {
   using Compare = absl::FunctionRef<absl::StatusOr<Comparison>()>;
 
   // `compute` is the dtype of all operations. `tuning` and `errors` must outlive the object.
-  FusionChoice(FusionPolicy policy, DType compute, Tuning* tuning, Errors* errors,
+  FusionChoice(factory::FusionPolicy policy, kernels::DType compute, Tuning* tuning, Errors* errors,
                FusionWords words = {})
       : policy_(policy), compute_(compute), tuning_(tuning), errors_(errors), words_(words) {}
 
@@ -111,8 +111,8 @@ class FusionChoice {
   // Returns the seconds of one call. If it failed, notes the error and returns a negative number.
   double Measure(cudaStream_t stream, absl::FunctionRef<void()> run);
 
-  const FusionPolicy policy_;
-  const DType compute_;
+  const factory::FusionPolicy policy_;
+  const kernels::DType compute_;
   Tuning* tuning_;
   Errors* errors_;
   const FusionWords words_;

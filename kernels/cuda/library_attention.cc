@@ -22,8 +22,9 @@ int64_t DivisorUpTo(int64_t batch, int64_t most) {
 }
 
 // Empty: nothing is against it.
-std::string WhyNot(const AttentionShape& shape, DType dtype, const AttentionTensors& tensors) {
-  if (dtype != DType::kBf16) return "libraries have attention in bf16 only";
+std::string WhyNot(const kernels::AttentionShape& shape, kernels::DType dtype,
+                   const AttentionTensors& tensors) {
+  if (dtype != kernels::DType::kBf16) return "libraries have attention in bf16 only";
   if (shape.dropout.rate > 0.0) return "libraries do not drop what our mask drops";
   if (shape.head_width % 8 != 0) {
     return absl::StrCat("heads of ", shape.head_width, " are not whole vectors of 16 bytes");
@@ -37,7 +38,7 @@ std::string WhyNot(const AttentionShape& shape, DType dtype, const AttentionTens
 
 }  // namespace
 
-bool LibraryAttention::Takes(const AttentionShape& shape, DType dtype,
+bool LibraryAttention::Takes(const kernels::AttentionShape& shape, kernels::DType dtype,
                              const AttentionTensors& tensors, bool is_recording) {
   if (load_ == nullptr || shape.batch * shape.tokens * shape.heads * shape.head_width == 0) {
     return false;
@@ -56,8 +57,8 @@ bool LibraryAttention::Takes(const AttentionShape& shape, DType dtype,
   return false;
 }
 
-absl::StatusOr<LibraryAttention::Planned> LibraryAttention::MakePlan(AttentionPass pass,
-                                                                     AttentionShape shape) {
+absl::StatusOr<LibraryAttention::Planned> LibraryAttention::MakePlan(
+    AttentionPass pass, kernels::AttentionShape shape) {
   const int64_t batch = shape.batch;
   while (true) {
     absl::StatusOr<std::unique_ptr<AttentionPlan>> plan = (*library_)->Plan(pass, shape);
@@ -78,8 +79,8 @@ absl::StatusOr<LibraryAttention::Planned> LibraryAttention::MakePlan(AttentionPa
   }
 }
 
-absl::StatusOr<LibraryAttention::Planned*> LibraryAttention::PlanFor(AttentionPass pass,
-                                                                     const AttentionShape& shape) {
+absl::StatusOr<LibraryAttention::Planned*> LibraryAttention::PlanFor(
+    AttentionPass pass, const kernels::AttentionShape& shape) {
   const Key key{pass, shape.batch, shape.tokens, shape.heads, shape.head_width};
   if (const auto it = plans_.find(key); it != plans_.end()) return &it->second;
   absl::StatusOr<Planned> planned = MakePlan(pass, shape);
@@ -87,7 +88,7 @@ absl::StatusOr<LibraryAttention::Planned*> LibraryAttention::PlanFor(AttentionPa
   return &plans_.emplace(key, *std::move(planned)).first->second;
 }
 
-absl::Status LibraryAttention::Run(AttentionPass pass, const AttentionShape& shape,
+absl::Status LibraryAttention::Run(AttentionPass pass, const kernels::AttentionShape& shape,
                                    const AttentionTensors& tensors, Scratch scratch,
                                    cudaStream_t stream) {
   const absl::StatusOr<Planned*> planned = PlanFor(pass, shape);
@@ -117,7 +118,7 @@ std::string LibraryAttention::Describe() const {
 }
 
 AttentionTensors SamplesFrom(const AttentionTensors& tensors, int64_t first,
-                             const AttentionShape& shape) {
+                             const kernels::AttentionShape& shape) {
   const int64_t output_bytes = first * shape.tokens * shape.heads * shape.head_width * kBf16Bytes;
   const auto at = [](auto* tensor, int64_t bytes) -> decltype(tensor) {
     using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<decltype(tensor)>>,
@@ -131,7 +132,7 @@ AttentionTensors SamplesFrom(const AttentionTensors& tensors, int64_t first,
           .dqkv = at(tensors.dqkv, 3 * output_bytes)};
 }
 
-std::string NameOf(AttentionPass pass, const AttentionShape& shape) {
+std::string NameOf(AttentionPass pass, const kernels::AttentionShape& shape) {
   const char* const name = pass == AttentionPass::kForward    ? "forward "
                            : pass == AttentionPass::kBackward ? "backward "
                                                               : "unordered backward ";

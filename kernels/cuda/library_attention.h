@@ -34,14 +34,14 @@ class LibraryAttention {
 
   // Returns true if the library may serve calls of this dtype and shape with these tensors. While a
   // graph is recorded the library is not loaded, and takes nothing if it was not loaded before.
-  bool Takes(const AttentionShape& shape, DType dtype, const AttentionTensors& tensors,
-             bool is_recording);
+  bool Takes(const kernels::AttentionShape& shape, kernels::DType dtype,
+             const AttentionTensors& tensors, bool is_recording);
   // Returns the library's name. Takes() must have returned true before.
   std::string library_name() const { return (*library_)->name(); }
   // Queues the pass. Errors say why the library does not compute it; the outputs are then to be
   // computed otherwise.
-  absl::Status Run(AttentionPass pass, const AttentionShape& shape, const AttentionTensors& tensors,
-                   Scratch scratch, cudaStream_t stream);
+  absl::Status Run(AttentionPass pass, const kernels::AttentionShape& shape,
+                   const AttentionTensors& tensors, Scratch scratch, cudaStream_t stream);
   // Returns a line saying that the library is there, if it was loaded, and a line for each reason
   // why calls were not taken. Any thread may call this.
   std::string Describe() const;
@@ -58,8 +58,8 @@ class LibraryAttention {
     int64_t samples;  // of one run; divides the batch
   };
 
-  absl::StatusOr<Planned*> PlanFor(AttentionPass pass, const AttentionShape& shape);
-  absl::StatusOr<Planned> MakePlan(AttentionPass pass, AttentionShape shape);
+  absl::StatusOr<Planned*> PlanFor(AttentionPass pass, const kernels::AttentionShape& shape);
+  absl::StatusOr<Planned> MakePlan(AttentionPass pass, kernels::AttentionShape shape);
 
   const AttentionLibraryLoader load_;
   std::map<Key, Planned> plans_;
@@ -72,9 +72,9 @@ class LibraryAttention {
 
 // Returns the tensors of the samples from `first` on.
 AttentionTensors SamplesFrom(const AttentionTensors& tensors, int64_t first,
-                             const AttentionShape& shape);
+                             const kernels::AttentionShape& shape);
 
 // "attention forward 16 x 1024 tokens, 12 heads of 64".
-std::string NameOf(AttentionPass pass, const AttentionShape& shape);
+std::string NameOf(AttentionPass pass, const kernels::AttentionShape& shape);
 
 }  // namespace lodestar::cuda

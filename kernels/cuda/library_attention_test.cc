@@ -21,7 +21,7 @@
 namespace lodestar::cuda {
 namespace {
 
-constexpr AttentionShape kShape = {6, 5, 2, 16};
+constexpr kernels::AttentionShape kShape = {6, 5, 2, 16};
 constexpr size_t kMiB = size_t{1} << 20;
 
 // Says what the library does, and counts what was asked of it.
@@ -52,7 +52,7 @@ constexpr int64_t kMarkedSample = 2;
 
 class FakePlan final : public AttentionPlan {
  public:
-  FakePlan(Behaviour* behaviour, AttentionPass pass, const AttentionShape& shape)
+  FakePlan(Behaviour* behaviour, AttentionPass pass, const kernels::AttentionShape& shape)
       : behaviour_(behaviour), pass_(pass), shape_(shape) {}
 
   size_t workspace_bytes() const override {
@@ -116,11 +116,11 @@ class FakePlan final : public AttentionPlan {
   cudaError_t Compute(const AttentionTensors& tensors, void* workspace, cudaStream_t stream) const {
     const CudaAttention kernels(behaviour_->compute_capability);
     const auto buf = [&](const void* data, int64_t n) {
-      return Buf{const_cast<void*>(data), DType::kBf16, n};
+      return kernels::Buf{const_cast<void*>(data), kernels::DType::kBf16, n};
     };
-    const Buf y = buf(tensors.y, outputs()), qkv = buf(tensors.qkv, 3 * outputs());
-    const Buf log_sum_exp{tensors.log_sum_exp, DType::kF32,
-                          shape_.batch * shape_.heads * shape_.tokens};
+    const kernels::Buf y = buf(tensors.y, outputs()), qkv = buf(tensors.qkv, 3 * outputs());
+    const kernels::Buf log_sum_exp{tensors.log_sum_exp, kernels::DType::kF32,
+                                   shape_.batch * shape_.heads * shape_.tokens};
     if (pass_ == AttentionPass::kForward) {
       return kernels.Forward(y, log_sum_exp, qkv, shape_, stream);
     }
@@ -130,7 +130,7 @@ class FakePlan final : public AttentionPlan {
 
   Behaviour* behaviour_;
   const AttentionPass pass_;
-  const AttentionShape shape_;
+  const kernels::AttentionShape shape_;
   std::vector<char> matrix_;       // y or dqkv of the first run, where it is to be copied
   std::vector<char> log_sum_exp_;  // the same
 };
@@ -139,8 +139,8 @@ class FakeLibrary final : public AttentionLibrary {
  public:
   explicit FakeLibrary(Behaviour* behaviour) : behaviour_(behaviour) {}
   std::string name() const override { return "fake 1.0"; }
-  absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(AttentionPass pass,
-                                                      const AttentionShape& shape) override {
+  absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(
+      AttentionPass pass, const kernels::AttentionShape& shape) override {
     if (!behaviour_->plan.ok()) return behaviour_->plan;
     behaviour_->planned_samples.push_back(shape.batch);
     return std::make_unique<FakePlan>(behaviour_, pass, shape);
@@ -172,8 +172,9 @@ class LibraryAttentionTest : public testing::Test {
     emulator::Configure({});
   }
 
-  std::unique_ptr<Device> Make(FusionPolicy policy, DType compute = DType::kBf16,
-                               std::optional<std::string> tuning = std::nullopt) {
+  std::unique_ptr<kernels::Device> Make(factory::FusionPolicy policy,
+                                        kernels::DType compute = kernels::DType::kBf16,
+                                        std::optional<std::string> tuning = std::nullopt) {
     auto device = CudaDevice::Create(
         {.compute = compute, .fusion = policy, .tuning = std::move(tuning)},
         {.load_attention = [this]() -> absl::StatusOr<std::unique_ptr<AttentionLibrary>> {
@@ -184,45 +185,50 @@ class LibraryAttentionTest : public testing::Test {
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(*device);
   }
-  std::unique_ptr<Device> Make() { return Make(FusionPolicy::kAlways); }
-  std::unique_ptr<Device> MakeUnrepeatable() {
+  std::unique_ptr<kernels::Device> Make() { return Make(factory::FusionPolicy::kAlways); }
+  std::unique_ptr<kernels::Device> MakeUnrepeatable() {
     auto device = CudaDevice::Create(
-        {.compute = DType::kBf16, .fusion = FusionPolicy::kAlways, .is_repeatable = false},
+        {.compute = kernels::DType::kBf16,
+         .fusion = factory::FusionPolicy::kAlways,
+         .is_repeatable = false},
         {.load_attention = [this]() -> absl::StatusOr<std::unique_ptr<AttentionLibrary>> {
           return std::make_unique<FakeLibrary>(&behaviour_);
         }});
     EXPECT_TRUE(device.ok()) << device.status();
     return std::move(*device);
   }
-  static absl::Status Wait(Device& device) {
-    return device.Synchronize(device.Record(StreamKind::kCompute));
+  static absl::Status Wait(kernels::Device& device) {
+    return device.Synchronize(device.Record(kernels::StreamKind::kCompute));
   }
 
   // Both passes, `times` times. The tensors begin `skew` elements after an aligned address.
-  static Outputs Run(Device& device, const AttentionShape& shape = kShape, int times = 1,
-                     int64_t skew = 0, bool dy_is_zero = false) {
-    DeviceTestRig rig(&device, device.capabilities().compute);
+  static kernels::Outputs Run(kernels::Device& device,
+                              const kernels::AttentionShape& shape = kShape, int times = 1,
+                              int64_t skew = 0, bool dy_is_zero = false) {
+    kernels::DeviceTestRig rig(&device, device.capabilities().compute);
     const int64_t n = shape.batch * shape.tokens * shape.heads * shape.head_width;
-    const Buf qkv = rig.Random(3 * n + skew).Slice(skew, 3 * n);
-    const Buf dy = dy_is_zero ? rig.Values(std::vector<double>(n, 0.0)) : rig.Random(n);
-    const Buf y = rig.Output("y", n);
-    const Buf log_sum_exp =
-        rig.Output("log_sum_exp", shape.batch * shape.heads * shape.tokens, DType::kF32);
-    const Buf dqkv = rig.Output("dqkv", 3 * n);
-    const Buf workspace = rig.Workspace(device.AttentionWorkspaceElements(shape));
+    const kernels::Buf qkv = rig.Random(3 * n + skew).Slice(skew, 3 * n);
+    const kernels::Buf dy = dy_is_zero ? rig.Values(std::vector<double>(n, 0.0)) : rig.Random(n);
+    const kernels::Buf y = rig.Output("y", n);
+    const kernels::Buf log_sum_exp =
+        rig.Output("log_sum_exp", shape.batch * shape.heads * shape.tokens, kernels::DType::kF32);
+    const kernels::Buf dqkv = rig.Output("dqkv", 3 * n);
+    const kernels::Buf workspace = rig.Workspace(device.AttentionWorkspaceElements(shape));
     for (int i = 0; i < times; ++i) {
       device.AttentionForward(y, log_sum_exp, qkv, workspace, shape);
       device.AttentionBackward(dqkv, dy, y, log_sum_exp, qkv, workspace, shape);
     }
     return rig.Collect();
   }
-  static Outputs OfOwnKernels(const AttentionShape& shape = kShape, bool dy_is_zero = false) {
-    auto device = CudaDevice::Create({.compute = DType::kBf16, .fusion = FusionPolicy::kNever});
+  static kernels::Outputs OfOwnKernels(const kernels::AttentionShape& shape = kShape,
+                                       bool dy_is_zero = false) {
+    auto device = CudaDevice::Create(
+        {.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kNever});
     EXPECT_TRUE(device.ok());
     return Run(**device, shape, /*times=*/1, /*skew=*/0, dy_is_zero);
   }
   // Expects that `device` uses our kernels all the same, and that its choices say `why`.
-  static void ExpectOwnKernels(Device& device, const std::string& why, int times = 1) {
+  static void ExpectOwnKernels(kernels::Device& device, const std::string& why, int times = 1) {
     EXPECT_EQ(Run(device, kShape, times), OfOwnKernels());
     EXPECT_TRUE(Contains(device.DescribeChoices(), why)) << device.DescribeChoices();
     EXPECT_TRUE(Wait(device).ok()) << Wait(device);
@@ -308,10 +314,11 @@ TEST_F(LibraryAttentionTest, RefusesALibraryWhoseOutputsAreNotOurs) {
 // Ours round probabilities and their gradients to bf16, and this library rounds results only.
 TEST_F(LibraryAttentionTest, TakesALibraryThatRoundsDifferently) {
   behaviour_.compute_capability = 75;
-  for (const AttentionShape& shape : {AttentionShape{2, 1, 2, 64}, AttentionShape{3, 130, 2, 64},
-                                      AttentionShape{1, 65, 1, 128}}) {
+  for (const kernels::AttentionShape& shape :
+       {kernels::AttentionShape{2, 1, 2, 64}, kernels::AttentionShape{3, 130, 2, 64},
+        kernels::AttentionShape{1, 65, 1, 128}}) {
     const auto device = Make();
-    const Outputs got = Run(*device, shape);
+    const kernels::Outputs got = Run(*device, shape);
     if (shape.tokens > 1) {
       EXPECT_NE(got.at("dqkv"), OfOwnKernels(shape).at("dqkv"));
     }
@@ -332,7 +339,8 @@ TEST_F(LibraryAttentionTest, RefusesALibraryWithAnotherLogSumExp) {
     cudaMemcpyAsync(at, &value, sizeof(value), cudaMemcpyDefault, stream);
     cudaStreamSynchronize(stream);
   };
-  for (const FusionPolicy policy : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+  for (const factory::FusionPolicy policy :
+       {factory::FusionPolicy::kMeasure, factory::FusionPolicy::kAlways}) {
     const auto device = Make(policy);
     ExpectOwnKernels(*device, "log_sum_exp of token 2, head 1 is off by 0.01");
     EXPECT_EQ(device->num_refused_outputs(), 1);
@@ -353,12 +361,12 @@ TEST_F(LibraryAttentionTest, ADyOfZerosPostponesTheComparison) {
 
 TEST_F(LibraryAttentionTest, WhatAFileHasChosenIsComparedAgain) {
   behaviour_.marks = 1;
-  const auto first = Make(FusionPolicy::kMeasure, DType::kBf16, /*tuning=*/"");
+  const auto first = Make(factory::FusionPolicy::kMeasure, kernels::DType::kBf16, /*tuning=*/"");
   EXPECT_TRUE(IsMarked(Run(*first).at("dqkv")));
   const std::string kept = first->MergeTuning("");
   const std::string backward = "fusion bf16 attention backward 6 x 5 tokens";
   ASSERT_TRUE(Contains(kept, backward)) << kept;
-  const auto good = Make(FusionPolicy::kMeasure, DType::kBf16, kept);
+  const auto good = Make(factory::FusionPolicy::kMeasure, kernels::DType::kBf16, kept);
   EXPECT_TRUE(IsMarked(Run(*good).at("dqkv")));
   EXPECT_EQ(good->num_refused_outputs(), 0);
   EXPECT_EQ(good->MergeTuning(kept), kept);
@@ -368,7 +376,7 @@ TEST_F(LibraryAttentionTest, WhatAFileHasChosenIsComparedAgain) {
       Spoil(tensors.dqkv, {"", pass, /*element=*/0, /*factor=*/0.0, ""}, stream);
     }
   };
-  const auto bad = Make(FusionPolicy::kMeasure, DType::kBf16, kept);
+  const auto bad = Make(factory::FusionPolicy::kMeasure, kernels::DType::kBf16, kept);
   ExpectOwnKernels(*bad, "backward 6 x 5 tokens, 2 heads of 16, fake 1.0: own kernels (refused");
   EXPECT_EQ(bad->num_refused_outputs(), 1);
   EXPECT_FALSE(Contains(bad->MergeTuning(kept), backward))
@@ -377,8 +385,8 @@ TEST_F(LibraryAttentionTest, WhatAFileHasChosenIsComparedAgain) {
 
 TEST_F(LibraryAttentionTest, KeepsTheFasterOfTheTwo) {
   behaviour_.marks = 1;  // 2 microseconds forward, 1 backward; our kernels take 1 and 3
-  const auto device = Make(FusionPolicy::kMeasure);
-  const Outputs got = Run(*device);
+  const auto device = Make(factory::FusionPolicy::kMeasure);
+  const kernels::Outputs got = Run(*device);
   EXPECT_FALSE(IsMarked(got.at("y")));
   EXPECT_TRUE(IsMarked(got.at("dqkv")));
   EXPECT_TRUE(Contains(device->DescribeChoices(),
@@ -424,7 +432,7 @@ TEST_F(LibraryAttentionTest, WithoutMemoryForItItIsOurs) {
 }
 
 TEST_F(LibraryAttentionTest, IsNotLoadedWhereItIsNotWanted) {
-  const auto device = Make(FusionPolicy::kNever);
+  const auto device = Make(factory::FusionPolicy::kNever);
   ExpectOwnKernels(*device, "");
   EXPECT_EQ(behaviour_.loads, 0);
   EXPECT_EQ(device->DescribeChoices(), "");
@@ -432,7 +440,7 @@ TEST_F(LibraryAttentionTest, IsNotLoadedWhereItIsNotWanted) {
 
 TEST_F(LibraryAttentionTest, WhatIsNotThereIsLookedForOnce) {
   behaviour_.load = absl::NotFoundError("the fake is not there");
-  const auto device = Make(FusionPolicy::kMeasure);
+  const auto device = Make(factory::FusionPolicy::kMeasure);
   ExpectOwnKernels(*device, "attention: own kernels (the fake is not there)", /*times=*/2);
   EXPECT_EQ(device->DescribeChoices(), "attention: own kernels (the fake is not there)");
   EXPECT_EQ(behaviour_.loads, 1);
@@ -440,7 +448,8 @@ TEST_F(LibraryAttentionTest, WhatIsNotThereIsLookedForOnce) {
 
 TEST_F(LibraryAttentionTest, WithoutAPlanItIsOurs) {
   behaviour_.plan = absl::UnimplementedError("fake 1.0: it has nothing for this");
-  for (const FusionPolicy policy : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+  for (const factory::FusionPolicy policy :
+       {factory::FusionPolicy::kMeasure, factory::FusionPolicy::kAlways}) {
     const auto device = Make(policy);
     ExpectOwnKernels(*device,
                      "attention backward 6 x 5 tokens, 2 heads of 16, fake 1.0: own kernels "
@@ -452,7 +461,8 @@ TEST_F(LibraryAttentionTest, WithoutAPlanItIsOurs) {
 TEST_F(LibraryAttentionTest, WhatFailsIsDoneAgainByOurs) {
   // At once, while it is measured, between the samples of a call, and later.
   behaviour_.workspace_bytes_per_sample = 64 * kMiB;
-  for (const FusionPolicy policy : {FusionPolicy::kMeasure, FusionPolicy::kAlways}) {
+  for (const factory::FusionPolicy policy :
+       {factory::FusionPolicy::kMeasure, factory::FusionPolicy::kAlways}) {
     for (const int runs : {0, 1, 2, 3, 5}) {
       behaviour_.runs = 0;
       behaviour_.runs_before_failure = runs;
@@ -464,10 +474,10 @@ TEST_F(LibraryAttentionTest, WhatFailsIsDoneAgainByOurs) {
 
 TEST_F(LibraryAttentionTest, ACallThatBreaksTheCardIsNamed) {
   behaviour_.breaks_the_card = true;
-  const auto device = Make(FusionPolicy::kMeasure);
-  DeviceTestRig rig(device.get(), DType::kBf16);
+  const auto device = Make(factory::FusionPolicy::kMeasure);
+  kernels::DeviceTestRig rig(device.get(), kernels::DType::kBf16);
   const int64_t n = kShape.batch * kShape.tokens * kShape.heads * kShape.head_width;
-  device->AttentionForward(rig.Output("y", n), rig.Output("log_sum_exp", 60, DType::kF32),
+  device->AttentionForward(rig.Output("y", n), rig.Output("log_sum_exp", 60, kernels::DType::kF32),
                            rig.Random(3 * n),
                            rig.Workspace(device->AttentionWorkspaceElements(kShape)), kShape);
   const absl::Status status = Wait(*device);
@@ -482,14 +492,14 @@ TEST_F(LibraryAttentionTest, ACallThatBreaksTheCardIsNamed) {
 TEST_F(LibraryAttentionTest, IsPartOfAGraphOnceItHasRun) {
   behaviour_.marks = 1;
   const auto device = Make();
-  const auto record = [&](const AttentionShape& shape) {
-    DeviceTestRig rig(device.get(), DType::kBf16);
+  const auto record = [&](const kernels::AttentionShape& shape) {
+    kernels::DeviceTestRig rig(device.get(), kernels::DType::kBf16);
     const int64_t n = shape.batch * shape.tokens * shape.heads * shape.head_width;
-    const Buf y = rig.Output("y", n);
-    const Buf log_sum_exp =
-        rig.Output("log_sum_exp", shape.batch * shape.heads * shape.tokens, DType::kF32);
-    const Buf qkv = rig.Random(3 * n);
-    const Buf workspace = rig.Workspace(device->AttentionWorkspaceElements(shape));
+    const kernels::Buf y = rig.Output("y", n);
+    const kernels::Buf log_sum_exp =
+        rig.Output("log_sum_exp", shape.batch * shape.heads * shape.tokens, kernels::DType::kF32);
+    const kernels::Buf qkv = rig.Random(3 * n);
+    const kernels::Buf workspace = rig.Workspace(device->AttentionWorkspaceElements(shape));
     device->BeginGraph();
     device->AttentionForward(y, log_sum_exp, qkv, workspace, shape);
     const auto graph = device->EndGraph();
@@ -508,7 +518,7 @@ TEST_F(LibraryAttentionTest, IsPartOfAGraphOnceItHasRun) {
 
 TEST_F(LibraryAttentionTest, IsNotAskedForWhatItCannotBeGiven) {
   const auto device = Make();
-  AttentionShape dropping = kShape;
+  kernels::AttentionShape dropping = kShape;
   dropping.dropout = {0.5, 1, 1, 0};
   EXPECT_EQ(Run(*device, dropping), OfOwnKernels(dropping));
   Run(*device, {2, 3, 1, 12});
@@ -519,7 +529,7 @@ TEST_F(LibraryAttentionTest, IsNotAskedForWhatItCannotBeGiven) {
                           "a tensor is not at a multiple of 16 bytes"}) {
     EXPECT_TRUE(Contains(device->DescribeChoices(), why)) << device->DescribeChoices();
   }
-  const auto fp32 = Make(FusionPolicy::kAlways, DType::kF32);
+  const auto fp32 = Make(factory::FusionPolicy::kAlways, kernels::DType::kF32);
   Run(*fp32);
   EXPECT_EQ(fp32->DescribeChoices(),
             "attention: own kernels (libraries have attention in bf16 only)");

@@ -35,9 +35,9 @@ uint8_t AlignmentPower(const void* address) {
   return static_cast<uint8_t>(std::countr_zero(bits));
 }
 
-cudaDataType_t TypeOf(DType dtype) {
-  LODESTAR_CHECK(dtype == DType::kF32 || dtype == DType::kBf16);
-  return dtype == DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
+cudaDataType_t TypeOf(kernels::DType dtype) {
+  LODESTAR_CHECK(dtype == kernels::DType::kF32 || dtype == kernels::DType::kBf16);
+  return dtype == kernels::DType::kF32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
 uint32_t EpilogueOf(const MatMulCall& call) {
@@ -47,8 +47,8 @@ uint32_t EpilogueOf(const MatMulCall& call) {
   if (call.is_gradient) return CUBLASLT_EPILOGUE_DGELU;
   uint32_t epilogue = 0;
   if (call.bias != nullptr) epilogue |= CUBLASLT_EPILOGUE_BIAS;
-  if (call.activation == Activation::kRelu) epilogue |= CUBLASLT_EPILOGUE_RELU;
-  if (call.activation == Activation::kGeluTanh) {
+  if (call.activation == kernels::Activation::kRelu) epilogue |= CUBLASLT_EPILOGUE_RELU;
+  if (call.activation == kernels::Activation::kGeluTanh) {
     epilogue |=
         call.pre_activation != nullptr ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU;
   }
@@ -60,7 +60,7 @@ const void* EpilogueVector(const MatMulCall& call) {
   return call.column_sums != nullptr ? call.column_sums : call.bias;
 }
 
-const char* NameOf(DType dtype) { return dtype == DType::kF32 ? "fp32" : "bf16"; }
+const char* NameOf(kernels::DType dtype) { return dtype == kernels::DType::kF32 ? "fp32" : "bf16"; }
 
 constexpr size_t kDigitsPerWord = 16;
 
@@ -101,7 +101,7 @@ class Chain {
   cublasStatus_t status_ = CUBLAS_STATUS_SUCCESS;
 };
 
-cublasStatus_t MakeLayout(MatrixLayout* layout, DType dtype, int64_t rows, int64_t columns,
+cublasStatus_t MakeLayout(MatrixLayout* layout, kernels::DType dtype, int64_t rows, int64_t columns,
                           int64_t ld, int64_t batch, int64_t stride) {
   const auto batch_count = static_cast<int32_t>(batch);
   return Chain()
@@ -142,7 +142,7 @@ absl::StatusOr<std::unique_ptr<MatMulEngine>> MatMulEngine::Create(int compute_c
 }
 
 MatMulEngine::Key MatMulEngine::KeyOf(const MatMulCall& call) {
-  const MatMulShape& s = call.shape;
+  const kernels::MatMulShape& s = call.shape;
   LODESTAR_CHECK(s.m > 0 && s.n > 0 && s.k > 0 && s.batch > 0);
   LODESTAR_CHECK(call.a.dtype == call.b.dtype);
   const bool is_batch = s.batch > 1;
@@ -275,7 +275,7 @@ cublasStatus_t MatMulEngine::AskHeuristic(const Key& key, Plan* plan) {
 cublasStatus_t MatMulEngine::Launch(const MatMulCall& call, const Plan& plan,
                                     const cublasLtMatmulAlgo_t& algorithm, cudaStream_t stream) {
   const auto alpha = static_cast<float>(call.shape.alpha);
-  const float beta = call.accumulate == Accumulate::kAdd ? 1.0f : 0.0f;
+  const float beta = call.accumulate == kernels::Accumulate::kAdd ? 1.0f : 0.0f;
   return cublasLtMatmul(handle_.get(), plan.description.get(), &alpha, call.b.data, plan.a.get(),
                         call.a.data, plan.b.get(), &beta, call.c.data, plan.c.get(), call.c.data,
                         plan.c.get(), &algorithm, workspace_.get(), workspace_bytes_, stream);
@@ -338,7 +338,7 @@ void MatMulEngine::ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStrea
   if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) return;
   MatMulCall trial = call;
   DeviceMemory sum;
-  if (call.accumulate == Accumulate::kAdd) {
+  if (call.accumulate == kernels::Accumulate::kAdd) {
     const cudaError_t error =
         Make(&sum, [&](void** memory) { return cudaMalloc(memory, plan->c_bytes); });
     if (error != cudaSuccess) {
@@ -380,8 +380,8 @@ std::string MatMulEngine::Describe() const {
 MatMulEngine::Plan MatMulEngine::MakePlan(const Key& key, const MatMulCall& call) {
   Plan plan;
   plan.name = NameOf(key);
-  plan.c_bytes =
-      DTypeBytes(key.output) * ((key.batch - 1) * key.stride_c + (key.m - 1) * key.ldc + key.n);
+  plan.c_bytes = kernels::DTypeBytes(key.output) *
+                 ((key.batch - 1) * key.stride_c + (key.m - 1) * key.ldc + key.n);
   const auto operation = [](bool transposes) -> int32_t {
     return transposes ? CUBLAS_OP_T : CUBLAS_OP_N;
   };
@@ -431,14 +431,15 @@ MatMulEngine::Plan& MatMulEngine::PlanFor(const MatMulCall& call) {
 
 bool MatMulEngine::Supports(const MatMulCall& call) {
   // The bit mask that cuBLASLt would keep, or read, of a ReLU is not what Device has.
-  if (call.pre_activation != nullptr && call.activation != Activation::kGeluTanh) return false;
+  if (call.pre_activation != nullptr && call.activation != kernels::Activation::kGeluTanh)
+    return false;
   return PlanFor(call).status == CUBLAS_STATUS_SUCCESS;
 }
 
 void MatMulEngine::Run(const MatMulCall& call, bool is_recording, cudaStream_t stream) {
   const Plan& plan = PlanFor(call);
   if (plan.status != CUBLAS_STATUS_SUCCESS) {
-    const MatMulShape& s = call.shape;
+    const kernels::MatMulShape& s = call.shape;
     errors_->Note(absl::InternalError(
         absl::StrCat(errors_->device(), ": cuBLASLt has no product of ", s.m, " x ", s.n, " x ",
                      s.k, ", batch ", s.batch, ": ", cublasLtGetStatusString(plan.status))));

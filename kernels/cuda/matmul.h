@@ -34,16 +34,16 @@ namespace lodestar::cuda {
 
 // A product and what is fused into it.
 struct MatMulCall {
-  MatMulShape shape;
-  Buf c;  // [m, n]
-  Buf a;  // op(a) [m, k]
-  Buf b;  // op(b) [k, n]
-  Accumulate accumulate = Accumulate::kSet;
+  kernels::MatMulShape shape;
+  kernels::Buf c;  // [m, n]
+  kernels::Buf a;  // op(a) [m, k]
+  kernels::Buf b;  // op(b) [k, n]
+  kernels::Accumulate accumulate = kernels::Accumulate::kSet;
   // c = act(alpha op(a) op(b) + bias). The argument of act goes to pre_activation, which is dense.
   // bias and pre_activation have c's dtype, and null means without. They do not go with batches.
   const void* bias = nullptr;      // [n]
   void* pre_activation = nullptr;  // [m, n]
-  Activation activation = Activation::kNone;
+  kernels::Activation activation = kernels::Activation::kNone;
   // If true, c = alpha op(a) op(b) * act'(pre_activation). pre_activation is then read, and there
   // is no bias.
   bool is_gradient = false;
@@ -77,7 +77,7 @@ class MatMulEngine {
   struct Key {
     int64_t m, n, k, batch, lda, ldb, ldc, stride_a, stride_b, stride_c;
     bool transpose_a, transpose_b;
-    DType inputs, output;
+    kernels::DType inputs, output;
     uint32_t epilogue;
     // The alignments of c, a, b, the epilogue's vector and its matrix, as powers of two.
     uint8_t alignments[5];

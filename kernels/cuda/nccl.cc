@@ -27,7 +27,7 @@ static_assert(int{kNcclSum} == int{ncclSum});
 }  // namespace
 
 absl::StatusOr<NcclFunctions> LoadNccl() {
-  const absl::StatusOr<void*> library = LoadLibrary(kNcclFile, kPythonFolder);
+  const absl::StatusOr<void*> library = factory::LoadLibrary(kNcclFile, kPythonFolder);
   if (!library.ok()) return library.status();
   NcclFunctions functions;
   std::string missing;

@@ -11,20 +11,21 @@
 namespace {
 
 absl::Status CheckVersion(int version) {
-  if (version == lodestar::kCudaPluginVersion) return absl::OkStatus();
+  if (version == lodestar::factory::kCudaPluginVersion) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
-      lodestar::kCudaPluginFile, " is of version ", lodestar::kCudaPluginVersion,
+      lodestar::factory::kCudaPluginFile, " is of version ", lodestar::factory::kCudaPluginVersion,
       ", the program asks for ", version, "; install the one that was built with the program"));
 }
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) lodestar::Device* LodestarMakeCudaDevice(
-    int version, const lodestar::CudaPluginOptions* options, absl::Status* error) {
+extern "C" __attribute__((visibility("default"))) lodestar::kernels::Device* LodestarMakeCudaDevice(
+    int version, const lodestar::factory::CudaPluginOptions* options, absl::Status* error) {
   if (*error = CheckVersion(version); !error->ok()) return nullptr;
-  absl::StatusOr<std::unique_ptr<lodestar::Device>> device = lodestar::cuda::CudaDevice::Create(
-      *options, {.load_attention = lodestar::cuda::LoadAttentionLibrary,
-                 .load_nccl = lodestar::cuda::LoadNccl});
+  absl::StatusOr<std::unique_ptr<lodestar::kernels::Device>> device =
+      lodestar::cuda::CudaDevice::Create(*options,
+                                         {.load_attention = lodestar::cuda::LoadAttentionLibrary,
+                                          .load_nccl = lodestar::cuda::LoadNccl});
   if (!device.ok()) {
     *error = device.status();
     return nullptr;

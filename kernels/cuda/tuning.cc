@@ -19,7 +19,7 @@ constexpr size_t kSumDigits = 8;
 constexpr size_t kMostQuoted = 40;
 constexpr size_t kCardLine = 1;  // number of the line of a header that names the card
 
-std::string FirstLine() { return absl::StrCat(kTuningTextBegin, kFormat); }
+std::string FirstLine() { return absl::StrCat(kernels::kTuningTextBegin, kFormat); }
 
 std::string Quote(absl::string_view text) {
   return absl::StrCat("'", absl::CHexEscape(text.substr(0, kMostQuoted)), "'");

@@ -38,7 +38,8 @@ void ExpectCutsDoNotShow(const std::string& name, Operation operation) {
 
 template <typename T>
 void ExpectComputeTypeOperationsIgnoreCuts() {
-  for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGeluTanh}) {
+  for (kernels::Activation activation :
+       {kernels::Activation::kNone, kernels::Activation::kRelu, kernels::Activation::kGeluTanh}) {
     ExpectCutsDoNotShow<T>("activate", [&](cudaStream_t stream, T** v, int64_t at, int64_t n) {
       return Activate(v[0] + at, v[1] + at, n, activation, stream);
     });
@@ -72,18 +73,19 @@ TEST(VectorKernelsTest, CutsDoNotShowInSumsAndOptimizers) {
     return Subtract(v[0] + at, v[0] + at, v[1] + at, n, stream);
   });
   ExpectCutsDoNotShow<float>("momentum", [](cudaStream_t stream, float** v, int64_t at, int64_t n) {
-    return Momentum(v[0] + at, v[1] + at, v[2] + at, static_cast<float*>(nullptr), n,
-                    MomentumFactorsOf({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}),
-                    stream);
+    return Momentum(
+        v[0] + at, v[1] + at, v[2] + at, static_cast<float*>(nullptr), n,
+        vectors::MomentumFactorsOf({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}),
+        stream);
   });
   // The second moment and the narrow weights are one vector here: the narrow ones come last.
   ExpectCutsDoNotShow<float>("adamw", [](cudaStream_t stream, float** v, int64_t at, int64_t n) {
     return AdamW(v[1] + at, v[2] + at, v[3] + at, v[0] + at, v[0] + at, n,
-                 AdamWFactorsOf({.learning_rate = 0.1,
-                                 .beta1 = 0.9,
-                                 .beta2 = 0.95,
-                                 .epsilon = 1e-8,
-                                 .weight_decay = 0.1}),
+                 vectors::AdamWFactorsOf({.learning_rate = 0.1,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .epsilon = 1e-8,
+                                          .weight_decay = 0.1}),
                  stream);
   });
 }
@@ -128,7 +130,8 @@ TEST(VectorKernelsTest, CastsBetweenAllTypes) {
 TEST(VectorKernelsTest, ActivatingThePreActivationGivesTheForwardBits) {
   constexpr int64_t kRows = 7;
   for (int64_t columns : {33, 64}) {
-    for (Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
+    for (kernels::Activation activation :
+         {kernels::Activation::kRelu, kernels::Activation::kGeluTanh}) {
       KernelTestRig rig(emulator::ThreadOrder::kForward);
       __nv_bfloat16* y = rig.Upload(Noises<__nv_bfloat16>(kRows * columns, 1));
       __nv_bfloat16* pre = rig.Allocate<__nv_bfloat16>(kRows * columns);
@@ -146,7 +149,7 @@ TEST(VectorKernelsTest, ActivatingThePreActivationGivesTheForwardBits) {
 
 // [dy | sums]; the sums began at 0.5.
 template <typename T>
-std::vector<float> GradientAndSums(int64_t rows, int64_t columns, Activation activation,
+std::vector<float> GradientAndSums(int64_t rows, int64_t columns, kernels::Activation activation,
                                    bool at_once) {
   return InBothOrders([&](KernelTestRig& rig) {
     const int64_t n = rows * columns;
@@ -170,7 +173,8 @@ std::vector<float> GradientAndSums(int64_t rows, int64_t columns, Activation act
 }
 
 TEST(VectorKernelsTest, SumsOfTheGradientInOnePassAreThoseInTwo) {
-  for (Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
+  for (kernels::Activation activation :
+       {kernels::Activation::kRelu, kernels::Activation::kGeluTanh}) {
     for (int64_t rows : {0, 1, 67, 300}) {
       for (int64_t columns : {1, 33, 96}) {
         EXPECT_EQ(GradientAndSums<float>(rows, columns, activation, true),

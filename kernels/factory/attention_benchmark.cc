@@ -18,21 +18,23 @@
 #include "kernels/device.h"
 #include "kernels/factory/device_factory.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 namespace {
 
 // Tensors of one call on the first CUDA device.
 class AttentionBench {
  public:
   // `device` outlives this.
-  AttentionBench(Device* device, const AttentionShape& shape) : device_(device), shape_(shape) {
-    const DType compute = device_->capabilities().compute;
+  AttentionBench(kernels::Device* device, const kernels::AttentionShape& shape)
+      : device_(device), shape_(shape) {
+    const kernels::DType compute = device_->capabilities().compute;
     const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
     qkv_ = Random(3 * outputs, compute);
     dy_ = Random(outputs, compute);
     y_ = Allocate(outputs, compute);
     dqkv_ = Allocate(3 * outputs, compute);
-    log_sum_exp_ = Allocate(shape.batch * shape.heads * shape.tokens, StatisticsDType(compute));
+    log_sum_exp_ =
+        Allocate(shape.batch * shape.heads * shape.tokens, kernels::StatisticsDType(compute));
     workspace_ = Allocate(device_->AttentionWorkspaceElements(shape), compute);
   }
   ~AttentionBench() {
@@ -47,51 +49,54 @@ class AttentionBench {
   }
 
  private:
-  Buf Allocate(int64_t n, DType dtype) {
-    auto memory = device_->Allocate(n * DTypeBytes(dtype));
+  kernels::Buf Allocate(int64_t n, kernels::DType dtype) {
+    auto memory = device_->Allocate(n * kernels::DTypeBytes(dtype));
     LODESTAR_CHECK(memory.ok()) << memory.status().ToString();
     memory_.push_back(*memory);
-    return Buf{*memory, dtype, n};
+    return kernels::Buf{*memory, dtype, n};
   }
-  Buf Random(int64_t n, DType dtype) {
+  kernels::Buf Random(int64_t n, kernels::DType dtype) {
     std::minstd_rand generator(1);
     std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
     std::vector<float> host(n);
     for (float& value : host) value = uniform(generator);
-    const Buf floats = Allocate(n, DType::kF32);
-    device_->Copy(floats.data, host.data(), n * sizeof(float), StreamKind::kCompute);
-    const Buf result = dtype == DType::kF32 ? floats : Allocate(n, dtype);
-    if (dtype != DType::kF32) device_->Cast(result, floats, 1.0, StreamKind::kCompute);
-    const absl::Status done = device_->Synchronize(device_->Record(StreamKind::kCompute));
+    const kernels::Buf floats = Allocate(n, kernels::DType::kF32);
+    device_->Copy(floats.data, host.data(), n * sizeof(float), kernels::StreamKind::kCompute);
+    const kernels::Buf result = dtype == kernels::DType::kF32 ? floats : Allocate(n, dtype);
+    if (dtype != kernels::DType::kF32)
+      device_->Cast(result, floats, 1.0, kernels::StreamKind::kCompute);
+    const absl::Status done = device_->Synchronize(device_->Record(kernels::StreamKind::kCompute));
     LODESTAR_CHECK(done.ok()) << done.ToString();
     return result;
   }
 
-  Device* device_;
-  AttentionShape shape_;
+  kernels::Device* device_;
+  kernels::AttentionShape shape_;
   std::vector<void*> memory_;
-  Buf qkv_, dy_, y_, dqkv_, log_sum_exp_, workspace_;
+  kernels::Buf qkv_, dy_, y_, dqkv_, log_sum_exp_, workspace_;
 };
 
 enum class Direction { kForward, kBackward };
 
 // batch, tokens, heads, head width, percent dropped
-void Attention(benchmark::State& state, Direction direction, DType compute, FusionPolicy fusion) {
+void Attention(benchmark::State& state, Direction direction, kernels::DType compute,
+               FusionPolicy fusion) {
   auto device = MakeDevice({.kind = "cuda", .compute = compute, .fusion = fusion}, nullptr);
   if (!device.ok()) {
     state.SkipWithError(device.status().ToString().c_str());
     return;
   }
-  const AttentionShape shape{state.range(0), state.range(1), state.range(2), state.range(3),
-                             DropoutMask{.rate = state.range(4) / 100.0, .key = 1}};
+  const kernels::AttentionShape shape{
+      state.range(0), state.range(1), state.range(2), state.range(3),
+      kernels::DropoutMask{.rate = state.range(4) / 100.0, .key = 1}};
   AttentionBench bench(device->get(), shape);
   bench.Forward();
   const auto run = [&] { direction == Direction::kForward ? bench.Forward() : bench.Backward(); };
   run();
   for (auto _ : state) {
-    const EventId from = (*device)->RecordTimed(StreamKind::kCompute);
+    const kernels::EventId from = (*device)->RecordTimed(kernels::StreamKind::kCompute);
     run();
-    const EventId to = (*device)->RecordTimed(StreamKind::kCompute);
+    const kernels::EventId to = (*device)->RecordTimed(kernels::StreamKind::kCompute);
     const absl::StatusOr<double> seconds = (*device)->SecondsBetween(from, to);
     if (!seconds.ok()) {
       state.SkipWithError(seconds.status().ToString().c_str());
@@ -119,16 +124,16 @@ void Shapes(benchmark::internal::Benchmark* benchmark) {
   benchmark->Args({8, 2048, 16, 128, 0});
   benchmark->Args({2, 8192, 16, 64, 0});
 }
-BENCHMARK_CAPTURE(Attention, ForwardBf16Own, Direction::kForward, DType::kBf16,
+BENCHMARK_CAPTURE(Attention, ForwardBf16Own, Direction::kForward, kernels::DType::kBf16,
                   FusionPolicy::kNever)
     ->Apply(Shapes);
-BENCHMARK_CAPTURE(Attention, BackwardBf16Own, Direction::kBackward, DType::kBf16,
+BENCHMARK_CAPTURE(Attention, BackwardBf16Own, Direction::kBackward, kernels::DType::kBf16,
                   FusionPolicy::kNever)
     ->Apply(Shapes);
-BENCHMARK_CAPTURE(Attention, ForwardBf16Library, Direction::kForward, DType::kBf16,
+BENCHMARK_CAPTURE(Attention, ForwardBf16Library, Direction::kForward, kernels::DType::kBf16,
                   FusionPolicy::kAlways)
     ->Apply(Shapes);
-BENCHMARK_CAPTURE(Attention, BackwardBf16Library, Direction::kBackward, DType::kBf16,
+BENCHMARK_CAPTURE(Attention, BackwardBf16Library, Direction::kBackward, kernels::DType::kBf16,
                   FusionPolicy::kAlways)
     ->Apply(Shapes);
 
@@ -136,12 +141,14 @@ void FloatShapes(benchmark::internal::Benchmark* benchmark) {
   benchmark->UseManualTime()->Unit(benchmark::kMicrosecond);
   benchmark->Args({16, 1024, 12, 64, 0});
 }
-BENCHMARK_CAPTURE(Attention, ForwardF32, Direction::kForward, DType::kF32, FusionPolicy::kNever)
+BENCHMARK_CAPTURE(Attention, ForwardF32, Direction::kForward, kernels::DType::kF32,
+                  FusionPolicy::kNever)
     ->Apply(FloatShapes);
-BENCHMARK_CAPTURE(Attention, BackwardF32, Direction::kBackward, DType::kF32, FusionPolicy::kNever)
+BENCHMARK_CAPTURE(Attention, BackwardF32, Direction::kBackward, kernels::DType::kF32,
+                  FusionPolicy::kNever)
     ->Apply(FloatShapes);
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::factory
 
 BENCHMARK_MAIN();

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/factory/python_environment.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 namespace {
 
 constexpr char kCublasLtFile[] = "libcublasLt.so.13";
@@ -77,12 +77,12 @@ absl::Status NoDevice(const absl::Status& error) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& options) {
+absl::StatusOr<std::unique_ptr<kernels::Device>> LoadCudaDevice(const CudaPluginOptions& options) {
   const absl::StatusOr<CudaPluginEntryPoint> make =
       FindEntryPoint<CudaPluginEntryPoint>(kCudaPluginEntryPoint);
   if (!make.ok()) return make.status();
   absl::Status error;
-  std::unique_ptr<Device> device((*make)(kCudaPluginVersion, &options, &error));
+  std::unique_ptr<kernels::Device> device((*make)(kCudaPluginVersion, &options, &error));
   if (device == nullptr) return NoDevice(error);
   return device;
 }
@@ -104,4 +104,4 @@ absl::StatusOr<int> CountCudaDevices() {
   return devices;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::factory

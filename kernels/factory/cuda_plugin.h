@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 
 inline constexpr char kCudaPluginFile[] = "liblodestar_cuda.so";
 inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
@@ -28,7 +28,7 @@ enum class FusionPolicy : uint8_t { kMeasure, kNever, kAlways };
 
 struct CudaPluginOptions {
   int ordinal = 0;
-  DType compute = DType::kF32;  // or kBf16
+  kernels::DType compute = kernels::DType::kF32;  // or kBf16
   FusionPolicy fusion = FusionPolicy::kMeasure;
   // False: attention of a library may add gradients up in any order, which is faster. Equal calls
   // then differ in last bits.
@@ -40,8 +40,8 @@ struct CudaPluginOptions {
 
 // Returns a new device that the caller deletes, or null with *error set. `version` is the caller's
 // kCudaPluginVersion.
-using CudaPluginEntryPoint = Device* (*)(int version, const CudaPluginOptions* options,
-                                         absl::Status* error);
+using CudaPluginEntryPoint = kernels::Device* (*)(int version, const CudaPluginOptions* options,
+                                                  absl::Status* error);
 
 // Returns how many devices there are, or 0 with *error set.
 using CudaPluginCountEntryPoint = int (*)(int version, absl::Status* error);
@@ -50,11 +50,11 @@ using CudaPluginCountEntryPoint = int (*)(int version, absl::Status* error);
 // it needs, where the plugin itself does not find it, from a Python environment on the PATH. It is
 // never unloaded. Errors: NotFound with what was tried, or for a card that there is not;
 // Unavailable without driver or card; InvalidArgument for a dtype that the card cannot compute in.
-absl::StatusOr<std::unique_ptr<Device>> LoadCudaDevice(const CudaPluginOptions& options);
+absl::StatusOr<std::unique_ptr<kernels::Device>> LoadCudaDevice(const CudaPluginOptions& options);
 // Devices that this process may use, at least 1; takes no memory on them. Errors: as above.
 absl::StatusOr<int> CountCudaDevices();
 
 // Whether this machine has NVIDIA's driver, without which no CUDA device can be.
 bool HasCudaDriver();
 
-}  // namespace lodestar
+}  // namespace lodestar::factory

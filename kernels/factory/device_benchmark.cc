@@ -11,7 +11,7 @@
 #include "kernels/device.h"
 #include "kernels/factory/device_factory.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 namespace {
 
 struct GptShape {
@@ -34,21 +34,23 @@ class Bench {
   ~Bench() {
     for (void* memory : memory_) device_->Release(memory);
   }
-  Device& device() { return *device_; }
-  Buf Floats(int64_t n, double value = 0.01) { return Filled(n, DType::kF32, value); }
-  Buf Integers(int64_t n) { return Filled(n, DType::kI32, 1.0); }
+  kernels::Device& device() { return *device_; }
+  kernels::Buf Floats(int64_t n, double value = 0.01) {
+    return Filled(n, kernels::DType::kF32, value);
+  }
+  kernels::Buf Integers(int64_t n) { return Filled(n, kernels::DType::kI32, 1.0); }
 
  private:
-  Buf Filled(int64_t n, DType dtype, double value) {
-    auto memory = device_->Allocate(n * DTypeBytes(dtype));
+  kernels::Buf Filled(int64_t n, kernels::DType dtype, double value) {
+    auto memory = device_->Allocate(n * kernels::DTypeBytes(dtype));
     LODESTAR_CHECK(memory.ok()) << memory.status().ToString();
     memory_.push_back(*memory);
-    const Buf buf{*memory, dtype, n};
+    const kernels::Buf buf{*memory, dtype, n};
     device_->Fill(buf, value);
     return buf;
   }
 
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<kernels::Device> device_;
   std::vector<void*> memory_;
 };
 
@@ -65,31 +67,33 @@ void CountBytes(benchmark::State& state, double bytes_per_iteration) {
 void LinearForward(benchmark::State& state) {
   Bench bench(state.range(4));
   const int64_t rows = state.range(0), in = state.range(1), out = state.range(2);
-  const auto activation = static_cast<Activation>(state.range(3));
-  const Buf x = bench.Floats(rows * in), w = bench.Floats(in * out), b = bench.Floats(out);
-  const Buf y = bench.Floats(rows * out), pre = bench.Floats(rows * out);
+  const auto activation = static_cast<kernels::Activation>(state.range(3));
+  const kernels::Buf x = bench.Floats(rows * in), w = bench.Floats(in * out), b = bench.Floats(out);
+  const kernels::Buf y = bench.Floats(rows * out), pre = bench.Floats(rows * out);
   for (auto _ : state)
-    bench.device().LinearForward(y, pre, x, w, b, rows, in, out, activation, WeightOrder::kInOut);
+    bench.device().LinearForward(y, pre, x, w, b, rows, in, out, activation,
+                                 kernels::WeightOrder::kInOut);
   CountFlops(state, 2.0 * rows * in * out);
 }
 
 void LinearBackward(benchmark::State& state) {
   Bench bench(state.range(4));
   const int64_t rows = state.range(0), in = state.range(1), out = state.range(2);
-  const auto activation = static_cast<Activation>(state.range(3));
-  const Buf x = bench.Floats(rows * in), w = bench.Floats(in * out);
-  const Buf dx = bench.Floats(rows * in), dw = bench.Floats(in * out), db = bench.Floats(out);
-  const Buf dy = bench.Floats(rows * out, 0.0), pre = bench.Floats(rows * out);
+  const auto activation = static_cast<kernels::Activation>(state.range(3));
+  const kernels::Buf x = bench.Floats(rows * in), w = bench.Floats(in * out);
+  const kernels::Buf dx = bench.Floats(rows * in), dw = bench.Floats(in * out),
+                     db = bench.Floats(out);
+  const kernels::Buf dy = bench.Floats(rows * out, 0.0), pre = bench.Floats(rows * out);
   for (auto _ : state) {
     bench.device().LinearBackward(dx, dw, db, dy, pre, x, w, rows, in, out, activation,
-                                  WeightOrder::kInOut, Accumulate::kAdd);
+                                  kernels::WeightOrder::kInOut, kernels::Accumulate::kAdd);
   }
   CountFlops(state, 4.0 * rows * in * out);
 }
 
 void LinearShapes(benchmark::internal::Benchmark* benchmark) {
-  constexpr auto kNone = static_cast<int64_t>(Activation::kNone);
-  constexpr auto kGelu = static_cast<int64_t>(Activation::kGeluTanh);
+  constexpr auto kNone = static_cast<int64_t>(kernels::Activation::kNone);
+  constexpr auto kGelu = static_cast<int64_t>(kernels::Activation::kGeluTanh);
   for (int64_t threads : {1, 2}) {
     for (int64_t model : {0, 1}) {
       const GptShape s = ShapeOf(model);
@@ -108,11 +112,11 @@ BENCHMARK(LinearBackward)->Apply(LinearShapes)->UseRealTime();
 void Attention(benchmark::State& state) {
   Bench bench(state.range(1));
   const GptShape g = ShapeOf(state.range(0));
-  const AttentionShape s{g.batch, g.context, g.heads, g.width / g.heads};
+  const kernels::AttentionShape s{g.batch, g.context, g.heads, g.width / g.heads};
   const int64_t n = g.rows() * g.width;
-  const Buf qkv = bench.Floats(3 * n), y = bench.Floats(n), dqkv = bench.Floats(3 * n);
-  const Buf dy = bench.Floats(n), log_sum_exp = bench.Floats(g.rows() * g.heads);
-  const Buf workspace = bench.Floats(bench.device().AttentionWorkspaceElements(s));
+  const kernels::Buf qkv = bench.Floats(3 * n), y = bench.Floats(n), dqkv = bench.Floats(3 * n);
+  const kernels::Buf dy = bench.Floats(n), log_sum_exp = bench.Floats(g.rows() * g.heads);
+  const kernels::Buf workspace = bench.Floats(bench.device().AttentionWorkspaceElements(s));
   for (auto _ : state) {
     bench.device().AttentionForward(y, log_sum_exp, qkv, workspace, s);
     bench.device().AttentionBackward(dqkv, dy, y, log_sum_exp, qkv, workspace, s);
@@ -125,13 +129,14 @@ void Norm(benchmark::State& state) {
   Bench bench(state.range(1));
   const GptShape g = ShapeOf(state.range(0));
   const int64_t n = g.rows() * g.width;
-  const Buf a = bench.Floats(n), b = bench.Floats(n), sum = bench.Floats(n), y = bench.Floats(n);
-  const Buf mean = bench.Floats(g.rows()), rstd = bench.Floats(g.rows());
-  const Buf gamma = bench.Floats(g.width), beta = bench.Floats(g.width);
+  const kernels::Buf a = bench.Floats(n), b = bench.Floats(n), sum = bench.Floats(n),
+                     y = bench.Floats(n);
+  const kernels::Buf mean = bench.Floats(g.rows()), rstd = bench.Floats(g.rows());
+  const kernels::Buf gamma = bench.Floats(g.width), beta = bench.Floats(g.width);
   for (auto _ : state) {
     bench.device().ResidualNormForward(y, sum, mean, rstd, a, b, gamma, beta, g.rows(), g.width);
     bench.device().NormBackward(b, gamma, beta, y, sum, mean, rstd, gamma, g.rows(), g.width,
-                                Accumulate::kAdd, Accumulate::kSet);
+                                kernels::Accumulate::kAdd, kernels::Accumulate::kSet);
   }
   CountBytes(state, 8.0 * 4 * n);
 }
@@ -140,8 +145,9 @@ BENCHMARK(Norm)->ArgsProduct({{0, 1}, {1, 2}})->UseRealTime();
 void CrossEntropy(benchmark::State& state) {
   Bench bench(state.range(1));
   const GptShape g = ShapeOf(state.range(0));
-  const Buf logits = bench.Floats(g.rows() * g.vocabulary), losses = bench.Floats(g.rows());
-  const Buf targets = bench.Integers(g.rows()), correct = bench.Integers(g.rows());
+  const kernels::Buf logits = bench.Floats(g.rows() * g.vocabulary),
+                     losses = bench.Floats(g.rows());
+  const kernels::Buf targets = bench.Integers(g.rows()), correct = bench.Integers(g.rows());
   for (auto _ : state) {
     bench.device().SoftmaxCrossEntropy(losses, correct, logits, targets, g.rows(), g.vocabulary,
                                        g.vocabulary, 1.0);
@@ -154,8 +160,9 @@ BENCHMARK(CrossEntropy)->ArgsProduct({{0, 1}, {1, 2}})->UseRealTime();
 void AdamW(benchmark::State& state) {
   Bench bench(state.range(1));
   const int64_t n = state.range(0);
-  const Buf w = bench.Floats(n), m = bench.Floats(n), v = bench.Floats(n), g = bench.Floats(n);
-  const AdamWStep step{
+  const kernels::Buf w = bench.Floats(n), m = bench.Floats(n), v = bench.Floats(n),
+                     g = bench.Floats(n);
+  const kernels::AdamWStep step{
       .learning_rate = 1e-4, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   for (auto _ : state) bench.device().AdamWUpdate(w, m, v, g, /*narrow=*/{}, step);
   CountBytes(state, 28.0 * n);
@@ -178,10 +185,10 @@ class GptStep {
     table_ = bench_.Floats(s_.vocabulary * s_.width);
     positions_ = bench_.Floats(s_.context * s_.width);
     weights_ = bench_.Floats(4 * s_.width * s_.width), bias_ = bench_.Floats(4 * s_.width);
-    attention_ = AttentionShape{s_.batch, s_.context, s_.heads, s_.width / s_.heads};
+    attention_ = kernels::AttentionShape{s_.batch, s_.context, s_.heads, s_.width / s_.heads};
     workspace_ = bench_.Floats(bench_.device().AttentionWorkspaceElements(attention_));
     const int64_t parameters = NumParameters();
-    for (Buf* buf : {&w_, &m_, &v_, &g_}) *buf = bench_.Floats(parameters);
+    for (kernels::Buf* buf : {&w_, &m_, &v_, &g_}) *buf = bench_.Floats(parameters);
   }
 
   int64_t NumParameters() const {
@@ -189,13 +196,13 @@ class GptStep {
   }
 
   void Run() {
-    Device& d = bench_.device();
+    kernels::Device& d = bench_.device();
     d.EmbedForward(x_, ids_, table_, positions_, s_.rows(), s_.context, s_.width);
     for (int64_t layer = 0; layer < s_.layers; ++layer) Forward(d);
-    Linear(d, logits_, normed_, s_.width, s_.vocabulary, Activation::kNone);
+    Linear(d, logits_, normed_, s_.width, s_.vocabulary, kernels::Activation::kNone);
     d.SoftmaxCrossEntropy(losses_, ids_, logits_, ids_, s_.rows(), s_.vocabulary, s_.vocabulary,
                           1e-3);
-    LinearGradient(d, grad_, logits_, normed_, s_.width, s_.vocabulary, Activation::kNone);
+    LinearGradient(d, grad_, logits_, normed_, s_.width, s_.vocabulary, kernels::Activation::kNone);
     for (int64_t layer = 0; layer < s_.layers; ++layer) Backward(d);
     d.EmbedBackward(table_, positions_, grad_, ids_, s_.rows(), s_.context, s_.width,
                     s_.vocabulary);
@@ -205,47 +212,51 @@ class GptStep {
   }
 
  private:
-  void Linear(Device& d, Buf y, Buf x, int64_t in, int64_t out, Activation activation) {
+  void Linear(kernels::Device& d, kernels::Buf y, kernels::Buf x, int64_t in, int64_t out,
+              kernels::Activation activation) {
     d.LinearForward(y, wide_pre_, x, weights_, bias_, s_.rows(), in, out, activation,
-                    WeightOrder::kInOut);
+                    kernels::WeightOrder::kInOut);
   }
-  void LinearGradient(Device& d, Buf dx, Buf dy, Buf x, int64_t in, int64_t out,
-                      Activation activation) {
+  void LinearGradient(kernels::Device& d, kernels::Buf dx, kernels::Buf dy, kernels::Buf x,
+                      int64_t in, int64_t out, kernels::Activation activation) {
     d.LinearBackward(dx, g_, bias_, dy, wide_pre_, x, weights_, s_.rows(), in, out, activation,
-                     WeightOrder::kInOut, Accumulate::kSet);
+                     kernels::WeightOrder::kInOut, kernels::Accumulate::kSet);
   }
-  void Norm(Device& d) {
+  void Norm(kernels::Device& d) {
     d.ResidualNormForward(normed_, residual_, mean_, rstd_, x_, normed_, bias_, bias_, s_.rows(),
                           s_.width);
   }
-  void NormGradient(Device& d) {
+  void NormGradient(kernels::Device& d) {
     d.NormBackward(grad_, bias_, bias_, normed_, residual_, mean_, rstd_, bias_, s_.rows(),
-                   s_.width, Accumulate::kAdd, Accumulate::kSet);
+                   s_.width, kernels::Accumulate::kAdd, kernels::Accumulate::kSet);
   }
-  void Forward(Device& d) {
+  void Forward(kernels::Device& d) {
     Norm(d);
-    Linear(d, wide_, normed_, s_.width, 3 * s_.width, Activation::kNone);
+    Linear(d, wide_, normed_, s_.width, 3 * s_.width, kernels::Activation::kNone);
     d.AttentionForward(normed_, log_sum_exp_, wide_, workspace_, attention_);
-    Linear(d, x_, normed_, s_.width, s_.width, Activation::kNone);
+    Linear(d, x_, normed_, s_.width, s_.width, kernels::Activation::kNone);
     Norm(d);
-    Linear(d, wide_, normed_, s_.width, 4 * s_.width, Activation::kGeluTanh);
-    Linear(d, x_, wide_, 4 * s_.width, s_.width, Activation::kNone);
+    Linear(d, wide_, normed_, s_.width, 4 * s_.width, kernels::Activation::kGeluTanh);
+    Linear(d, x_, wide_, 4 * s_.width, s_.width, kernels::Activation::kNone);
   }
-  void Backward(Device& d) {
-    LinearGradient(d, wide_grad_, grad_, wide_, 4 * s_.width, s_.width, Activation::kNone);
-    LinearGradient(d, normed_, wide_grad_, x_, s_.width, 4 * s_.width, Activation::kGeluTanh);
+  void Backward(kernels::Device& d) {
+    LinearGradient(d, wide_grad_, grad_, wide_, 4 * s_.width, s_.width, kernels::Activation::kNone);
+    LinearGradient(d, normed_, wide_grad_, x_, s_.width, 4 * s_.width,
+                   kernels::Activation::kGeluTanh);
     NormGradient(d);
-    LinearGradient(d, normed_, grad_, x_, s_.width, s_.width, Activation::kNone);
+    LinearGradient(d, normed_, grad_, x_, s_.width, s_.width, kernels::Activation::kNone);
     d.AttentionBackward(wide_grad_, normed_, x_, log_sum_exp_, wide_, workspace_, attention_);
-    LinearGradient(d, normed_, wide_grad_, x_, s_.width, 3 * s_.width, Activation::kNone);
+    LinearGradient(d, normed_, wide_grad_, x_, s_.width, 3 * s_.width, kernels::Activation::kNone);
     NormGradient(d);
   }
 
   Bench bench_;
   GptShape s_;
-  AttentionShape attention_;
-  Buf x_, normed_, residual_, grad_, wide_, wide_pre_, wide_grad_, mean_, rstd_, log_sum_exp_;
-  Buf logits_, losses_, ids_, table_, positions_, weights_, bias_, workspace_, w_, m_, v_, g_;
+  kernels::AttentionShape attention_;
+  kernels::Buf x_, normed_, residual_, grad_, wide_, wide_pre_, wide_grad_, mean_, rstd_,
+      log_sum_exp_;
+  kernels::Buf logits_, losses_, ids_, table_, positions_, weights_, bias_, workspace_, w_, m_, v_,
+      g_;
 };
 
 void GptTrainingStep(benchmark::State& state) {
@@ -264,6 +275,6 @@ BENCHMARK(GptTrainingStep)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::factory
 
 BENCHMARK_MAIN();

@@ -11,29 +11,35 @@
 #include "kernels/simd/loops.h"
 #include "kernels/testing/device_test_rig.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 namespace {
 
 // The CPU with every instruction set that runs here; one, two and an odd number of threads.
-std::vector<DeviceCase> CpuCases() {
-  std::vector<DeviceCase> cases;
+std::vector<kernels::DeviceCase> CpuCases() {
+  std::vector<kernels::DeviceCase> cases;
   for (int threads : {1, 2, 3}) {
-    cases.push_back({absl::StrCat("Cpu", threads), [threads] { return MakeCpuDevice(threads); }});
+    cases.push_back(
+        {absl::StrCat("Cpu", threads), [threads] { return cpu::MakeCpuDevice(threads); }});
   }
   for (int i = 1; simd::SupportedLoops(i) != nullptr; ++i) {
     const simd::Loops& loops = *simd::SupportedLoops(i);
-    cases.push_back({absl::StrCat("Cpu", loops.name), [&loops]() -> std::unique_ptr<Device> {
-                       return std::make_unique<CpuDevice>(2, loops);
-                     }});
+    cases.push_back(
+        {absl::StrCat("Cpu", loops.name), [&loops]() -> std::unique_ptr<kernels::Device> {
+           return std::make_unique<cpu::CpuDevice>(2, loops);
+         }});
   }
   return cases;
 }
 
-std::string CaseName(const testing::TestParamInfo<DeviceCase>& info) { return info.param.name; }
+std::string CaseName(const testing::TestParamInfo<kernels::DeviceCase>& info) {
+  return info.param.name;
+}
 
-INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformanceTest, testing::ValuesIn(CpuCases()), CaseName);
-INSTANTIATE_TEST_SUITE_P(Oracle, DeviceConformanceTest,
-                         testing::Values(DeviceCase{"Oracle", MakeOracleDevice}), CaseName);
+INSTANTIATE_TEST_SUITE_P(Cpu, kernels::DeviceConformanceTest, testing::ValuesIn(CpuCases()),
+                         CaseName);
+INSTANTIATE_TEST_SUITE_P(Oracle, kernels::DeviceConformanceTest,
+                         testing::Values(kernels::DeviceCase{"Oracle", oracle::MakeOracleDevice}),
+                         CaseName);
 
 struct LayerSize {
   int64_t rows, in, out;
@@ -48,39 +54,39 @@ std::vector<double> Transposed(const std::vector<double>& values, int64_t rows, 
 }
 
 // What a layer gives with a weight [out, in], or, turned, [in, out]; its gradient is [out, in].
-Outputs RunLayer(Device* device, const LayerSize& s, WeightOrder order) {
-  DeviceTestRig rig(device, DType::kF32);
-  const Buf x = rig.Random(s.rows * s.in);
-  const Buf bias = rig.Random(s.out);
-  const Buf dy = rig.InOut("dy", s.rows * s.out);
+kernels::Outputs RunLayer(kernels::Device* device, const LayerSize& s, kernels::WeightOrder order) {
+  kernels::DeviceTestRig rig(device, kernels::DType::kF32);
+  const kernels::Buf x = rig.Random(s.rows * s.in);
+  const kernels::Buf bias = rig.Random(s.out);
+  const kernels::Buf dy = rig.InOut("dy", s.rows * s.out);
   std::vector<double> weights(s.in * s.out);
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = std::sin(0.7 * static_cast<double>(i));
-  const bool is_turned = order == WeightOrder::kInOut;
-  const Buf w = rig.Values(is_turned ? Transposed(weights, s.out, s.in) : weights);
-  const Buf pre = rig.Output("pre", s.rows * s.out);
+  const bool is_turned = order == kernels::WeightOrder::kInOut;
+  const kernels::Buf w = rig.Values(is_turned ? Transposed(weights, s.out, s.in) : weights);
+  const kernels::Buf pre = rig.Output("pre", s.rows * s.out);
   device->LinearForward(rig.Output("y", s.rows * s.out), pre, x, w, bias, s.rows, s.in, s.out,
-                        Activation::kGeluTanh, order);
+                        kernels::Activation::kGeluTanh, order);
   device->LinearBackward(rig.Output("dx", s.rows * s.in), rig.Output("dw", s.in * s.out),
                          rig.Output("db", s.out), dy, pre, x, w, s.rows, s.in, s.out,
-                         Activation::kGeluTanh, order, Accumulate::kSet);
-  Outputs outputs = rig.Collect();
+                         kernels::Activation::kGeluTanh, order, kernels::Accumulate::kSet);
+  kernels::Outputs outputs = rig.Collect();
   if (is_turned) outputs["dw"] = Transposed(outputs["dw"], s.in, s.out);
   return outputs;
 }
 
 // A job of an earlier release, which had the weights the other way, goes on to the same bits.
 TEST(CpuDeviceTest, BothOrdersOfWeightsGiveTheSameBits) {
-  for (const DeviceCase& device_case : CpuCases()) {
-    const std::unique_ptr<Device> device = device_case.make();
+  for (const kernels::DeviceCase& device_case : CpuCases()) {
+    const std::unique_ptr<kernels::Device> device = device_case.make();
     for (const LayerSize& s :
          {LayerSize{1, 1, 1}, LayerSize{31, 33, 1}, LayerSize{1, 31, 33}, LayerSize{257, 65, 130},
           LayerSize{512, 128, 384}, LayerSize{64, 1536, 384}}) {
-      EXPECT_EQ(RunLayer(device.get(), s, WeightOrder::kInOut),
-                RunLayer(device.get(), s, WeightOrder::kOutIn))
+      EXPECT_EQ(RunLayer(device.get(), s, kernels::WeightOrder::kInOut),
+                RunLayer(device.get(), s, kernels::WeightOrder::kOutIn))
           << device_case.name << " " << s.rows << " " << s.in << " " << s.out;
     }
   }
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::factory

@@ -14,22 +14,22 @@
 #include "kernels/factory/cuda_plugin.h"
 #include "kernels/oracle/oracle_device.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 namespace {
 
 constexpr int kMaxThreads = 1024;
 
-absl::StatusOr<std::unique_ptr<Device>> MakeCpu(const DeviceOptions& options) {
+absl::StatusOr<std::unique_ptr<kernels::Device>> MakeCpu(const DeviceOptions& options) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return absl::InvalidArgumentError(absl::StrCat("the cpu device was asked for ", options.threads,
                                                    " threads; give 0 (one per usable core) to ",
                                                    kMaxThreads));
   }
-  if (options.compute != DType::kF32) {
+  if (options.compute != kernels::DType::kF32) {
     return absl::InvalidArgumentError(
         "the cpu device computes in fp32 only: bf16 needs CUDA; use fp32 or the cuda device");
   }
-  return MakeCpuDevice(options.threads == 0 ? UsableCores() : options.threads);
+  return cpu::MakeCpuDevice(options.threads == 0 ? UsableCores() : options.threads);
 }
 
 // Returns the ordinal of the card that `kind` names. -1 means that `kind` does not name one card.
@@ -48,12 +48,13 @@ absl::StatusOr<std::vector<int>> CardsOf(const std::string& kind) {
   return all;
 }
 
-absl::StatusOr<DeviceSet> MakeGroup(std::vector<std::unique_ptr<Device>> devices) {
-  std::vector<Device*> members;
-  for (const std::unique_ptr<Device>& device : devices) members.push_back(device.get());
-  absl::StatusOr<std::unique_ptr<DeviceGroup>> group = members.front()->MakeGroup(members);
+absl::StatusOr<kernels::DeviceSet> MakeGroup(
+    std::vector<std::unique_ptr<kernels::Device>> devices) {
+  std::vector<kernels::Device*> members;
+  for (const std::unique_ptr<kernels::Device>& device : devices) members.push_back(device.get());
+  absl::StatusOr<std::unique_ptr<kernels::DeviceGroup>> group = members.front()->MakeGroup(members);
   if (!group.ok()) return group.status();
-  return DeviceSet{.devices = std::move(devices), .group = *std::move(group)};
+  return kernels::DeviceSet{.devices = std::move(devices), .group = *std::move(group)};
 }
 
 }  // namespace
@@ -70,18 +71,18 @@ std::vector<int> CudaOrdinals(absl::string_view kind) {
   return ordinals;
 }
 
-absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
-                                                   std::string* why_not_cuda) {
+absl::StatusOr<std::unique_ptr<kernels::Device>> MakeDevice(const DeviceOptions& options,
+                                                            std::string* why_not_cuda) {
   if (why_not_cuda != nullptr) why_not_cuda->clear();
   if (options.kind == "cpu") return MakeCpu(options);
-  if (options.kind == "oracle") return MakeOracleDevice();
+  if (options.kind == "oracle") return oracle::MakeOracleDevice();
   const bool is_auto = options.kind == "auto";
   const int ordinal = is_auto ? 0 : CudaOrdinal(options.kind);
   if (ordinal < 0) {
     return absl::InvalidArgumentError(absl::StrCat("there is no device \"", options.kind,
                                                    "\"; use auto, cpu, cuda, cuda:N or oracle"));
   }
-  absl::StatusOr<std::unique_ptr<Device>> cuda =
+  absl::StatusOr<std::unique_ptr<kernels::Device>> cuda =
       LoadCudaDevice({.ordinal = ordinal,
                       .compute = options.compute,
                       .fusion = options.fusion,
@@ -90,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
   if (cuda.ok() || !is_auto) return cuda;
   // If there is a card that cannot do this, the caller is told; the CPU does not take its place.
   if (absl::IsInvalidArgument(cuda.status())) return cuda;
-  if (options.compute != DType::kF32) {
+  if (options.compute != kernels::DType::kF32) {
     return absl::InvalidArgumentError(
         absl::StrCat("bf16 needs CUDA, and ", cuda.status().message(), "; use fp32"));
   }
@@ -106,29 +107,30 @@ bool IsWorkerDevice(absl::string_view kind) {
          !CudaOrdinals(kind).empty();
 }
 
-absl::StatusOr<DeviceSet> MakeDevices(const DeviceOptions& options, std::string* why_not_cuda) {
+absl::StatusOr<kernels::DeviceSet> MakeDevices(const DeviceOptions& options,
+                                               std::string* why_not_cuda) {
   const absl::StatusOr<std::vector<int>> cards = CardsOf(options.kind);
   if (!cards.ok()) return cards.status();
   DeviceOptions one = options;
-  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::unique_ptr<kernels::Device>> devices;
   for (const int ordinal : *cards) {
     one.kind = absl::StrCat("cuda:", ordinal);
-    absl::StatusOr<std::unique_ptr<Device>> device = MakeDevice(one, why_not_cuda);
+    absl::StatusOr<std::unique_ptr<kernels::Device>> device = MakeDevice(one, why_not_cuda);
     if (!device.ok()) return device.status();
     devices.push_back(*std::move(device));
   }
   if (devices.size() > 1) return MakeGroup(std::move(devices));
   if (devices.empty()) {
-    absl::StatusOr<std::unique_ptr<Device>> device = MakeDevice(options, why_not_cuda);
+    absl::StatusOr<std::unique_ptr<kernels::Device>> device = MakeDevice(options, why_not_cuda);
     if (!device.ok()) return device.status();
     devices.push_back(*std::move(device));
   }
-  return DeviceSet{.devices = std::move(devices)};
+  return kernels::DeviceSet{.devices = std::move(devices)};
 }
 
-absl::StatusOr<std::unique_ptr<Device>> MakeDevice(absl::string_view kind, int threads,
-                                                   std::string* why_not_cuda) {
+absl::StatusOr<std::unique_ptr<kernels::Device>> MakeDevice(absl::string_view kind, int threads,
+                                                            std::string* why_not_cuda) {
   return MakeDevice({.kind = std::string(kind), .threads = threads}, why_not_cuda);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::factory

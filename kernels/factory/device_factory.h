@@ -14,7 +14,7 @@
 #include "kernels/device_set.h"
 #include "kernels/factory/cuda_plugin.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 
 struct DeviceOptions {
   // `kind` is one of:
@@ -24,7 +24,8 @@ struct DeviceOptions {
   //         none; MakeDevices() also takes cuda:all and cuda:N,M,...,
   // oracle  the reference of the tests, which computes slowly in fp64 on one thread.
   std::string kind = "auto";
-  DType compute = DType::kF32;  // or kBf16, which needs CUDA; the oracle ignores it
+  kernels::DType compute =
+      kernels::DType::kF32;  // or kBf16, which needs CUDA; the oracle ignores it
   // Only the CPU uses this. 0 means one thread per core that this process may use.
   int threads = 0;
   // Only CUDA uses the options below; CudaPluginOptions explains them.
@@ -37,11 +38,12 @@ struct DeviceOptions {
 // a machine without NVIDIA's driver *why_not_cuda says only that the driver is missing.
 // Errors: InvalidArgument for another kind, threads out of range, or a dtype that the device cannot
 // compute in; NotFound or Unavailable for `cuda` without plugin or device.
-absl::StatusOr<std::unique_ptr<Device>> MakeDevice(const DeviceOptions& options,
-                                                   std::string* why_not_cuda);
+absl::StatusOr<std::unique_ptr<kernels::Device>> MakeDevice(const DeviceOptions& options,
+                                                            std::string* why_not_cuda);
 // Makes one device or, if options.kind says so, several devices that compute parts of each step.
 // Errors: also those of Device::MakeGroup().
-absl::StatusOr<DeviceSet> MakeDevices(const DeviceOptions& options, std::string* why_not_cuda);
+absl::StatusOr<kernels::DeviceSet> MakeDevices(const DeviceOptions& options,
+                                               std::string* why_not_cuda);
 // Returns the ordinals in "cuda:N" or "cuda:N,M,...". The result is empty for any other text, and
 // if an ordinal occurs twice.
 std::vector<int> CudaOrdinals(absl::string_view kind);
@@ -51,7 +53,7 @@ inline constexpr char kWorkerDevices[] =
     "auto, cuda, cuda:N with N from 0, cuda:N,M with each card once, cuda:all, cpu";
 inline constexpr char kAllCards[] = "cuda:all";
 // Makes a device that computes in fp32.
-absl::StatusOr<std::unique_ptr<Device>> MakeDevice(absl::string_view kind, int threads,
-                                                   std::string* why_not_cuda);
+absl::StatusOr<std::unique_ptr<kernels::Device>> MakeDevice(absl::string_view kind, int threads,
+                                                            std::string* why_not_cuda);
 
-}  // namespace lodestar
+}  // namespace lodestar::factory

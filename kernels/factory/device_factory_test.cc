@@ -5,17 +5,17 @@
 #include "gtest/gtest.h"
 #include "kernels/factory/cuda_plugin.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 namespace {
 
 TEST(DeviceFactoryTest, MakesCpuAndOracle) {
   const auto cpu = MakeDevice("cpu", 2, nullptr);
   ASSERT_TRUE(cpu.ok()) << cpu.status();
-  EXPECT_EQ((*cpu)->capabilities().compute, DType::kF32);
+  EXPECT_EQ((*cpu)->capabilities().compute, kernels::DType::kF32);
   EXPECT_NE((*cpu)->capabilities().name.find("2 threads"), std::string::npos);
   const auto oracle = MakeDevice("oracle", 0, nullptr);
   ASSERT_TRUE(oracle.ok()) << oracle.status();
-  EXPECT_EQ((*oracle)->capabilities().compute, DType::kF64);
+  EXPECT_EQ((*oracle)->capabilities().compute, kernels::DType::kF64);
 }
 
 // There is no plugin beside this test.
@@ -81,7 +81,7 @@ TEST(DeviceFactoryTest, SetsOfCardsAreListsOrAll) {
 
 TEST(DeviceFactoryTest, Bf16NeedsCuda) {
   for (const char* kind : {"cpu", "auto"}) {
-    const auto device = MakeDevice({.kind = kind, .compute = DType::kBf16}, nullptr);
+    const auto device = MakeDevice({.kind = kind, .compute = kernels::DType::kBf16}, nullptr);
     EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument) << kind;
     EXPECT_NE(device.status().message().find("bf16 needs CUDA"), absl::string_view::npos)
         << device.status();
@@ -90,12 +90,12 @@ TEST(DeviceFactoryTest, Bf16NeedsCuda) {
 
 TEST(DeviceFactoryTest, SizesAndSlicesFollowTheType) {
   double values[4] = {1, 2, 3, 4};
-  const Buf slice = Buf{values, DType::kF64, 4}.Slice(1, 2);
+  const kernels::Buf slice = kernels::Buf{values, kernels::DType::kF64, 4}.Slice(1, 2);
   EXPECT_EQ(slice.as<double>()[0], 2.0);
   EXPECT_EQ(slice.num_elements, 2);
-  EXPECT_EQ(DTypeBytes(DType::kBf16), 2);
-  EXPECT_EQ(DTypeBytes(DType::kU8), 1);
+  EXPECT_EQ(kernels::DTypeBytes(kernels::DType::kBf16), 2);
+  EXPECT_EQ(kernels::DTypeBytes(kernels::DType::kU8), 1);
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::factory

@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 
 namespace {
 
@@ -69,4 +69,4 @@ absl::StatusOr<void*> LoadLibrary(absl::string_view file, absl::string_view fold
                                           kPythonPackages, folder, file));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::factory

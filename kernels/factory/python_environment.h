@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 
 // Folders that packages are installed in, from the prefix of a Python environment; Debian's
 // packages are dist-packages.
@@ -23,4 +23,4 @@ std::vector<std::string> PythonPackageFiles(absl::string_view path);
 // with what was tried.
 absl::StatusOr<void*> LoadLibrary(absl::string_view file, absl::string_view folder);
 
-}  // namespace lodestar
+}  // namespace lodestar::factory

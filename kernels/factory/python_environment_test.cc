@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::factory {
 namespace {
 
 class PythonEnvironmentTest : public testing::Test {
@@ -70,4 +70,4 @@ TEST_F(PythonEnvironmentTest, LooksIntoNoRelativeFolder) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::factory

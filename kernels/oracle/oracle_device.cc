@@ -9,14 +9,14 @@
 #include "kernels/buffer_checks.h"
 #include "kernels/codec/encoded_vectors.h"
 
-namespace lodestar {
+namespace lodestar::oracle {
 
 OracleDevice::OracleDevice() {
   capabilities_.name = "oracle (fp64, 1 thread)";
-  capabilities_.compute = DType::kF64;
+  capabilities_.compute = kernels::DType::kF64;
 }
 
-const DeviceCapabilities& OracleDevice::capabilities() const { return capabilities_; }
+const kernels::DeviceCapabilities& OracleDevice::capabilities() const { return capabilities_; }
 
 absl::StatusOr<void*> OracleDevice::Allocate(size_t bytes) {
   void* memory = nullptr;
@@ -31,46 +31,46 @@ void OracleDevice::Release(void* memory) { std::free(memory); }
 absl::StatusOr<void*> OracleDevice::AllocateHost(size_t bytes) { return Allocate(bytes); }
 void OracleDevice::ReleaseHost(void* memory) { std::free(memory); }
 
-EventId OracleDevice::Record(StreamKind /*stream*/) { return ++num_events_; }
-void OracleDevice::Wait(StreamKind /*stream*/, EventId event) {
+kernels::EventId OracleDevice::Record(kernels::StreamKind /*stream*/) { return ++num_events_; }
+void OracleDevice::Wait(kernels::StreamKind /*stream*/, kernels::EventId event) {
   LODESTAR_CHECK(event <= num_events_);
 }
-absl::Status OracleDevice::Synchronize(EventId event) {
+absl::Status OracleDevice::Synchronize(kernels::EventId event) {
   LODESTAR_CHECK(event <= num_events_);
   return absl::OkStatus();
 }
 
-void OracleDevice::Copy(void* destination, const void* source, size_t bytes, StreamKind) {
+void OracleDevice::Copy(void* destination, const void* source, size_t bytes, kernels::StreamKind) {
   if (bytes > 0) std::memcpy(destination, source, bytes);
 }
 
-void OracleDevice::Fill(Buf y, double value) {
+void OracleDevice::Fill(kernels::Buf y, double value) {
   for (int64_t i = 0; i < y.num_elements; ++i) {
     switch (y.dtype) {
-      case DType::kF64:
+      case kernels::DType::kF64:
         y.as<double>()[i] = value;
         break;
-      case DType::kI32:
+      case kernels::DType::kI32:
         y.as<int32_t>()[i] = static_cast<int32_t>(value);
         break;
-      case DType::kU8:
+      case kernels::DType::kU8:
         y.as<uint8_t>()[i] = static_cast<uint8_t>(value);
         break;
       default:
-        LODESTAR_CHECK(y.dtype == DType::kF32);
+        LODESTAR_CHECK(y.dtype == kernels::DType::kF32);
         y.as<float>()[i] = static_cast<float>(value);
     }
   }
 }
 
-void OracleDevice::Cast(Buf y, Buf x, double scale, StreamKind) {
-  LODESTAR_CHECK(x.dtype == DType::kF64 || x.dtype == DType::kF32);
-  LODESTAR_CHECK(y.dtype == DType::kF64 || y.dtype == DType::kF32);
+void OracleDevice::Cast(kernels::Buf y, kernels::Buf x, double scale, kernels::StreamKind) {
+  LODESTAR_CHECK(x.dtype == kernels::DType::kF64 || x.dtype == kernels::DType::kF32);
+  LODESTAR_CHECK(y.dtype == kernels::DType::kF64 || y.dtype == kernels::DType::kF32);
   LODESTAR_CHECK(y.num_elements >= x.num_elements);
   for (int64_t i = 0; i < x.num_elements; ++i) {
     const double value =
-        scale * (x.dtype == DType::kF64 ? x.as<double>()[i] : double{x.as<float>()[i]});
-    if (y.dtype == DType::kF64) {
+        scale * (x.dtype == kernels::DType::kF64 ? x.as<double>()[i] : double{x.as<float>()[i]});
+    if (y.dtype == kernels::DType::kF64) {
       y.as<double>()[i] = value;
     } else {
       y.as<float>()[i] = static_cast<float>(value);
@@ -78,60 +78,62 @@ void OracleDevice::Cast(Buf y, Buf x, double scale, StreamKind) {
   }
 }
 
-void OracleDevice::AddScaled(Buf y, Buf x, double a) {
-  CheckBuf(x, DType::kF64, x.num_elements);
-  CheckBuf(y, DType::kF64, x.num_elements);
+void OracleDevice::AddScaled(kernels::Buf y, kernels::Buf x, double a) {
+  kernels::CheckBuf(x, kernels::DType::kF64, x.num_elements);
+  kernels::CheckBuf(y, kernels::DType::kF64, x.num_elements);
   for (int64_t i = 0; i < x.num_elements; ++i) y.as<double>()[i] += a * x.as<double>()[i];
 }
 
-void OracleDevice::Subtract(Buf z, Buf x, Buf y) {
-  CheckBuf(x, DType::kF64, z.num_elements);
-  CheckBuf(y, DType::kF64, z.num_elements);
-  CheckBuf(z, DType::kF64, z.num_elements);
+void OracleDevice::Subtract(kernels::Buf z, kernels::Buf x, kernels::Buf y) {
+  kernels::CheckBuf(x, kernels::DType::kF64, z.num_elements);
+  kernels::CheckBuf(y, kernels::DType::kF64, z.num_elements);
+  kernels::CheckBuf(z, kernels::DType::kF64, z.num_elements);
   for (int64_t i = 0; i < z.num_elements; ++i) {
     z.as<double>()[i] = x.as<double>()[i] - y.as<double>()[i];
   }
 }
 
-void OracleDevice::SumOfSquares(Buf sum, Buf x) {
-  CheckBuf(sum, DType::kF64, 1);
-  CheckBuf(x, DType::kF64, x.num_elements);
+void OracleDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
+  kernels::CheckBuf(sum, kernels::DType::kF64, 1);
+  kernels::CheckBuf(x, kernels::DType::kF64, x.num_elements);
   double total = 0.0;
   for (int64_t i = 0; i < x.num_elements; ++i) total += x.as<double>()[i] * x.as<double>()[i];
   sum.as<double>()[0] = total;
 }
 
 // The codecs are their own reference: the bytes of an encoding are its meaning.
-void OracleDevice::Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
-                          const Rounding& rounding, StreamKind) {
-  CheckEncoding(encoding, encoded, values);
-  CheckOptionalBuf(residual, DType::kF32, values.num_elements);
-  EncodeWithResidual(encoding, values.as<float>(), scale, residual.as<float>(), values.num_elements,
-                     rounding, static_cast<std::byte*>(encoded));
+void OracleDevice::Encode(Encoding encoding, void* encoded, kernels::Buf values, float scale,
+                          kernels::Buf residual, const kernels::Rounding& rounding,
+                          kernels::StreamKind) {
+  kernels::CheckEncoding(encoding, encoded, values);
+  kernels::CheckOptionalBuf(residual, kernels::DType::kF32, values.num_elements);
+  codec::EncodeWithResidual(encoding, values.as<float>(), scale, residual.as<float>(),
+                            values.num_elements, rounding, static_cast<std::byte*>(encoded));
 }
 
-void OracleDevice::UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
-                                  const void* encoded, float decay, StreamKind) {
-  CheckEncoding(encoding, encoded, values);
-  CheckBuf(residual, DType::kF32, values.num_elements);
-  lodestar::UpdateResidual(encoding, values.as<float>(), scale,
-                           static_cast<const std::byte*>(encoded), values.num_elements, decay,
-                           residual.as<float>());
+void OracleDevice::UpdateResidual(Encoding encoding, kernels::Buf residual, kernels::Buf values,
+                                  float scale, const void* encoded, float decay,
+                                  kernels::StreamKind) {
+  kernels::CheckEncoding(encoding, encoded, values);
+  kernels::CheckBuf(residual, kernels::DType::kF32, values.num_elements);
+  lodestar::codec::UpdateResidual(encoding, values.as<float>(), scale,
+                                  static_cast<const std::byte*>(encoded), values.num_elements,
+                                  decay, residual.as<float>());
 }
 
-void OracleDevice::Dropout(Buf y, Buf x, const DropoutMask& mask) {
-  CheckBuf(x, DType::kF64, x.num_elements);
-  CheckBuf(y, DType::kF64, x.num_elements);
+void OracleDevice::Dropout(kernels::Buf y, kernels::Buf x, const kernels::DropoutMask& mask) {
+  kernels::CheckBuf(x, kernels::DType::kF64, x.num_elements);
+  kernels::CheckBuf(y, kernels::DType::kF64, x.num_elements);
   for (int64_t i = 0; i < x.num_elements; ++i) {
-    y.as<double>()[i] = IsKept(mask, i) ? x.as<double>()[i] / (1.0 - mask.rate) : 0.0;
+    y.as<double>()[i] = kernels::IsKept(mask, i) ? x.as<double>()[i] / (1.0 - mask.rate) : 0.0;
   }
 }
 
-void OracleDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf narrow,
-                                  const MomentumStep& step) {
-  CheckBuf(weights, DType::kF64, gradient.num_elements);
-  CheckBuf(gradient, DType::kF64, gradient.num_elements);
-  CheckOptionalBuf(state, DType::kF64, gradient.num_elements);
+void OracleDevice::MomentumUpdate(kernels::Buf weights, kernels::Buf state, kernels::Buf gradient,
+                                  kernels::Buf narrow, const kernels::MomentumStep& step) {
+  kernels::CheckBuf(weights, kernels::DType::kF64, gradient.num_elements);
+  kernels::CheckBuf(gradient, kernels::DType::kF64, gradient.num_elements);
+  kernels::CheckOptionalBuf(state, kernels::DType::kF64, gradient.num_elements);
   for (int64_t i = 0; i < gradient.num_elements; ++i) {
     double& w = weights.as<double>()[i];
     const double g = gradient.as<double>()[i] * step.gradient_scale;
@@ -144,15 +146,17 @@ void OracleDevice::MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf narr
     w -= step.learning_rate * step.weight_decay * w;
     w -= step.learning_rate * update;
   }
-  if (narrow) Cast(narrow, weights.Slice(0, gradient.num_elements), 1.0, StreamKind::kCompute);
+  if (narrow)
+    Cast(narrow, weights.Slice(0, gradient.num_elements), 1.0, kernels::StreamKind::kCompute);
 }
 
-void OracleDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
-                               Buf narrow, const AdamWStep& step) {
-  CheckBuf(weights, DType::kF64, gradient.num_elements);
-  CheckBuf(first_moment, DType::kF64, gradient.num_elements);
-  CheckBuf(second_moment, DType::kF64, gradient.num_elements);
-  CheckBuf(gradient, DType::kF64, gradient.num_elements);
+void OracleDevice::AdamWUpdate(kernels::Buf weights, kernels::Buf first_moment,
+                               kernels::Buf second_moment, kernels::Buf gradient,
+                               kernels::Buf narrow, const kernels::AdamWStep& step) {
+  kernels::CheckBuf(weights, kernels::DType::kF64, gradient.num_elements);
+  kernels::CheckBuf(first_moment, kernels::DType::kF64, gradient.num_elements);
+  kernels::CheckBuf(second_moment, kernels::DType::kF64, gradient.num_elements);
+  kernels::CheckBuf(gradient, kernels::DType::kF64, gradient.num_elements);
   const double correction1 = 1.0 - std::pow(step.beta1, static_cast<double>(step.step));
   const double correction2 = 1.0 - std::pow(step.beta2, static_cast<double>(step.step));
   for (int64_t i = 0; i < gradient.num_elements; ++i) {
@@ -167,9 +171,10 @@ void OracleDevice::AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment,
     w -= step.learning_rate * step.weight_decay * w;
     w -= step.learning_rate * m_hat / (std::sqrt(v_hat) + step.epsilon);
   }
-  if (narrow) Cast(narrow, weights.Slice(0, gradient.num_elements), 1.0, StreamKind::kCompute);
+  if (narrow)
+    Cast(narrow, weights.Slice(0, gradient.num_elements), 1.0, kernels::StreamKind::kCompute);
 }
 
-std::unique_ptr<Device> MakeOracleDevice() { return std::make_unique<OracleDevice>(); }
+std::unique_ptr<kernels::Device> MakeOracleDevice() { return std::make_unique<OracleDevice>(); }
 
-}  // namespace lodestar
+}  // namespace lodestar::oracle

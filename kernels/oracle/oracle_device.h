@@ -7,28 +7,28 @@
 
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::oracle {
 
-class OracleDevice : public Device {
+class OracleDevice : public kernels::Device {
  public:
   OracleDevice();
 
-  const DeviceCapabilities& capabilities() const override;
+  const kernels::DeviceCapabilities& capabilities() const override;
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Release(void* memory) override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override;
   void ReleaseHost(void* memory) override;
-  EventId Record(StreamKind stream) override;
-  void Wait(StreamKind stream, EventId event) override;
-  absl::Status Synchronize(EventId event) override;
+  kernels::EventId Record(kernels::StreamKind stream) override;
+  void Wait(kernels::StreamKind stream, kernels::EventId event) override;
+  absl::Status Synchronize(kernels::EventId event) override;
 
 #include "kernels/device_operations.inc"
 
  private:
-  DeviceCapabilities capabilities_;
-  std::atomic<EventId> num_events_{0};
+  kernels::DeviceCapabilities capabilities_;
+  std::atomic<kernels::EventId> num_events_{0};
 };
 
-std::unique_ptr<Device> MakeOracleDevice();
+std::unique_ptr<kernels::Device> MakeOracleDevice();
 
-}  // namespace lodestar
+}  // namespace lodestar::oracle

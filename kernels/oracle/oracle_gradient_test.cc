@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/oracle/oracle_device.h"
 
-namespace lodestar {
+namespace lodestar::oracle {
 namespace {
 
 // Central differences in fp64: truncation h^2 ~ 1e-10, rounding 1e-16 / h = 1e-11.
@@ -21,8 +21,8 @@ constexpr double kFloor = 1e-3;
 
 using Tensors = std::map<std::string, std::vector<double>>;
 
-Buf View(std::vector<double>& values) {
-  return Buf{values.data(), DType::kF64, static_cast<int64_t>(values.size())};
+kernels::Buf View(std::vector<double>& values) {
+  return kernels::Buf{values.data(), kernels::DType::kF64, static_cast<int64_t>(values.size())};
 }
 
 class OracleGradientTest : public testing::Test {
@@ -67,8 +67,10 @@ class OracleGradientTest : public testing::Test {
 
 TEST_F(OracleGradientTest, LinearWithEveryActivation) {
   constexpr int64_t kRows = 3, kIn = 4, kOut = 5;
-  for (Activation activation : {Activation::kNone, Activation::kRelu, Activation::kGeluTanh}) {
-    for (WeightOrder order : {WeightOrder::kOutIn, WeightOrder::kInOut}) {
+  for (kernels::Activation activation :
+       {kernels::Activation::kNone, kernels::Activation::kRelu, kernels::Activation::kGeluTanh}) {
+    for (kernels::WeightOrder order :
+         {kernels::WeightOrder::kOutIn, kernels::WeightOrder::kInOut}) {
       Tensors inputs = {{"x", Random(kRows * kIn)}, {"w", Random(kOut * kIn)}, {"b", Random(kOut)}};
       const std::vector<double> weights = Random(kRows * kOut);
       std::vector<double> y(kRows * kOut), pre(kRows * kOut);
@@ -84,7 +86,7 @@ TEST_F(OracleGradientTest, LinearWithEveryActivation) {
                            {"b", std::vector<double>(kOut)}};
       device_.LinearBackward(View(gradients["x"]), View(gradients["w"]), View(gradients["b"]),
                              View(dy), View(pre), View(inputs["x"]), View(inputs["w"]), kRows, kIn,
-                             kOut, activation, order, Accumulate::kSet);
+                             kOut, activation, order, kernels::Accumulate::kSet);
       ExpectGradients(inputs, loss, gradients);
     }
   }
@@ -92,8 +94,10 @@ TEST_F(OracleGradientTest, LinearWithEveryActivation) {
 
 TEST_F(OracleGradientTest, LinearBackwardInputThroughEveryActivation) {
   constexpr int64_t kRows = 3, kMiddle = 4, kOut = 5;
-  for (Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
-    for (WeightOrder order : {WeightOrder::kOutIn, WeightOrder::kInOut}) {
+  for (kernels::Activation activation :
+       {kernels::Activation::kRelu, kernels::Activation::kGeluTanh}) {
+    for (kernels::WeightOrder order :
+         {kernels::WeightOrder::kOutIn, kernels::WeightOrder::kInOut}) {
       const std::vector<double> identity = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
       std::vector<double> eye = identity, w = Random(kOut * kMiddle);
       // The layer before is x + b, so that the gradient before its activation is that to x.
@@ -104,7 +108,7 @@ TEST_F(OracleGradientTest, LinearBackwardInputThroughEveryActivation) {
         device_.LinearForward(View(hidden), View(pre), View(t["x"]), View(eye), View(t["b"]), kRows,
                               kMiddle, kMiddle, activation, order);
         device_.LinearForward(View(y), {}, View(hidden), View(w), {}, kRows, kMiddle, kOut,
-                              Activation::kNone, order);
+                              kernels::Activation::kNone, order);
         return Dot(y, weights);
       };
       loss(inputs);
@@ -113,7 +117,7 @@ TEST_F(OracleGradientTest, LinearBackwardInputThroughEveryActivation) {
                            {"b", std::vector<double>(kMiddle)}};
       device_.LinearBackwardInput(View(gradients["x"]), View(gradients["b"]), View(dy), View(pre),
                                   View(w), kRows, kMiddle, kOut, activation, order,
-                                  Accumulate::kSet);
+                                  kernels::Accumulate::kSet);
       ExpectGradients(inputs, loss, gradients);
     }
   }
@@ -139,14 +143,14 @@ TEST_F(OracleGradientTest, ResidualNorm) {
                        {"beta", std::vector<double>(kWidth)}};
   device_.NormBackward(View(gradients["a"]), View(gradients["gamma"]), View(gradients["beta"]),
                        View(dy), View(sum), View(mean), View(rstd), View(inputs["gamma"]), kRows,
-                       kWidth, Accumulate::kSet, Accumulate::kSet);
+                       kWidth, kernels::Accumulate::kSet, kernels::Accumulate::kSet);
   gradients["b"] = gradients["a"];
   ExpectGradients(inputs, loss, gradients);
 }
 
 TEST_F(OracleGradientTest, Attention) {
   for (double rate : {0.0, 0.4}) {
-    const AttentionShape shape{
+    const kernels::AttentionShape shape{
         .batch = 2,
         .tokens = 5,
         .heads = 2,
@@ -174,11 +178,11 @@ TEST_F(OracleGradientTest, Attention) {
 // the outputs are what is kept of the probabilities.
 TEST_F(OracleGradientTest, AttentionDropsProbabilities) {
   constexpr int64_t kTokens = 64;
-  const AttentionShape shape{.batch = 1,
-                             .tokens = kTokens,
-                             .heads = 1,
-                             .head_width = 1,
-                             .dropout = {.rate = 0.25, .key = 1}};
+  const kernels::AttentionShape shape{.batch = 1,
+                                      .tokens = kTokens,
+                                      .heads = 1,
+                                      .head_width = 1,
+                                      .dropout = {.rate = 0.25, .key = 1}};
   // Scores of 0: all probabilities of query i are 1 / (i + 1).
   std::vector<double> qkv(3 * kTokens), y(kTokens), log_sum_exp(kTokens), workspace(kTokens);
   for (int64_t token = 0; token < kTokens; ++token) qkv[3 * token + 2] = 1.0;
@@ -186,7 +190,7 @@ TEST_F(OracleGradientTest, AttentionDropsProbabilities) {
   for (int64_t query = 0; query < kTokens; ++query) {
     double kept = 0.0;
     for (int64_t key = 0; key <= query; ++key) {
-      kept += IsKept(shape.dropout, query * kTokens + key) ? 1.0 : 0.0;
+      kept += kernels::IsKept(shape.dropout, query * kTokens + key) ? 1.0 : 0.0;
     }
     EXPECT_NEAR(y[query], kept / 0.75 / (query + 1), 1e-12) << query;
     EXPECT_NEAR(log_sum_exp[query], std::log(query + 1.0), 1e-12) << query;
@@ -198,7 +202,7 @@ TEST_F(OracleGradientTest, Embedding) {
   Tensors inputs = {{"tokens", Random(kVocabulary * kWidth)},
                     {"positions", Random(kContext * kWidth)}};
   std::array<int32_t, kRows> ids = {0, 3, 3, 1, 0, 3};
-  const Buf tokens{ids.data(), DType::kI32, kRows};
+  const kernels::Buf tokens{ids.data(), kernels::DType::kI32, kRows};
   const std::vector<double> weights = Random(kRows * kWidth);
   std::vector<double> y(kRows * kWidth);
   const auto loss = [&](Tensors& t) {
@@ -219,7 +223,7 @@ TEST_F(OracleGradientTest, CrossEntropy) {
   constexpr double kScale = 0.5;
   Tensors inputs = {{"logits", Random(kRows * kClasses)}};
   std::array<int32_t, kRows> ids = {0, 4, 2};
-  const Buf targets{ids.data(), DType::kI32, kRows};
+  const kernels::Buf targets{ids.data(), kernels::DType::kI32, kRows};
   std::vector<double> losses(kRows);
   const auto loss = [&](Tensors& t) {
     device_.SoftmaxCrossEntropy(View(losses), {}, View(t["logits"]), targets, kRows, kClasses,
@@ -233,7 +237,8 @@ TEST_F(OracleGradientTest, CrossEntropy) {
 }
 
 TEST_F(OracleGradientTest, ConvolutionThroughReluAndPooling) {
-  const ConvShape shape{.samples = 2, .in_channels = 2, .height = 5, .width = 4, .out_channels = 3};
+  const kernels::ConvShape shape{
+      .samples = 2, .in_channels = 2, .height = 5, .width = 4, .out_channels = 3};
   const int64_t plane = shape.height * shape.width;
   const int64_t outputs = shape.samples * shape.out_channels * plane;
   const int64_t pooled = shape.samples * shape.out_channels * 2 * 2;
@@ -243,7 +248,7 @@ TEST_F(OracleGradientTest, ConvolutionThroughReluAndPooling) {
   const std::vector<double> weights = Random(pooled);
   std::vector<double> y(outputs), pool(pooled);
   std::vector<uint8_t> where(pooled);
-  const Buf argmax{where.data(), DType::kU8, pooled};
+  const kernels::Buf argmax{where.data(), kernels::DType::kU8, pooled};
   const int64_t planes = shape.samples * shape.out_channels;
   const auto loss = [&](Tensors& t) {
     device_.ConvReluForward(View(y), View(t["x"]), View(t["w"]), View(t["b"]), {}, shape);
@@ -259,9 +264,9 @@ TEST_F(OracleGradientTest, ConvolutionThroughReluAndPooling) {
                        {"b", std::vector<double>(inputs["b"].size())}};
   device_.ConvReluBackward(View(gradients["x"]), View(gradients["w"]), View(gradients["b"]),
                            View(dy), View(y), View(inputs["x"]), View(inputs["w"]), {}, shape,
-                           Accumulate::kSet);
+                           kernels::Accumulate::kSet);
   ExpectGradients(inputs, loss, gradients);
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::oracle

@@ -2,12 +2,12 @@
 #include "kernels/buffer_checks.h"
 #include "kernels/oracle/oracle_device.h"
 
-namespace lodestar {
+namespace lodestar::oracle {
 namespace {
 
 // Calls visit(y index, x index, w index) for every product of the convolution.
 template <typename Visit>
-void ForEachProduct(const ConvShape& s, Visit visit) {
+void ForEachProduct(const kernels::ConvShape& s, Visit visit) {
   for (int64_t sample = 0; sample < s.samples; ++sample) {
     for (int64_t out = 0; out < s.out_channels; ++out) {
       for (int64_t row = 0; row < s.height; ++row) {
@@ -32,15 +32,16 @@ void ForEachProduct(const ConvShape& s, Visit visit) {
 
 }  // namespace
 
-int64_t OracleDevice::ConvWorkspaceElements(const ConvShape& /*shape*/) { return 0; }
+int64_t OracleDevice::ConvWorkspaceElements(const kernels::ConvShape& /*shape*/) { return 0; }
 
-void OracleDevice::ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf /*workspace*/,
-                                   const ConvShape& s) {
+void OracleDevice::ConvReluForward(kernels::Buf y, kernels::Buf x, kernels::Buf w,
+                                   kernels::Buf bias, kernels::Buf /*workspace*/,
+                                   const kernels::ConvShape& s) {
   const int64_t plane = s.height * s.width;
-  CheckBuf(y, DType::kF64, s.samples * s.out_channels * plane);
-  CheckBuf(x, DType::kF64, s.samples * s.in_channels * plane);
-  CheckBuf(w, DType::kF64, s.out_channels * s.in_channels * 9);
-  CheckBuf(bias, DType::kF64, s.out_channels);
+  kernels::CheckBuf(y, kernels::DType::kF64, s.samples * s.out_channels * plane);
+  kernels::CheckBuf(x, kernels::DType::kF64, s.samples * s.in_channels * plane);
+  kernels::CheckBuf(w, kernels::DType::kF64, s.out_channels * s.in_channels * 9);
+  kernels::CheckBuf(bias, kernels::DType::kF64, s.out_channels);
   const int64_t outputs = s.samples * s.out_channels * plane;
   for (int64_t i = 0; i < outputs; ++i) {
     y.as<double>()[i] = bias.as<double>()[i / plane % s.out_channels];
@@ -53,17 +54,20 @@ void OracleDevice::ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf /*workspac
   }
 }
 
-void OracleDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w,
-                                    Buf /*workspace*/, const ConvShape& s, Accumulate weights) {
+void OracleDevice::ConvReluBackward(kernels::Buf dx, kernels::Buf dw, kernels::Buf db,
+                                    kernels::Buf dy, kernels::Buf y, kernels::Buf x, kernels::Buf w,
+                                    kernels::Buf /*workspace*/, const kernels::ConvShape& s,
+                                    kernels::Accumulate weights) {
   const int64_t plane = s.height * s.width;
   const int64_t outputs = s.samples * s.out_channels * plane;
   const int64_t inputs = s.samples * s.in_channels * plane;
-  for (const Buf& buf : {dy, y}) CheckBuf(buf, DType::kF64, outputs);
-  for (const Buf& buf : {dw, w}) CheckBuf(buf, DType::kF64, s.out_channels * s.in_channels * 9);
-  CheckBuf(x, DType::kF64, inputs);
-  CheckBuf(db, DType::kF64, s.out_channels);
-  CheckOptionalBuf(dx, DType::kF64, inputs);
-  if (weights == Accumulate::kSet) {
+  for (const kernels::Buf& buf : {dy, y}) kernels::CheckBuf(buf, kernels::DType::kF64, outputs);
+  for (const kernels::Buf& buf : {dw, w})
+    kernels::CheckBuf(buf, kernels::DType::kF64, s.out_channels * s.in_channels * 9);
+  kernels::CheckBuf(x, kernels::DType::kF64, inputs);
+  kernels::CheckBuf(db, kernels::DType::kF64, s.out_channels);
+  kernels::CheckOptionalBuf(dx, kernels::DType::kF64, inputs);
+  if (weights == kernels::Accumulate::kSet) {
     for (int64_t i = 0; i < s.out_channels * s.in_channels * 9; ++i) dw.as<double>()[i] = 0.0;
     for (int64_t i = 0; i < s.out_channels; ++i) db.as<double>()[i] = 0.0;
   }
@@ -80,13 +84,13 @@ void OracleDevice::ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x
   });
 }
 
-void OracleDevice::MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height,
-                                  int64_t width) {
+void OracleDevice::MaxPoolForward(kernels::Buf y, kernels::Buf argmax, kernels::Buf x,
+                                  int64_t planes, int64_t height, int64_t width) {
   const int64_t rows = height / 2;
   const int64_t columns = width / 2;
-  CheckBuf(y, DType::kF64, planes * rows * columns);
-  CheckBuf(argmax, DType::kU8, planes * rows * columns);
-  CheckBuf(x, DType::kF64, planes * height * width);
+  kernels::CheckBuf(y, kernels::DType::kF64, planes * rows * columns);
+  kernels::CheckBuf(argmax, kernels::DType::kU8, planes * rows * columns);
+  kernels::CheckBuf(x, kernels::DType::kF64, planes * height * width);
   for (int64_t i = 0; i < planes * rows * columns; ++i) {
     const int64_t plane = i / (rows * columns);
     const int64_t row = i / columns % rows;
@@ -101,13 +105,13 @@ void OracleDevice::MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int6
   }
 }
 
-void OracleDevice::MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
-                                   int64_t width) {
+void OracleDevice::MaxPoolBackward(kernels::Buf dx, kernels::Buf dy, kernels::Buf argmax,
+                                   int64_t planes, int64_t height, int64_t width) {
   const int64_t rows = height / 2;
   const int64_t columns = width / 2;
-  CheckBuf(dx, DType::kF64, planes * height * width);
-  CheckBuf(dy, DType::kF64, planes * rows * columns);
-  CheckBuf(argmax, DType::kU8, planes * rows * columns);
+  kernels::CheckBuf(dx, kernels::DType::kF64, planes * height * width);
+  kernels::CheckBuf(dy, kernels::DType::kF64, planes * rows * columns);
+  kernels::CheckBuf(argmax, kernels::DType::kU8, planes * rows * columns);
   for (int64_t i = 0; i < planes * height * width; ++i) dx.as<double>()[i] = 0.0;
   for (int64_t i = 0; i < planes * rows * columns; ++i) {
     const int64_t plane = i / (rows * columns);
@@ -119,4 +123,4 @@ void OracleDevice::MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, i
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::oracle

@@ -4,32 +4,32 @@
 #include "kernels/buffer_checks.h"
 #include "kernels/oracle/oracle_device.h"
 
-namespace lodestar {
+namespace lodestar::oracle {
 namespace {
 
 constexpr double kNormEpsilon = 1e-5;
 const double kSqrtTwoOverPi = std::sqrt(2.0 / M_PI);
 constexpr double kGeluCubic = 0.044715;
 
-double Activated(double x, Activation activation) {
+double Activated(double x, kernels::Activation activation) {
   switch (activation) {
-    case Activation::kNone:
+    case kernels::Activation::kNone:
       return x;
-    case Activation::kRelu:
+    case kernels::Activation::kRelu:
       return x > 0.0 ? x : 0.0;
-    case Activation::kGeluTanh:
+    case kernels::Activation::kGeluTanh:
       return 0.5 * x * (1.0 + std::tanh(kSqrtTwoOverPi * (x + kGeluCubic * x * x * x)));
   }
   return x;
 }
 
-double ActivationSlope(double x, Activation activation) {
+double ActivationSlope(double x, kernels::Activation activation) {
   switch (activation) {
-    case Activation::kNone:
+    case kernels::Activation::kNone:
       return 1.0;
-    case Activation::kRelu:
+    case kernels::Activation::kRelu:
       return x > 0.0 ? 1.0 : 0.0;
-    case Activation::kGeluTanh: {
+    case kernels::Activation::kGeluTanh: {
       const double t = std::tanh(kSqrtTwoOverPi * (x + kGeluCubic * x * x * x));
       const double inner_slope = kSqrtTwoOverPi * (1.0 + 3.0 * kGeluCubic * x * x);
       return 0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner_slope;
@@ -41,34 +41,35 @@ double ActivationSlope(double x, Activation activation) {
 // Where the weight from input i to output o lies.
 class WeightPlace {
  public:
-  WeightPlace(WeightOrder order, int64_t in, int64_t out)
-      : per_out_(order == WeightOrder::kOutIn ? in : 1),
-        per_in_(order == WeightOrder::kOutIn ? 1 : out) {}
+  WeightPlace(kernels::WeightOrder order, int64_t in, int64_t out)
+      : per_out_(order == kernels::WeightOrder::kOutIn ? in : 1),
+        per_in_(order == kernels::WeightOrder::kOutIn ? 1 : out) {}
   int64_t operator()(int64_t o, int64_t i) const { return o * per_out_ + i * per_in_; }
 
  private:
   const int64_t per_out_, per_in_;
 };
 
-void Store(double* destination, double value, Accumulate accumulate) {
-  *destination = accumulate == Accumulate::kAdd ? *destination + value : value;
+void Store(double* destination, double value, kernels::Accumulate accumulate) {
+  *destination = accumulate == kernels::Accumulate::kAdd ? *destination + value : value;
 }
 
 }  // namespace
 
-void OracleDevice::Activate(Buf y, Buf x, Activation activation) {
-  CheckBuf(x, DType::kF64, x.num_elements);
-  CheckBuf(y, DType::kF64, x.num_elements);
+void OracleDevice::Activate(kernels::Buf y, kernels::Buf x, kernels::Activation activation) {
+  kernels::CheckBuf(x, kernels::DType::kF64, x.num_elements);
+  kernels::CheckBuf(y, kernels::DType::kF64, x.num_elements);
   for (int64_t i = 0; i < x.num_elements; ++i) {
     y.as<double>()[i] = Activated(x.as<double>()[i], activation);
   }
 }
 
-void OracleDevice::MatMul(const MatMulShape& s, Buf c, Buf a, Buf b, Accumulate accumulate) {
+void OracleDevice::MatMul(const kernels::MatMulShape& s, kernels::Buf c, kernels::Buf a,
+                          kernels::Buf b, kernels::Accumulate accumulate) {
   const int64_t lda = s.lda != 0 ? s.lda : (s.transpose_a ? s.m : s.k);
   const int64_t ldb = s.ldb != 0 ? s.ldb : (s.transpose_b ? s.k : s.n);
   const int64_t ldc = s.ldc != 0 ? s.ldc : s.n;
-  CheckMatMul(s, c, a, b, DType::kF64);
+  kernels::CheckMatMul(s, c, a, b, kernels::DType::kF64);
   for (int64_t i = 0; i < s.batch; ++i) {
     const double* ai = a.as<double>() + i * s.stride_a;
     const double* bi = b.as<double>() + i * s.stride_b;
@@ -86,22 +87,23 @@ void OracleDevice::MatMul(const MatMulShape& s, Buf c, Buf a, Buf b, Accumulate 
   }
 }
 
-void OracleDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
-                                 int64_t in, int64_t out, Activation activation,
-                                 WeightOrder order) {
+void OracleDevice::LinearForward(kernels::Buf y, kernels::Buf pre_activation, kernels::Buf x,
+                                 kernels::Buf w, kernels::Buf bias, int64_t rows, int64_t in,
+                                 int64_t out, kernels::Activation activation,
+                                 kernels::WeightOrder order) {
   const WeightPlace place(order, in, out);
-  CheckBuf(y, DType::kF64, rows * out);
-  CheckOptionalBuf(pre_activation, DType::kF64, rows * out);
-  CheckBuf(x, DType::kF64, rows * in);
-  CheckBuf(w, DType::kF64, out * in);
-  CheckOptionalBuf(bias, DType::kF64, out);
+  kernels::CheckBuf(y, kernels::DType::kF64, rows * out);
+  kernels::CheckOptionalBuf(pre_activation, kernels::DType::kF64, rows * out);
+  kernels::CheckBuf(x, kernels::DType::kF64, rows * in);
+  kernels::CheckBuf(w, kernels::DType::kF64, out * in);
+  kernels::CheckOptionalBuf(bias, kernels::DType::kF64, out);
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t o = 0; o < out; ++o) {
       double sum = bias ? bias.as<double>()[o] : 0.0;
       for (int64_t i = 0; i < in; ++i) {
         sum += x.as<double>()[row * in + i] * w.as<double>()[place(o, i)];
       }
-      if (pre_activation && activation != Activation::kNone) {
+      if (pre_activation && activation != kernels::Activation::kNone) {
         pre_activation.as<double>()[row * out + o] = sum;
       }
       y.as<double>()[row * out + o] = Activated(sum, activation);
@@ -109,19 +111,21 @@ void OracleDevice::LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bi
   }
 }
 
-void OracleDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
-                                  int64_t rows, int64_t in, int64_t out, Activation activation,
-                                  WeightOrder order, Accumulate weights) {
+void OracleDevice::LinearBackward(kernels::Buf dx, kernels::Buf dw, kernels::Buf db,
+                                  kernels::Buf dy, kernels::Buf pre_activation, kernels::Buf x,
+                                  kernels::Buf w, int64_t rows, int64_t in, int64_t out,
+                                  kernels::Activation activation, kernels::WeightOrder order,
+                                  kernels::Accumulate weights) {
   const WeightPlace place(order, in, out);
-  CheckOptionalBuf(dx, DType::kF64, rows * in);
-  CheckBuf(dw, DType::kF64, out * in);
-  CheckOptionalBuf(db, DType::kF64, out);
-  CheckBuf(dy, DType::kF64, rows * out);
-  CheckBuf(x, DType::kF64, rows * in);
-  CheckBuf(w, DType::kF64, out * in);
+  kernels::CheckOptionalBuf(dx, kernels::DType::kF64, rows * in);
+  kernels::CheckBuf(dw, kernels::DType::kF64, out * in);
+  kernels::CheckOptionalBuf(db, kernels::DType::kF64, out);
+  kernels::CheckBuf(dy, kernels::DType::kF64, rows * out);
+  kernels::CheckBuf(x, kernels::DType::kF64, rows * in);
+  kernels::CheckBuf(w, kernels::DType::kF64, out * in);
   double* g = dy.as<double>();
-  if (activation != Activation::kNone) {
-    CheckBuf(pre_activation, DType::kF64, rows * out);
+  if (activation != kernels::Activation::kNone) {
+    kernels::CheckBuf(pre_activation, kernels::DType::kF64, rows * out);
     for (int64_t i = 0; i < rows * out; ++i) {
       g[i] *= ActivationSlope(pre_activation.as<double>()[i], activation);
     }
@@ -147,15 +151,17 @@ void OracleDevice::LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activa
   }
 }
 
-void OracleDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w,
-                                       int64_t rows, int64_t in, int64_t out, Activation activation,
-                                       WeightOrder order, Accumulate weights) {
+void OracleDevice::LinearBackwardInput(kernels::Buf dx, kernels::Buf db, kernels::Buf dy,
+                                       kernels::Buf pre_activation, kernels::Buf w, int64_t rows,
+                                       int64_t in, int64_t out, kernels::Activation activation,
+                                       kernels::WeightOrder order, kernels::Accumulate weights) {
   const WeightPlace place(order, in, out);
-  LODESTAR_CHECK(activation != Activation::kNone);
-  for (const Buf& buf : {dx, pre_activation}) CheckBuf(buf, DType::kF64, rows * in);
-  CheckOptionalBuf(db, DType::kF64, in);
-  CheckBuf(dy, DType::kF64, rows * out);
-  CheckBuf(w, DType::kF64, out * in);
+  LODESTAR_CHECK(activation != kernels::Activation::kNone);
+  for (const kernels::Buf& buf : {dx, pre_activation})
+    kernels::CheckBuf(buf, kernels::DType::kF64, rows * in);
+  kernels::CheckOptionalBuf(db, kernels::DType::kF64, in);
+  kernels::CheckBuf(dy, kernels::DType::kF64, rows * out);
+  kernels::CheckBuf(w, kernels::DType::kF64, out * in);
   for (int64_t i = 0; i < in; ++i) {
     double bias_sum = 0.0;
     for (int64_t row = 0; row < rows; ++row) {
@@ -171,12 +177,15 @@ void OracleDevice::LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activatio
   }
 }
 
-void OracleDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
-                                       Buf beta, int64_t rows, int64_t width) {
-  for (const Buf& buf : {y, sum, a}) CheckBuf(buf, DType::kF64, rows * width);
-  for (const Buf& buf : {gamma, beta}) CheckBuf(buf, DType::kF64, width);
-  for (const Buf& buf : {mean, rstd}) CheckBuf(buf, DType::kF64, rows);
-  CheckOptionalBuf(b, DType::kF64, rows * width);
+void OracleDevice::ResidualNormForward(kernels::Buf y, kernels::Buf sum, kernels::Buf mean,
+                                       kernels::Buf rstd, kernels::Buf a, kernels::Buf b,
+                                       kernels::Buf gamma, kernels::Buf beta, int64_t rows,
+                                       int64_t width) {
+  for (const kernels::Buf& buf : {y, sum, a})
+    kernels::CheckBuf(buf, kernels::DType::kF64, rows * width);
+  for (const kernels::Buf& buf : {gamma, beta}) kernels::CheckBuf(buf, kernels::DType::kF64, width);
+  for (const kernels::Buf& buf : {mean, rstd}) kernels::CheckBuf(buf, kernels::DType::kF64, rows);
+  kernels::CheckOptionalBuf(b, kernels::DType::kF64, rows * width);
   for (int64_t row = 0; row < rows; ++row) {
     double* s = sum.as<double>() + row * width;
     double total = 0.0;
@@ -198,12 +207,15 @@ void OracleDevice::ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a
   }
 }
 
-void OracleDevice::NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd,
-                                Buf gamma, int64_t rows, int64_t width, Accumulate input,
-                                Accumulate weights) {
-  for (const Buf& buf : {dx, dy, sum}) CheckBuf(buf, DType::kF64, rows * width);
-  for (const Buf& buf : {dgamma, dbeta, gamma}) CheckBuf(buf, DType::kF64, width);
-  for (const Buf& buf : {mean, rstd}) CheckBuf(buf, DType::kF64, rows);
+void OracleDevice::NormBackward(kernels::Buf dx, kernels::Buf dgamma, kernels::Buf dbeta,
+                                kernels::Buf dy, kernels::Buf sum, kernels::Buf mean,
+                                kernels::Buf rstd, kernels::Buf gamma, int64_t rows, int64_t width,
+                                kernels::Accumulate input, kernels::Accumulate weights) {
+  for (const kernels::Buf& buf : {dx, dy, sum})
+    kernels::CheckBuf(buf, kernels::DType::kF64, rows * width);
+  for (const kernels::Buf& buf : {dgamma, dbeta, gamma})
+    kernels::CheckBuf(buf, kernels::DType::kF64, width);
+  for (const kernels::Buf& buf : {mean, rstd}) kernels::CheckBuf(buf, kernels::DType::kF64, rows);
   const double* g = dy.as<double>();
   const auto normalised = [&](int64_t row, int64_t i) {
     return (sum.as<double>()[row * width + i] - mean.as<double>()[row]) * rstd.as<double>()[row];
@@ -235,4 +247,4 @@ void OracleDevice::NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, 
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::oracle

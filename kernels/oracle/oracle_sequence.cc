@@ -5,13 +5,13 @@
 #include "kernels/buffer_checks.h"
 #include "kernels/oracle/oracle_device.h"
 
-namespace lodestar {
+namespace lodestar::oracle {
 namespace {
 
 // Addresses of one head inside qkv [batch, tokens, 3, heads, head_width] and y [batch, tokens,
 // heads, head_width].
 struct HeadView {
-  const AttentionShape& shape;
+  const kernels::AttentionShape& shape;
   int64_t sample;
   int64_t head;
 
@@ -28,7 +28,7 @@ struct HeadView {
   double Kept(int64_t query, int64_t key) const {
     if (shape.dropout.rate == 0.0) return 1.0;
     const int64_t element = LogSumExp(query) * shape.tokens + key;
-    return IsKept(shape.dropout, element) ? 1.0 / (1.0 - shape.dropout.rate) : 0.0;
+    return kernels::IsKept(shape.dropout, element) ? 1.0 / (1.0 - shape.dropout.rate) : 0.0;
   }
 
  private:
@@ -100,17 +100,17 @@ void BackwardHead(double* dqkv, const double* dy, const double* y, const double*
 
 }  // namespace
 
-int64_t OracleDevice::AttentionWorkspaceElements(const AttentionShape& shape) {
+int64_t OracleDevice::AttentionWorkspaceElements(const kernels::AttentionShape& shape) {
   return shape.tokens;
 }
 
-void OracleDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
-                                    const AttentionShape& shape) {
+void OracleDevice::AttentionForward(kernels::Buf y, kernels::Buf log_sum_exp, kernels::Buf qkv,
+                                    kernels::Buf workspace, const kernels::AttentionShape& shape) {
   const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
-  CheckBuf(y, DType::kF64, outputs);
-  CheckBuf(log_sum_exp, DType::kF64, shape.batch * shape.heads * shape.tokens);
-  CheckBuf(qkv, DType::kF64, 3 * outputs);
-  CheckBuf(workspace, DType::kF64, shape.tokens);
+  kernels::CheckBuf(y, kernels::DType::kF64, outputs);
+  kernels::CheckBuf(log_sum_exp, kernels::DType::kF64, shape.batch * shape.heads * shape.tokens);
+  kernels::CheckBuf(qkv, kernels::DType::kF64, 3 * outputs);
+  kernels::CheckBuf(workspace, kernels::DType::kF64, shape.tokens);
   for (int64_t sample = 0; sample < shape.batch; ++sample) {
     for (int64_t head = 0; head < shape.heads; ++head) {
       ForwardHead(y.as<double>(), log_sum_exp.as<double>(), qkv.as<double>(),
@@ -119,12 +119,15 @@ void OracleDevice::AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspa
   }
 }
 
-void OracleDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv,
-                                     Buf /*workspace*/, const AttentionShape& shape) {
+void OracleDevice::AttentionBackward(kernels::Buf dqkv, kernels::Buf dy, kernels::Buf y,
+                                     kernels::Buf log_sum_exp, kernels::Buf qkv,
+                                     kernels::Buf /*workspace*/,
+                                     const kernels::AttentionShape& shape) {
   const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
-  for (const Buf& buf : {dqkv, qkv}) CheckBuf(buf, DType::kF64, 3 * outputs);
-  for (const Buf& buf : {dy, y}) CheckBuf(buf, DType::kF64, outputs);
-  CheckBuf(log_sum_exp, DType::kF64, shape.batch * shape.heads * shape.tokens);
+  for (const kernels::Buf& buf : {dqkv, qkv})
+    kernels::CheckBuf(buf, kernels::DType::kF64, 3 * outputs);
+  for (const kernels::Buf& buf : {dy, y}) kernels::CheckBuf(buf, kernels::DType::kF64, outputs);
+  kernels::CheckBuf(log_sum_exp, kernels::DType::kF64, shape.batch * shape.heads * shape.tokens);
   for (int64_t i = 0; i < 3 * outputs; ++i) dqkv.as<double>()[i] = 0.0;
   for (int64_t sample = 0; sample < shape.batch; ++sample) {
     for (int64_t head = 0; head < shape.heads; ++head) {
@@ -134,15 +137,16 @@ void OracleDevice::AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, B
   }
 }
 
-void OracleDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table,
-                                int64_t rows, int64_t context_tokens, int64_t width) {
-  CheckBuf(y, DType::kF64, rows * width);
-  CheckBuf(tokens, DType::kI32, rows);
-  CheckBuf(position_table, DType::kF64, context_tokens * width);
+void OracleDevice::EmbedForward(kernels::Buf y, kernels::Buf tokens, kernels::Buf token_table,
+                                kernels::Buf position_table, int64_t rows, int64_t context_tokens,
+                                int64_t width) {
+  kernels::CheckBuf(y, kernels::DType::kF64, rows * width);
+  kernels::CheckBuf(tokens, kernels::DType::kI32, rows);
+  kernels::CheckBuf(position_table, kernels::DType::kF64, context_tokens * width);
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t token = tokens.as<int32_t>()[row];
     LODESTAR_CHECK(token >= 0);
-    CheckBuf(token_table, DType::kF64, (token + 1) * width);
+    kernels::CheckBuf(token_table, kernels::DType::kF64, (token + 1) * width);
     for (int64_t i = 0; i < width; ++i) {
       y.as<double>()[row * width + i] =
           token_table.as<double>()[token * width + i] +
@@ -151,13 +155,13 @@ void OracleDevice::EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position
   }
 }
 
-void OracleDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens,
-                                 int64_t rows, int64_t context_tokens, int64_t width,
-                                 int64_t vocabulary) {
-  CheckBuf(dtoken_table, DType::kF64, vocabulary * width);
-  CheckBuf(dposition_table, DType::kF64, context_tokens * width);
-  CheckBuf(dy, DType::kF64, rows * width);
-  CheckBuf(tokens, DType::kI32, rows);
+void OracleDevice::EmbedBackward(kernels::Buf dtoken_table, kernels::Buf dposition_table,
+                                 kernels::Buf dy, kernels::Buf tokens, int64_t rows,
+                                 int64_t context_tokens, int64_t width, int64_t vocabulary) {
+  kernels::CheckBuf(dtoken_table, kernels::DType::kF64, vocabulary * width);
+  kernels::CheckBuf(dposition_table, kernels::DType::kF64, context_tokens * width);
+  kernels::CheckBuf(dy, kernels::DType::kF64, rows * width);
+  kernels::CheckBuf(tokens, kernels::DType::kI32, rows);
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t token = tokens.as<int32_t>()[row];
     LODESTAR_CHECK(token >= 0 && token < vocabulary);
@@ -169,14 +173,14 @@ void OracleDevice::EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, 
   }
 }
 
-void OracleDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets,
-                                       int64_t rows, int64_t classes, int64_t row_stride,
-                                       double scale) {
+void OracleDevice::SoftmaxCrossEntropy(kernels::Buf losses, kernels::Buf correct,
+                                       kernels::Buf logits, kernels::Buf targets, int64_t rows,
+                                       int64_t classes, int64_t row_stride, double scale) {
   LODESTAR_CHECK(row_stride >= classes);
-  CheckBuf(losses, DType::kF64, rows);
-  CheckOptionalBuf(correct, DType::kI32, rows);
-  CheckBuf(logits, DType::kF64, rows * row_stride);
-  CheckBuf(targets, DType::kI32, rows);
+  kernels::CheckBuf(losses, kernels::DType::kF64, rows);
+  kernels::CheckOptionalBuf(correct, kernels::DType::kI32, rows);
+  kernels::CheckBuf(logits, kernels::DType::kF64, rows * row_stride);
+  kernels::CheckBuf(targets, kernels::DType::kI32, rows);
   for (int64_t row = 0; row < rows; ++row) {
     double* x = logits.as<double>() + row * row_stride;
     const int64_t target = targets.as<int32_t>()[row];
@@ -196,4 +200,4 @@ void OracleDevice::SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf 
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::oracle

@@ -15,18 +15,18 @@ inline Vec GeluSigmoid(Vec x) {
   return 1.0f / (Exp(-inner) + 1.0f);
 }
 
-template <Activation kActivation>
+template <kernels::Activation kActivation>
 inline Vec Activate(Vec x) {
-  if (kActivation == Activation::kRelu) return x < 0.0f ? Vec{} : x;
-  if (kActivation == Activation::kGeluTanh) return x * GeluSigmoid(x);
+  if (kActivation == kernels::Activation::kRelu) return x < 0.0f ? Vec{} : x;
+  if (kActivation == kernels::Activation::kGeluTanh) return x * GeluSigmoid(x);
   return x;
 }
 
 // gelu'(x) = s + x s (1 - s) (2 u)'
-template <Activation kActivation>
+template <kernels::Activation kActivation>
 inline Vec TimesSlope(Vec dy, Vec x) {
-  if (kActivation == Activation::kRelu) return x > 0.0f ? dy : Vec{};
-  if (kActivation == Activation::kGeluTanh) {
+  if (kActivation == kernels::Activation::kRelu) return x > 0.0f ? dy : Vec{};
+  if (kActivation == kernels::Activation::kGeluTanh) {
     const Vec s = GeluSigmoid(x);
     const Vec slope = Fma(x * x, Broadcast(3.0f * kCubic), Broadcast(1.0f)) * kTwoRootTwoOverPi;
     return dy * Fma(x * slope, s - s * s, s);
@@ -34,7 +34,7 @@ inline Vec TimesSlope(Vec dy, Vec x) {
   return dy;
 }
 
-template <Activation kActivation>
+template <kernels::Activation kActivation>
 void Forward(float* y, float* pre, const float* bias, int64_t rows, int64_t columns) {
   for (int64_t row = 0; row < rows; ++row) {
     float* y_row = y + row * columns;
@@ -56,21 +56,21 @@ void Forward(float* y, float* pre, const float* bias, int64_t rows, int64_t colu
 }
 
 void BiasActivation(float* y, float* pre, const float* bias, int64_t rows, int64_t columns,
-                    Activation activation) {
+                    kernels::Activation activation) {
   switch (activation) {
-    case Activation::kNone:
-      if (bias != nullptr) Forward<Activation::kNone>(y, nullptr, bias, rows, columns);
+    case kernels::Activation::kNone:
+      if (bias != nullptr) Forward<kernels::Activation::kNone>(y, nullptr, bias, rows, columns);
       break;
-    case Activation::kRelu:
-      Forward<Activation::kRelu>(y, pre, bias, rows, columns);
+    case kernels::Activation::kRelu:
+      Forward<kernels::Activation::kRelu>(y, pre, bias, rows, columns);
       break;
-    case Activation::kGeluTanh:
-      Forward<Activation::kGeluTanh>(y, pre, bias, rows, columns);
+    case kernels::Activation::kGeluTanh:
+      Forward<kernels::Activation::kGeluTanh>(y, pre, bias, rows, columns);
       break;
   }
 }
 
-template <Activation kActivation>
+template <kernels::Activation kActivation>
 void Backward(float* dy, const float* pre, float* column_sums, int64_t rows, int64_t columns) {
   if (column_sums != nullptr) {
     for (int64_t i = 0; i < columns; ++i) column_sums[i] = 0.0f;
@@ -81,7 +81,7 @@ void Backward(float* dy, const float* pre, float* column_sums, int64_t rows, int
     int64_t i = 0;
     for (; i + kLanes <= columns; i += kLanes) {
       Vec v = Load(dy_row + i);
-      if (kActivation != Activation::kNone) {
+      if (kActivation != kernels::Activation::kNone) {
         v = TimesSlope<kActivation>(v, Load(pre_row + i));
         Store(dy_row + i, v);
       }
@@ -90,7 +90,7 @@ void Backward(float* dy, const float* pre, float* column_sums, int64_t rows, int
     const int64_t rest = columns - i;
     if (rest == 0) continue;
     Vec v = LoadPart(dy_row + i, rest);
-    if (kActivation != Activation::kNone) {
+    if (kActivation != kernels::Activation::kNone) {
       v = TimesSlope<kActivation>(v, LoadPart(pre_row + i, rest));
       StorePart(dy_row + i, v, rest);
     }
@@ -101,18 +101,18 @@ void Backward(float* dy, const float* pre, float* column_sums, int64_t rows, int
 }
 
 void ActivationBackward(float* dy, const float* pre, float* column_sums, int64_t rows,
-                        int64_t columns, Activation activation) {
+                        int64_t columns, kernels::Activation activation) {
   switch (activation) {
-    case Activation::kNone:
+    case kernels::Activation::kNone:
       if (column_sums != nullptr) {
-        Backward<Activation::kNone>(dy, dy, column_sums, rows, columns);
+        Backward<kernels::Activation::kNone>(dy, dy, column_sums, rows, columns);
       }
       break;
-    case Activation::kRelu:
-      Backward<Activation::kRelu>(dy, pre, column_sums, rows, columns);
+    case kernels::Activation::kRelu:
+      Backward<kernels::Activation::kRelu>(dy, pre, column_sums, rows, columns);
       break;
-    case Activation::kGeluTanh:
-      Backward<Activation::kGeluTanh>(dy, pre, column_sums, rows, columns);
+    case kernels::Activation::kGeluTanh:
+      Backward<kernels::Activation::kGeluTanh>(dy, pre, column_sums, rows, columns);
       break;
   }
 }

@@ -85,11 +85,11 @@ struct Loops {
   // y [rows, columns] += bias [columns] (may be null), kept in pre [rows, columns] (may be null),
   // then y = activation(y).
   void (*bias_activation)(float* y, float* pre, const float* bias, int64_t rows, int64_t columns,
-                          Activation activation);
+                          kernels::Activation activation);
   // dy [rows, columns] *= activation'(pre [rows, columns]); column_sums [columns] (may be null) is
   // set to the sums of the new dy over rows.
   void (*activation_backward)(float* dy, const float* pre, float* column_sums, int64_t rows,
-                              int64_t columns, Activation activation);
+                              int64_t columns, kernels::Activation activation);
 
   // See Device::ResidualNormForward. y, sum, a, b [rows, width]; mean, rstd [rows]; gamma, beta
   // [width]. b may be null.

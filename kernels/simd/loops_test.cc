@@ -51,7 +51,7 @@ TEST_P(LoopsTest, GeluStaysAccurateOverTheWholeRange) {
   x.insert(x.end(), {0.0f, -0.0f, 1e-20f, -100.0f, 100.0f, -1e4f, 1e4f});
   std::vector<float> y = x;
   loops_.bias_activation(y.data(), nullptr, nullptr, 1, static_cast<int64_t>(x.size()),
-                         Activation::kGeluTanh);
+                         kernels::Activation::kGeluTanh);
   for (size_t i = 0; i < x.size(); ++i) {
     const double v = x[i];
     const double want =
@@ -61,7 +61,8 @@ TEST_P(LoopsTest, GeluStaysAccurateOverTheWholeRange) {
 }
 
 TEST_P(LoopsTest, ActivationsKeepNan) {
-  for (Activation activation : {Activation::kRelu, Activation::kGeluTanh}) {
+  for (kernels::Activation activation :
+       {kernels::Activation::kRelu, kernels::Activation::kGeluTanh}) {
     std::vector<float> y(17, std::numeric_limits<float>::quiet_NaN());
     loops_.bias_activation(y.data(), nullptr, nullptr, 1, 17, activation);
     for (float value : y) EXPECT_TRUE(std::isnan(value));

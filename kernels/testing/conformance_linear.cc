@@ -8,7 +8,7 @@
 #include "kernels/testing/device_conformance.h"
 #include "kernels/testing/tested_operations.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 namespace {
 
 const std::vector<MatrixSize> kMatrixSizes = {{1, 1, 1},    {31, 33, 1},   {1, 31, 33},
@@ -150,4 +150,4 @@ TEST_P(DeviceConformanceTest, NormBackwardSetsAndAdds) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -8,7 +8,7 @@
 #include "kernels/testing/device_conformance.h"
 #include "kernels/testing/tested_operations.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 TEST_P(DeviceConformanceTest, AttendsToThePast) {
   for (const AttentionShape& s : {AttentionShape{1, 1, 1, 1}, AttentionShape{2, 31, 3, 7},
@@ -144,4 +144,4 @@ TEST_P(DeviceConformanceTest, MaxPoolKeepsTheFirstOfEquals) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "kernels/testing/device_conformance.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 namespace {
 
 const std::vector<int64_t> kSizes = {1, 31, 33, 64, 1000, 70001};
@@ -275,4 +275,4 @@ TEST_P(DeviceConformanceTest, GraphsRunWhenLaunchedAndEachTime) {
   EXPECT_EQ(outputs["x"], std::vector<double>(kSize, 8.0));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

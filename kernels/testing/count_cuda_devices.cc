@@ -4,7 +4,7 @@
 #include "kernels/factory/cuda_plugin.h"
 
 int main() {
-  const auto count = lodestar::CountCudaDevices();
+  const auto count = lodestar::factory::CountCudaDevices();
   if (!count.ok()) {
     std::cout << count.status().message() << "\n";
     return 1;

@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "kernels/oracle/oracle_device.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 namespace {
 
 // Between those of f32 and bf16.
@@ -47,7 +47,7 @@ void ExpectNear(const std::string& name, const std::vector<double>& got,
 }  // namespace
 
 DeviceConformanceTest::DeviceConformanceTest()
-    : device_(GetParam().make()), reference_(MakeOracleDevice()) {}
+    : device_(GetParam().make()), reference_(oracle::MakeOracleDevice()) {}
 
 void DeviceConformanceTest::TearDown() {
   if (device_ == nullptr) return;
@@ -68,4 +68,4 @@ void DeviceConformanceTest::ExpectConforms(const Operation& operation, const Tol
     ExpectNear(name, got.at(name), values, tolerance, unit);
   }
 }
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -13,7 +13,7 @@
 #include "kernels/device.h"
 #include "kernels/testing/device_test_rig.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 // An output may differ from the oracle's by `units` of the rounding of the narrowest type among the
 // arguments, of the largest value of that output or of `terms`, whichever is larger: inputs are
@@ -67,4 +67,4 @@ class Gpt2ConformanceTest : public DeviceConformanceTest {
   void ExpectNearCpu(const Operation& operation, const Tolerance& tolerance);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

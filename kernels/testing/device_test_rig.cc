@@ -7,7 +7,7 @@
 
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 namespace {
 
 constexpr int64_t kCanaryElements = 16;
@@ -200,4 +200,4 @@ Outputs DeviceTestRig::Collect() {
   return outputs;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -10,7 +10,7 @@
 
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 using Outputs = std::map<std::string, std::vector<double>>;
 
@@ -67,4 +67,4 @@ class DeviceTestRig {
   std::vector<Named> outputs_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

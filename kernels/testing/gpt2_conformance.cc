@@ -9,7 +9,7 @@
 #include "kernels/testing/device_conformance.h"
 #include "kernels/testing/tested_operations.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 namespace {
 
 constexpr int64_t kVocabulary = 50257;
@@ -34,7 +34,7 @@ const std::vector<std::pair<int64_t, int64_t>> kNorms = {{4 * 1024, 768}, {1024,
 }  // namespace
 
 void Gpt2ConformanceTest::ExpectNearCpu(const Operation& operation, const Tolerance& tolerance) {
-  auto cpu = MakeDevice("cpu", /*threads=*/0, /*why_not_cuda=*/nullptr);
+  auto cpu = factory::MakeDevice("cpu", /*threads=*/0, /*why_not_cuda=*/nullptr);
   LODESTAR_CHECK(cpu.ok()) << cpu.status().ToString();
   reference_ = *std::move(cpu);
   ExpectConforms(operation, {kOfCpu * tolerance.units, tolerance.terms});
@@ -144,4 +144,4 @@ TEST_P(Gpt2ConformanceTest, NormBackwardSetsAndAdds) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::kernels {
 namespace {
 
 Buf Written(DeviceTestRig& rig, const std::string& name, int64_t n, DType dtype, Accumulate mode) {
@@ -130,4 +130,4 @@ void RunCrossEntropy(DeviceTestRig& rig, const LossSize& s, double scale) {
                                    s.classes, s.row_stride, scale);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

@@ -7,7 +7,7 @@
 #include "kernels/device.h"
 #include "kernels/testing/device_test_rig.h"
 
-namespace lodestar {
+namespace lodestar::kernels {
 
 struct MatrixSize {
   int64_t rows, in, out;
@@ -43,4 +43,4 @@ struct LossSize {
 // shows among however many. Padding would dominate the loss, and be the largest.
 void RunCrossEntropy(DeviceTestRig& rig, const LossSize& size, double scale);
 
-}  // namespace lodestar
+}  // namespace lodestar::kernels

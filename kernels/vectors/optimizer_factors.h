@@ -7,9 +7,9 @@
 #include "kernels/operation_arguments.h"
 #include "kernels/simd/loops.h"
 
-namespace lodestar {
+namespace lodestar::vectors {
 
-inline simd::AdamWFactors AdamWFactorsOf(const AdamWStep& step) {
+inline simd::AdamWFactors AdamWFactorsOf(const kernels::AdamWStep& step) {
   const double count = static_cast<double>(step.step);
   const double correction1 = 1.0 - std::pow(step.beta1, count);
   const double correction2 = 1.0 - std::pow(step.beta2, count);
@@ -24,7 +24,7 @@ inline simd::AdamWFactors AdamWFactorsOf(const AdamWStep& step) {
           .epsilon = static_cast<float>(step.epsilon)};
 }
 
-inline simd::MomentumFactors MomentumFactorsOf(const MomentumStep& step) {
+inline simd::MomentumFactors MomentumFactorsOf(const kernels::MomentumStep& step) {
   return {.momentum = static_cast<float>(step.momentum),
           .gradient_scale = static_cast<float>(step.gradient_scale),
           .decay = static_cast<float>(step.learning_rate * step.weight_decay),
@@ -32,4 +32,4 @@ inline simd::MomentumFactors MomentumFactorsOf(const MomentumStep& step) {
           .nesterov = step.nesterov};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::vectors

@@ -4,11 +4,11 @@
 #include "kernels/simd/loops.h"
 #include "kernels/vectors/optimizer_factors.h"
 
-namespace lodestar {
+namespace lodestar::vectors {
 
 bool AdamWStepCpu(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                   absl::Span<float> first_moment, absl::Span<float> second_moment,
-                  absl::Span<const float> gradient, const AdamWStep& step) {
+                  absl::Span<const float> gradient, const kernels::AdamWStep& step) {
   const size_t n = gradient.size();
   LODESTAR_CHECK(weights_out.size() == n && weights_in.size() == n);
   LODESTAR_CHECK(first_moment.size() == n && second_moment.size() == n);
@@ -20,7 +20,7 @@ bool AdamWStepCpu(absl::Span<float> weights_out, absl::Span<const float> weights
 
 bool SgdMomentumStep(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                      absl::Span<float> state, absl::Span<const float> gradient,
-                     const MomentumStep& step) {
+                     const kernels::MomentumStep& step) {
   const size_t n = gradient.size();
   LODESTAR_CHECK(weights_out.size() == n && weights_in.size() == n);
   LODESTAR_CHECK(state.empty() || state.size() == n);
@@ -29,4 +29,4 @@ bool SgdMomentumStep(absl::Span<float> weights_out, absl::Span<const float> weig
                                     static_cast<int64_t>(n), MomentumFactorsOf(step));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::vectors

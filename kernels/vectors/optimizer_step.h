@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::vectors {
 
 // Spans are of one size (CHECK). `weights_out` is `weights_in` or does not overlap it; the state is
 // updated in place. Both return whether the new weights and state are finite: false also if a
@@ -16,11 +16,11 @@ namespace lodestar {
 // See Device::AdamWUpdate. No decay if step.weight_decay is 0.
 bool AdamWStepCpu(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                   absl::Span<float> first_moment, absl::Span<float> second_moment,
-                  absl::Span<const float> gradient, const AdamWStep& step);
+                  absl::Span<const float> gradient, const kernels::AdamWStep& step);
 
 // See Device::MomentumUpdate. An empty `state` means plain SGD.
 bool SgdMomentumStep(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                      absl::Span<float> state, absl::Span<const float> gradient,
-                     const MomentumStep& step);
+                     const kernels::MomentumStep& step);
 
-}  // namespace lodestar
+}  // namespace lodestar::vectors

@@ -8,21 +8,21 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_device.h"
 
-namespace lodestar {
+namespace lodestar::vectors {
 namespace {
 
-constexpr AdamWStep kAdamW{.learning_rate = 0.01,
-                           .beta1 = 0.9,
-                           .beta2 = 0.95,
-                           .epsilon = 1e-8,
-                           .weight_decay = 0.1,
-                           .gradient_scale = 0.3,
-                           .step = 3};
-constexpr MomentumStep kMomentum{.learning_rate = 0.1,
-                                 .momentum = 0.9,
-                                 .weight_decay = 0.01,
-                                 .gradient_scale = 0.3,
-                                 .nesterov = true};
+constexpr kernels::AdamWStep kAdamW{.learning_rate = 0.01,
+                                    .beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .epsilon = 1e-8,
+                                    .weight_decay = 0.1,
+                                    .gradient_scale = 0.3,
+                                    .step = 3};
+constexpr kernels::MomentumStep kMomentum{.learning_rate = 0.1,
+                                          .momentum = 0.9,
+                                          .weight_decay = 0.01,
+                                          .gradient_scale = 0.3,
+                                          .nesterov = true};
 
 struct State {
   std::vector<float> weights, first, second, gradient;
@@ -87,9 +87,9 @@ TEST(OptimizerStepTest, SeparateOutputLeavesTheInputAlone) {
 TEST(OptimizerStepTest, CpuDeviceGivesTheSameBits) {
   constexpr size_t kSize = 70001;
   const auto buf = [](std::vector<float>& v) {
-    return Buf{v.data(), DType::kF32, static_cast<int64_t>(v.size())};
+    return kernels::Buf{v.data(), kernels::DType::kF32, static_cast<int64_t>(v.size())};
   };
-  const std::unique_ptr<Device> device = MakeCpuDevice(3);
+  const std::unique_ptr<kernels::Device> device = cpu::MakeCpuDevice(3);
   State server(kSize), worker(kSize);
   StepAdamW(server, 0, kSize);
   device->AdamWUpdate(buf(worker.weights), buf(worker.first), buf(worker.second),
@@ -107,7 +107,7 @@ TEST(OptimizerStepTest, WithoutDecayAndGradientWeightsStay) {
   const std::vector<float> before = s.weights;
   s.gradient.assign(5, 0.0f);
   s.first.assign(5, 0.0f);
-  MomentumStep step = kMomentum;
+  kernels::MomentumStep step = kMomentum;
   step.weight_decay = 0.0;
   SgdMomentumStep(absl::MakeSpan(s.weights), s.weights, absl::MakeSpan(s.first), s.gradient, step);
   EXPECT_EQ(s.weights, before);
@@ -134,4 +134,4 @@ TEST(OptimizerStepTest, NanStaysWhereItIs) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::vectors

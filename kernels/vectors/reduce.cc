@@ -8,7 +8,7 @@
 #include "common/runtime/check.h"
 #include "kernels/simd/loops.h"
 
-namespace lodestar {
+namespace lodestar::vectors {
 namespace {
 
 // 32 KiB of fp32: the second pass over a block finds it in the cache.
@@ -18,8 +18,9 @@ static_assert(kMaxTrimmedValues == simd::kMaxTrimmedValues);
 
 }  // namespace
 
-void AccumulateScaled(float* acc, const float* x, float scale, int64_t n, Accumulate accumulate) {
-  if (accumulate == Accumulate::kSet) {
+void AccumulateScaled(float* acc, const float* x, float scale, int64_t n,
+                      kernels::Accumulate accumulate) {
+  if (accumulate == kernels::Accumulate::kSet) {
     simd::BestLoops().scale(acc, x, scale, n);
   } else {
     simd::BestLoops().add_scaled(acc, x, scale, n);
@@ -41,7 +42,7 @@ void DifferencePastCaches(float* out, const float* x, const float* y, float scal
 void EndPastCaches() { _mm_sfence(); }
 
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
-                                    Accumulate accumulate) {
+                                    kernels::Accumulate accumulate) {
   bool finite = true;
   for (int64_t i = 0; i < n; i += kBlock) {
     const int64_t count = std::min(kBlock, n - i);
@@ -85,4 +86,4 @@ bool AllFinite(const float* x, int64_t n) {
   return AllBelow(x, std::numeric_limits<float>::infinity(), n);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::vectors

@@ -7,10 +7,11 @@
 #include "absl/types/span.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::vectors {
 
 // acc += scale * x, or acc = scale * x with Accumulate::kSet. acc may be x.
-void AccumulateScaled(float* acc, const float* x, float scale, int64_t n, Accumulate accumulate);
+void AccumulateScaled(float* acc, const float* x, float scale, int64_t n,
+                      kernels::Accumulate accumulate);
 
 // out = scale * x; returns whether that is finite. `out` is not read again soon: a long one does
 // not pass through the caches.
@@ -28,7 +29,7 @@ void EndPastCaches();
 // AccumulateScaled() that also returns whether every x was finite, in one pass over memory. acc is
 // changed in any case; not x.
 bool AccumulateScaledCheckingFinite(float* acc, const float* x, float scale, int64_t n,
-                                    Accumulate accumulate);
+                                    kernels::Accumulate accumulate);
 
 // out[i] = the mean of the i-th elements of `values` without the `trim` lowest and the `trim`
 // highest of them, each with the weight of its vector (`weights` empty: all alike), in fp32. Of
@@ -55,4 +56,4 @@ bool AllBelow(const float* x, float limit, int64_t n);
 // 1e-18 and 1e18 to a millionth, of smaller ones less, of larger ones perhaps infinite.
 bool AllBelow(const float* x, float limit, int64_t n, double* square_sum);
 
-}  // namespace lodestar
+}  // namespace lodestar::vectors

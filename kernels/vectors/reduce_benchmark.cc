@@ -6,7 +6,7 @@
 #include "benchmark/benchmark.h"
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::vectors {
 namespace {
 
 constexpr int64_t kElements = int64_t{1} << 20;  // a bucket
@@ -37,7 +37,7 @@ void Mean(benchmark::State& state) {
   for (auto _ : state) {
     for (int i = 0; i < count; ++i) {
       AccumulateScaled(out.data(), vectors[i].data(), 0.25f, kElements,
-                       i == 0 ? Accumulate::kSet : Accumulate::kAdd);
+                       i == 0 ? kernels::Accumulate::kSet : kernels::Accumulate::kAdd);
     }
   }
   Report(state, count);
@@ -77,6 +77,6 @@ BENCHMARK(RobustMean)
 BENCHMARK(SquareSum)->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::vectors
 
 BENCHMARK_MAIN();

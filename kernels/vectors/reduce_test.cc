@@ -9,7 +9,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::vectors {
 namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -29,12 +29,12 @@ TEST(ReduceTest, AccumulatesOddSizesAndUnalignedPointers) {
       const std::vector<float> x = Random(n + offset, 1);
       std::vector<float> acc = Random(n + offset, 2);
       const std::vector<float> before = acc;
-      AccumulateScaled(acc.data() + offset, x.data() + offset, 0.25f, n, Accumulate::kAdd);
+      AccumulateScaled(acc.data() + offset, x.data() + offset, 0.25f, n, kernels::Accumulate::kAdd);
       for (int64_t i = 0; i < n + offset; ++i) {
         const float want = i < offset ? before[i] : before[i] + 0.25f * x[i];
         ASSERT_NEAR(acc[i], want, 2e-7f) << i;  // one rounding
       }
-      AccumulateScaled(acc.data() + offset, x.data() + offset, 0.25f, n, Accumulate::kSet);
+      AccumulateScaled(acc.data() + offset, x.data() + offset, 0.25f, n, kernels::Accumulate::kSet);
       for (int64_t i = offset; i < n + offset; ++i) ASSERT_EQ(acc[i], 0.25f * x[i]) << i;
     }
   }
@@ -43,14 +43,14 @@ TEST(ReduceTest, AccumulatesOddSizesAndUnalignedPointers) {
 TEST(ReduceTest, SetIgnoresWhatWasThere) {
   std::vector<float> acc(33, kNan);
   const std::vector<float> x = Random(33, 3);
-  AccumulateScaled(acc.data(), x.data(), 1.0f, 33, Accumulate::kSet);
+  AccumulateScaled(acc.data(), x.data(), 1.0f, 33, kernels::Accumulate::kSet);
   EXPECT_EQ(acc, x);
 }
 
 TEST(ReduceTest, AccumulatesIntoItself) {
   std::vector<float> x = Random(21, 4);
   const std::vector<float> before = x;
-  AccumulateScaled(x.data(), x.data(), 1.0f, 21, Accumulate::kAdd);
+  AccumulateScaled(x.data(), x.data(), 1.0f, 21, kernels::Accumulate::kAdd);
   for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], 2.0f * before[i]);
 }
 
@@ -59,11 +59,12 @@ TEST(ReduceTest, CuttingAnywhereGivesTheSameBits) {
   const std::vector<float> x = Random(kSize, 5);
   const std::vector<float> start = Random(kSize, 6);
   std::vector<float> whole = start;
-  AccumulateScaled(whole.data(), x.data(), 0.3f, kSize, Accumulate::kAdd);
+  AccumulateScaled(whole.data(), x.data(), 0.3f, kSize, kernels::Accumulate::kAdd);
   for (int64_t cut = 0; cut <= kSize; ++cut) {
     std::vector<float> parts = start;
-    AccumulateScaled(parts.data(), x.data(), 0.3f, cut, Accumulate::kAdd);
-    AccumulateScaled(parts.data() + cut, x.data() + cut, 0.3f, kSize - cut, Accumulate::kAdd);
+    AccumulateScaled(parts.data(), x.data(), 0.3f, cut, kernels::Accumulate::kAdd);
+    AccumulateScaled(parts.data() + cut, x.data() + cut, 0.3f, kSize - cut,
+                     kernels::Accumulate::kAdd);
     ASSERT_EQ(parts, whole) << "cut=" << cut;
   }
 }
@@ -135,8 +136,8 @@ TEST(ReduceTest, FindsOneNonFiniteAnywhere) {
         x[at] = bad;
         EXPECT_FALSE(AllFinite(x.data(), n)) << "n=" << n << " at=" << at;
         std::vector<float> acc(n, 0.0f);
-        EXPECT_FALSE(
-            AccumulateScaledCheckingFinite(acc.data(), x.data(), 1.0f, n, Accumulate::kAdd));
+        EXPECT_FALSE(AccumulateScaledCheckingFinite(acc.data(), x.data(), 1.0f, n,
+                                                    kernels::Accumulate::kAdd));
         x[at] = saved;
       }
     }
@@ -153,9 +154,9 @@ TEST(ReduceTest, CheckedAccumulationEqualsTheUnchecked) {
   const std::vector<float> x = Random(20001, 9);
   std::vector<float> checked = Random(20001, 10);
   std::vector<float> unchecked = checked;
-  EXPECT_TRUE(
-      AccumulateScaledCheckingFinite(checked.data(), x.data(), 0.7f, 20001, Accumulate::kAdd));
-  AccumulateScaled(unchecked.data(), x.data(), 0.7f, 20001, Accumulate::kAdd);
+  EXPECT_TRUE(AccumulateScaledCheckingFinite(checked.data(), x.data(), 0.7f, 20001,
+                                             kernels::Accumulate::kAdd));
+  AccumulateScaled(unchecked.data(), x.data(), 0.7f, 20001, kernels::Accumulate::kAdd);
   EXPECT_EQ(checked, unchecked);
 }
 
@@ -263,4 +264,4 @@ TEST(ReduceTest, SubtractsIntoEitherArgument) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::vectors

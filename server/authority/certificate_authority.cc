@@ -16,7 +16,7 @@
 #include "common/runtime/time_text.h"
 #include "common/security/secret_file.h"
 
-namespace lodestar {
+namespace lodestar::authority {
 namespace {
 
 constexpr int64_t kMaxKeyBytes = 1 << 16;
@@ -367,4 +367,4 @@ std::map<std::string, std::string> CertificateAuthority::Revoked() {
   return revoked;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::authority

@@ -28,7 +28,7 @@
 #include "common/security/credentials.h"
 #include "server/authority/token_ledger.h"
 
-namespace lodestar {
+namespace lodestar::authority {
 
 class CertificateAuthority {
  public:
@@ -149,4 +149,4 @@ class CertificateAuthority {
   std::pair<ino_t, absl::Time> read_version_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::authority

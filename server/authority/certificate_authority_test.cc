@@ -11,7 +11,7 @@
 #include "common/security/secret_file.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::authority {
 namespace {
 
 using ::testing::AllOf;
@@ -327,4 +327,4 @@ TEST_F(CertificateAuthorityTest, ADamagedLedgerIsNamedAndChangesNothing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::authority

@@ -16,7 +16,7 @@
 #include "common/runtime/worker_name.h"
 #include "common/security/certificates.h"
 
-namespace lodestar {
+namespace lodestar::authority {
 namespace {
 
 constexpr int64_t kFormatVersion = 1;
@@ -443,4 +443,4 @@ absl::StatusOr<TokenLedger> TokenLedger::FromJson(absl::string_view text) {
   return ledger;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::authority

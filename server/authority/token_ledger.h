@@ -21,7 +21,7 @@
 #include "absl/time/time.h"
 #include "common/security/identity.h"
 
-namespace lodestar {
+namespace lodestar::authority {
 
 struct TokenTerms {
   Role role = Role::kWorker;
@@ -163,4 +163,4 @@ class TokenLedger {
   std::map<std::string, IdentityRecord> identities_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::authority

@@ -7,7 +7,7 @@
 #include "common/security/certificates.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::authority {
 namespace {
 
 using ::testing::AllOf;
@@ -410,4 +410,4 @@ TEST_F(TokenLedgerTest, WhatWasWrittenWithoutNumbersIsNumberedByItsTimes) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::authority

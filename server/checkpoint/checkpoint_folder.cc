@@ -11,7 +11,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 namespace {
 
 // With those above it, and so that a crash of the machine does not take it away again, with the
@@ -92,4 +92,4 @@ absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const s
                       " are to come: make room, or lower --checkpoint_keep");
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 
 // Makes the folder if need be, and does in it what a checkpoint does: makes a directory, writes and
 // syncs a file, renames, removes. `checkpoint_bytes`: size of one checkpoint. 0 means that it
@@ -18,4 +18,4 @@ namespace lodestar {
 absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const std::string& folder,
                                                 int64_t checkpoint_bytes, int num_checkpoints);
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

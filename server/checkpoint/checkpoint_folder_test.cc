@@ -14,7 +14,7 @@
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 namespace {
 
 using ::testing::AllOf;
@@ -120,4 +120,4 @@ TEST_F(CheckpointFolderTest, RoomForSomeOnlyIsAWarning) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

@@ -12,7 +12,7 @@
 #include "common/runtime/status_macros.h"
 #include "server/checkpoint/checkpoint_reader.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 namespace {
 
 absl::Status WriteManifest(FileSystem& file_system, const std::string& directory,
@@ -138,4 +138,4 @@ absl::Status RemoveUnfinished(FileSystem& file_system, const std::string& root,
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

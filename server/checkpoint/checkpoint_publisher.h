@@ -14,7 +14,7 @@
 #include "common/runtime/ids.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 
 // Asked before an entry of the folder is moved or removed, with its path: whether this server may.
 using MayTouch = absl::FunctionRef<absl::Status(const std::string& path)>;
@@ -60,4 +60,4 @@ void DiscardCheckpoint(FileSystem& file_system, const std::string& directory);
 // checkpoint is being written.
 absl::Status RemoveUnfinished(FileSystem& file_system, const std::string& root, MayTouch may_touch);
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

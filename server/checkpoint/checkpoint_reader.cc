@@ -11,7 +11,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/safetensors.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 namespace {
 
 int64_t Overlap(ElementRange a, ElementRange b) {
@@ -213,9 +213,9 @@ absl::Status CheckpointReader::CheckStateNames(const std::vector<std::string>& s
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const Page>> CheckpointReader::ReadPage(
+absl::StatusOr<std::shared_ptr<const shard::Page>> CheckpointReader::ReadPage(
     const std::string& state_name, ElementRange range) const {
-  std::shared_ptr<Page> page = Page::Create(range.size());
+  std::shared_ptr<shard::Page> page = shard::Page::Create(range.size());
   if (page == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat("out of memory for ", range.size(), " elements of ", directory_));
@@ -224,10 +224,10 @@ absl::StatusOr<std::shared_ptr<const Page>> CheckpointReader::ReadPage(
   return page;
 }
 
-absl::StatusOr<BucketState> CheckpointReader::ReadBucket(
+absl::StatusOr<shard::BucketState> CheckpointReader::ReadBucket(
     ElementRange range, const std::vector<std::string>& state_names) const {
   const BucketManifest common = CommonOf(manifest_, range, WrittenRange(range));
-  BucketState state;
+  shard::BucketState state;
   state.range = range;
   state.version = common.version;
   for (const CountedRow& row : common.counted) {
@@ -243,4 +243,4 @@ absl::StatusOr<BucketState> CheckpointReader::ReadBucket(
   return state;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

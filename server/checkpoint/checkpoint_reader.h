@@ -14,7 +14,7 @@
 #include "common/storage/file_system.h"
 #include "server/shard/shard_state.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 
 struct FoundCheckpoint {
   std::string directory;
@@ -55,8 +55,8 @@ class CheckpointReader {
   // State for a bucket that covers `range`, however the buckets were cut that were written; its
   // version is the lowest of those that hold elements of it. Requires: CheckStateNames() is OK.
   // Errors: those of files; ResourceExhausted without memory for it.
-  absl::StatusOr<BucketState> ReadBucket(ElementRange range,
-                                         const std::vector<std::string>& state_names) const;
+  absl::StatusOr<shard::BucketState> ReadBucket(ElementRange range,
+                                                const std::vector<std::string>& state_names) const;
 
  private:
   struct ShardData;
@@ -68,8 +68,8 @@ class CheckpointReader {
                            absl::Span<float> out) const;
   // `range` and the matrices in which its elements lie scattered.
   ElementRange WrittenRange(ElementRange range) const;
-  absl::StatusOr<std::shared_ptr<const Page>> ReadPage(const std::string& state_name,
-                                                       ElementRange range) const;
+  absl::StatusOr<std::shared_ptr<const shard::Page>> ReadPage(const std::string& state_name,
+                                                              ElementRange range) const;
 
   const std::string directory_;
   const Manifest manifest_;
@@ -77,4 +77,4 @@ class CheckpointReader {
   std::vector<TransposedMatrix> transposed_;  // ascending
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

@@ -31,7 +31,7 @@
 #include "server/shard/page.h"
 #include "server/shard/shard_state.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 namespace {
 
 using ::testing::AllOf;
@@ -85,18 +85,18 @@ Plan PlanFor(const Layout& layout, int num_servers) {
   return plan;
 }
 
-ShardState StateOf(const Plan& plan, int shard, Round round) {
-  ShardState state;
+shard::ShardState StateOf(const Plan& plan, int shard, Round round) {
+  shard::ShardState state;
   state.range = plan.shards[shard];
   state.state_names = kStateNames;
   for (const Bucket& bucket : plan.BucketsOf(shard)) {
-    BucketState& saved = state.buckets.emplace_back();
+    shard::BucketState& saved = state.buckets.emplace_back();
     saved.range = bucket.range;
     saved.version = Version(round.value());
     saved.counted = {{WorkerId(1), {Incarnation(~uint64_t{0}), Round(round.value() - 1)}}};
     saved.usual_norm = {0.1 + static_cast<double>(bucket.range.begin), 8};
     for (int vector = 0; vector <= 2; ++vector) {
-      const std::shared_ptr<Page> page = Page::Create(bucket.range.size());
+      const std::shared_ptr<shard::Page> page = shard::Page::Create(bucket.range.size());
       for (int64_t i = 0; i < bucket.range.size(); ++i) {
         page->data()[i] = ValueAt(bucket.range.begin + i, vector, round.value());
       }
@@ -234,14 +234,14 @@ TEST_F(CheckpointTest, UsualNormsComeBackForBucketsThatAreCutAsTheyWere) {
   for (const Bucket& bucket : PlanFor(layout_, 2).buckets) {
     const auto state = (*reader)->ReadBucket(bucket.range, kStateNames);
     ASSERT_OK(state);
-    const UsualNorm wanted = {0.1 + static_cast<double>(bucket.range.begin), 8};
+    const shard::UsualNorm wanted = {0.1 + static_cast<double>(bucket.range.begin), 8};
     EXPECT_EQ(state->usual_norm, wanted);
   }
   ElementRange other = PlanFor(layout_, 2).buckets[0].range;
   --other.end;
   const auto state = (*reader)->ReadBucket(other, kStateNames);
   ASSERT_OK(state);
-  EXPECT_EQ(state->usual_norm, UsualNorm());
+  EXPECT_EQ(state->usual_norm, shard::UsualNorm());
 }
 
 TEST_F(CheckpointTest, WhatEarlierReleasesWroteIsReadInTheLayoutOfToday) {
@@ -619,4 +619,4 @@ TEST_F(CheckpointTest, OtherOptimizerStateIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/logging/logging.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 namespace {
 
 // Whether another answer may come.
@@ -81,4 +81,4 @@ absl::Status PatientFileSystem::Read(
   return refused.ok() ? status : refused;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

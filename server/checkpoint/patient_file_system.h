@@ -14,7 +14,7 @@
 #include "common/runtime/clock.h"
 #include "common/storage/forwarding_file_system.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 
 // As thread-safe as the disk.
 class PatientFileSystem : public ForwardingFileSystem {
@@ -42,4 +42,4 @@ class PatientFileSystem : public ForwardingFileSystem {
   Clock* const clock_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

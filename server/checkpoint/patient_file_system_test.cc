@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 namespace {
 
 using ::testing::ElementsAre;
@@ -105,4 +105,4 @@ TEST_F(PatientFileSystemTest, AReadingThatBreaksOffGoesOnBehindWhatWasTaken) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

@@ -18,7 +18,7 @@
 #include "common/runtime/json.h"
 #include "common/runtime/peer_text.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 namespace {
 
 constexpr char kModelFlag[] = "model";
@@ -251,4 +251,4 @@ std::string SettingsTable(const std::vector<SettingChange>& changes) {
   return table;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

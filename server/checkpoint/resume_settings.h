@@ -10,7 +10,7 @@
 #include "common/checkpoints/checkpoint_manifest.h"
 #include "common/job/job_spec.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 
 struct SettingChange {
   std::string flag;
@@ -44,4 +44,4 @@ absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes, const M
 // Lines with a head, aligned: setting, checkpoint, asked, what happens. Empty for no changes.
 std::string SettingsTable(const std::vector<SettingChange>& changes);
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

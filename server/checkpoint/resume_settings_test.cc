@@ -10,7 +10,7 @@
 #include "common/params/model_spec_json.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 namespace {
 
 using ::testing::AllOf;
@@ -237,4 +237,4 @@ TEST_F(ExtendedRunTest, WarmUpIsNoRise) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

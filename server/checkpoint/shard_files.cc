@@ -14,18 +14,18 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/safetensors.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 namespace {
 
 // The page of one bucket that goes into the file.
-using PageOf = absl::FunctionRef<const Page&(const BucketState&)>;
+using PageOf = absl::FunctionRef<const shard::Page&(const shard::BucketState&)>;
 
 std::string FileName(const ShardFilesSpec& spec, absl::string_view suffix) {
   return absl::StrFormat("shard-%05d-of-%05d%s.safetensors", spec.shard, spec.num_shards, suffix);
 }
 
 SafetensorsMetadata MetadataOf(const ShardFilesSpec& spec, const Layout& layout,
-                               const ShardState& state) {
+                               const shard::ShardState& state) {
   SafetensorsMetadata metadata = {
       {"format", "pt"},
       {"lodestar.layout_hash", layout.hash()},
@@ -48,8 +48,9 @@ absl::Status WithSpace(FileSystem& file_system, const absl::Status& status,
                    " are free; make room or point ", "--checkpoint_dir elsewhere)"));
 }
 
-absl::Status AppendBuckets(SafetensorsWriter& writer, const ShardState& state, PageOf page_of) {
-  for (const BucketState& bucket : state.buckets) {
+absl::Status AppendBuckets(SafetensorsWriter& writer, const shard::ShardState& state,
+                           PageOf page_of) {
+  for (const shard::BucketState& bucket : state.buckets) {
     // Tensors and buckets both lie in order of the parameter space.
     RETURN_IF_ERROR(writer.Append(
         absl::Span<const float>(page_of(bucket).data(), static_cast<size_t>(bucket.range.size()))));
@@ -58,7 +59,7 @@ absl::Status AppendBuckets(SafetensorsWriter& writer, const ShardState& state, P
 }
 
 absl::StatusOr<CheckpointFile> WriteOne(FileSystem& file_system, const ShardFilesSpec& spec,
-                                        const Layout& layout, const ShardState& state,
+                                        const Layout& layout, const shard::ShardState& state,
                                         bool is_optimizer) {
   CheckpointFile file;
   file.name = FileName(spec, is_optimizer ? ".optimizer" : "");
@@ -78,9 +79,10 @@ absl::StatusOr<CheckpointFile> WriteOne(FileSystem& file_system, const ShardFile
         const std::unique_ptr<SafetensorsWriter> writer,
         SafetensorsWriter::CreateNew(file_system, path, entries, MetadataOf(spec, layout, state)));
     for (size_t i = 0; i < vectors.size(); ++i) {
-      RETURN_IF_ERROR(AppendBuckets(*writer, state, [&](const BucketState& bucket) -> const Page& {
-        return is_optimizer ? *bucket.optimizer_state[i] : *bucket.weights;
-      }));
+      RETURN_IF_ERROR(AppendBuckets(
+          *writer, state, [&](const shard::BucketState& bucket) -> const shard::Page& {
+            return is_optimizer ? *bucket.optimizer_state[i] : *bucket.weights;
+          }));
     }
     return writer->Finish(/*sync=*/true);
   };
@@ -104,16 +106,17 @@ absl::Status CheckShardFileSizes(int shard, const ShardMemory& memory) {
 }
 
 absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const ShardFilesSpec& spec,
-                                              const Layout& layout, const ShardState& state) {
+                                              const Layout& layout,
+                                              const shard::ShardState& state) {
   ShardManifest manifest;
   manifest.shard = spec.shard;
   manifest.range = state.range;
   manifest.state_names = state.state_names;
-  for (const BucketState& bucket : state.buckets) {
+  for (const shard::BucketState& bucket : state.buckets) {
     BucketManifest& written = manifest.buckets.emplace_back();
     written.range = bucket.range;
     written.version = bucket.version;
-    for (const CountedWorker& row : bucket.counted) {
+    for (const shard::CountedWorker& row : bucket.counted) {
       written.counted.push_back({row.worker, row.last.incarnation, row.last.round});
     }
     written.usual_norm = {bucket.usual_norm.norm, bucket.usual_norm.contributions};
@@ -133,4 +136,4 @@ absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const Sha
   return manifest;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

@@ -12,7 +12,7 @@
 #include "common/storage/file_system.h"
 #include "server/shard/shard_state.h"
 
-namespace lodestar {
+namespace lodestar::checkpoint {
 
 struct ShardFilesSpec {
   std::string directory;  // exists
@@ -28,6 +28,6 @@ absl::Status CheckShardFileSizes(int shard, const ShardMemory& memory);
 // Writes the files and waits until the disk has them. Blocks for the disk. Errors: those of files;
 // ResourceExhausted with path, bytes wanted and bytes free. Files of a failed call are removed.
 absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const ShardFilesSpec& spec,
-                                              const Layout& layout, const ShardState& state);
+                                              const Layout& layout, const shard::ShardState& state);
 
-}  // namespace lodestar
+}  // namespace lodestar::checkpoint

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 constexpr size_t kMessageHeaderBytes = 4;
@@ -111,4 +111,4 @@ ClientHello ClassifyClientHello(absl::string_view bytes) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 
 // The most that ClassifyClientHello() looks at, and a client may take to say it: those with keys
 // against quantum computers have less than 2 KiB.
@@ -24,4 +24,4 @@ enum class ClientHello : uint8_t {
 // a TLS handshake (first_bytes.h).
 ClientHello ClassifyClientHello(absl::string_view bytes);
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

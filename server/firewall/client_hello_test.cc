@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 // Returns what OpenSSL sends first.
@@ -109,4 +109,4 @@ TEST(ClientHelloTest, EverythingElseIsRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::firewall

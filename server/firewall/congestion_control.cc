@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 // On a path with a longer round trip than that, losses may be the path's own.
@@ -58,4 +58,4 @@ std::string MendCongestionControl(int socket) {
       absl::FormatDuration(bytes->round_trip));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -15,7 +15,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 
 // SentBytes is what the kernel has counted of one connection since it began.
 struct SentBytes {
@@ -31,4 +31,4 @@ bool IsMisjudged(const SentBytes& bytes);
 // log. The text is empty if nothing was done.
 std::string MendCongestionControl(int socket);
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 TEST(CongestionControlTest, WhatAShortPathLosesInGreatPartIsMisjudged) {
@@ -36,4 +36,4 @@ TEST(CongestionControlTest, OtherFilesAreLeftAlone) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::firewall

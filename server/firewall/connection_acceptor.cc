@@ -28,7 +28,7 @@
 #include "server/firewall/send_buffer.h"
 #include "server/http2/guarded_reads.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 // Accepted one after the other before those that have come are looked at.
@@ -55,7 +55,7 @@ std::optional<ConnectionTable::FileIdentity> IdentityOf(int fd) {
 }
 
 bool WasClosedByPeer(const ConnectionTable::FileIdentity& file) {
-  return WasEndedByPeer(file.inode);
+  return http2::WasEndedByPeer(file.inode);
 }
 
 // Returns whether both sides are open: gRPC keeps the file of a connection that its peer has closed
@@ -142,7 +142,7 @@ absl::StatusOr<std::unique_ptr<ConnectionAcceptor>> ConnectionAcceptor::Listen(C
   config.limits = LimitToThisProcess(config.limits);
   ASSIGN_OR_RETURN(
       ListeningSockets sockets,
-      lodestar::Listen(config.listen, "--listen", absl::Milliseconds(kServerPingTimeoutMs)));
+      lodestar::Listen(config.listen, "--listen", absl::Milliseconds(wire::kServerPingTimeoutMs)));
   std::unique_ptr<ConnectionAcceptor> acceptor(
       new ConnectionAcceptor(std::move(config), std::move(sockets)));
   RETURN_IF_ERROR(acceptor->Start());
@@ -458,7 +458,7 @@ void ConnectionAcceptor::LetInToGrpc(int fd, Waiting& waiting) {
   connection.listener_fd = waiting.listener;
   connection.fd = fd;
   waiting_.erase(fd);
-  if (config_.transport == Transport::kPlain) GuardSocket(fd);
+  if (config_.transport == Transport::kPlain) http2::GuardSocket(fd);
   grpc_->HandleNewConnection(&connection);
 }
 
@@ -606,4 +606,4 @@ void ConnectionAcceptor::LogRefusals(absl::Time now) {
   next_log_ = now + kLogInterval;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

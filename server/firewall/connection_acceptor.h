@@ -35,7 +35,7 @@
 #include "server/firewall/first_bytes.h"
 #include "server/firewall/http2_refusal.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 
 class ConnectionAcceptor {
  public:
@@ -166,4 +166,4 @@ class ConnectionAcceptor {
   std::thread thread_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -26,7 +26,7 @@
 #include "proto/bulk_options.h"
 #include "server/http2/guarded_reads.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 using ::testing::HasSubstr;
@@ -88,7 +88,7 @@ class GrpcClient {
       : stub_(grpc::CreateCustomChannel(
             absl::StrCat(host, ":", port),
             has_tls ? grpc::SslCredentials({}) : grpc::InsecureChannelCredentials(),
-            ControlChannelArguments())) {}
+            wire::ControlChannelArguments())) {}
 
   grpc::Status Call() {
     grpc::ClientContext context;
@@ -166,7 +166,7 @@ class ConnectionAcceptorTest : public ::testing::Test {
   }
   void Serve() {
     grpc::ServerBuilder builder;
-    ApplyServerOptions(builder);
+    wire::ApplyServerOptions(builder);
     builder.RegisterCallbackGenericService(&service_);
     auto grpc = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -437,7 +437,7 @@ TEST_F(ConnectionAcceptorTest, ConnectionsHaveTheOptionsOfThoseOfGrpc) {
     return value;
   };
   EXPECT_EQ(option(TCP_NODELAY), 1);
-  EXPECT_EQ(option(TCP_USER_TIMEOUT), kServerPingTimeoutMs);
+  EXPECT_EQ(option(TCP_USER_TIMEOUT), wire::kServerPingTimeoutMs);
   EXPECT_NE(fcntl(accepted.get(), F_GETFL) & O_NONBLOCK, 0);
   EXPECT_NE(fcntl(accepted.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
@@ -534,7 +534,7 @@ TEST_F(ConnectionAcceptorTest, TellsThatTheOtherEndHasClosedAConnection) {
 
 TEST_F(ConnectionAcceptorTest, FloodsOfHttp2AreEndedBeforeGrpcReadsThem) {
   ListenAndServe();
-  const uint64_t ended = NumFloodsEnded();
+  const uint64_t ended = http2::NumFloodsEnded();
   RawClient client(port());
   client.Send(
       absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", std::string("\0\0\0\4\0\0\0\0\0", 9)));
@@ -544,7 +544,7 @@ TEST_F(ConnectionAcceptorTest, FloodsOfHttp2AreEndedBeforeGrpcReadsThem) {
     client.SendUnlessClosed(std::string("\0\x40\0\x09\0\0\0\0\1", 9) + std::string(16 << 10, 'x'));
   }
   client.ReadAll();
-  EXPECT_EQ(NumFloodsEnded(), ended + 1);
+  EXPECT_EQ(http2::NumFloodsEnded(), ended + 1);
   EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
 }
 #endif
@@ -570,4 +570,4 @@ TEST_F(ConnectionAcceptorTest, TakenPortIsAnError) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::firewall

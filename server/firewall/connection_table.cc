@@ -7,7 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 // A sweep asks the system for every connection; connections that come while a limit is reached may
@@ -230,4 +230,4 @@ ConnectionTable::LetInMap::iterator ConnectionTable::Erase(LetInMap::iterator co
   return let_in_.erase(connection);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -19,7 +19,7 @@
 #include "absl/time/time.h"
 #include "common/net/host_port.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 
 // Why a connection was refused.
 enum class RefusalReason : uint8_t {
@@ -173,4 +173,4 @@ class ConnectionTable {
   absl::Time last_sweep_ = absl::InfinitePast();
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -4,7 +4,7 @@
 
 #include "common/testing/simulated_clock.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
@@ -268,4 +268,4 @@ TEST_F(ConnectionTableTest, TellsWhetherTheOtherEndHasClosedTheNewestConnectionO
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 struct Opening {
@@ -62,4 +62,4 @@ std::string TlsRefusal(TlsAlert alert) {
   return {kAlertRecord, 3, 1, 0, 2, kFatal, static_cast<char>(alert)};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

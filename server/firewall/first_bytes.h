@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 
 // The most that ClassifyFirstBytes() looks at.
 inline constexpr size_t kMaxFirstBytes = 24;
@@ -39,4 +39,4 @@ enum class TlsAlert : uint8_t {
 // The record that ends a TLS handshake.
 std::string TlsRefusal(TlsAlert alert);
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 using ::testing::HasSubstr;
@@ -42,4 +42,4 @@ TEST(FirstBytesTest, RefusalsAreOfTheProtocolOfThePeer) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::firewall

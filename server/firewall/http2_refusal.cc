@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 constexpr size_t kFrameHeaderBytes = 9;
@@ -113,4 +113,4 @@ std::string Http2Refusal::GoAway() const {
                       Frame(kGoAwayFrame, 0, 0, absl::StrCat(payload, status_.message())));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 
 class Http2Refusal {
  public:
@@ -50,4 +50,4 @@ class Http2Refusal {
   int num_calls_ = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 using ::testing::HasSubstr;
@@ -88,4 +88,4 @@ TEST(Http2RefusalTest, WhoSendsAndSendsIsGivenUp) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace lodestar {
+namespace lodestar::firewall {
 
 std::optional<uint64_t> ReceivedBytesOf(int socket) {
   tcp_info info = {};
@@ -17,4 +17,4 @@ std::optional<uint64_t> ReceivedBytesOf(int socket) {
   return info.tcpi_bytes_received;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

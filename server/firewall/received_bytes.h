@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <optional>
 
-namespace lodestar {
+namespace lodestar::firewall {
 
 // Returns the bytes since the connection began, or none where `socket` is no TCP connection or the
 // kernel does not count them.
 std::optional<uint64_t> ReceivedBytesOf(int socket);
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

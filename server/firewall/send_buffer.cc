@@ -4,7 +4,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 // This is the longest round trip of the handshake, which no program delays.
@@ -33,4 +33,4 @@ void LimitSendBufferWithinMachine(int socket, bool is_loopback, size_t num_conne
   setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -12,7 +12,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 
 // Twice of it, the kernel's own overhead included, is held at most.
 inline constexpr int kLocalSendBufferBytes = 256 << 10;
@@ -31,4 +31,4 @@ bool LimitsSendBuffer(bool is_loopback, std::optional<absl::Duration> round_trip
 // refuses to change stays as it is.
 void LimitSendBufferWithinMachine(int socket, bool is_loopback, size_t num_connections);
 
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -9,7 +9,7 @@
 #include "common/runtime/file_descriptor.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::firewall {
 namespace {
 
 int SendBufferOf(const FileDescriptor& socket) {
@@ -75,4 +75,4 @@ TEST(SendBufferTest, OtherFilesAreLeftAlone) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::firewall

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(50);
@@ -85,4 +85,4 @@ absl::Status CheckpointCommand::Finish(absl::Duration patience,
   return last_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::host

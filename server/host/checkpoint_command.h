@@ -12,7 +12,7 @@
 #include "common/runtime/clock.h"
 #include "common/runtime/executor.h"
 
-namespace lodestar {
+namespace lodestar::host {
 
 // Thread-safe. The executor must have run all tasks before this is destroyed.
 class CheckpointCommand {
@@ -51,4 +51,4 @@ class CheckpointCommand {
   absl::Status last_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 using ::testing::AllOf;
@@ -115,4 +115,4 @@ TEST_F(CheckpointCommandTest, SecondSignalEndsTheRunningCommand) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::host

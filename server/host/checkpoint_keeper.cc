@@ -27,7 +27,7 @@
 #include "server/coordinator/coordinator_state_json.h"
 #include "server/optimizer/optimizer_factory.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 Json SettingsOf(const JobSpec& job) {
@@ -54,7 +54,7 @@ std::string AgeText(std::optional<absl::Duration> age) {
 // The flag is not all that decides the learning rate of a run that was rolled back, or whose
 // operator has set it.
 void NameLearningRateScale(const LedgerState& ledger, const JobSpec& job,
-                           std::vector<SettingChange>& changes) {
+                           std::vector<checkpoint::SettingChange>& changes) {
   if (ledger.learning_rate_scale == 1.0) return;
   const std::string effect = absl::StrCat(
       "times ", ledger.learning_rate_scale,
@@ -62,7 +62,7 @@ void NameLearningRateScale(const LedgerState& ledger, const JobSpec& job,
       : ledger.rollbacks == 1 ? ", after 1 rollback"
                               : absl::StrCat(", after ", ledger.rollbacks, " rollbacks"));
   constexpr char kFlag[] = "learning_rate";
-  for (SettingChange& change : changes) {
+  for (checkpoint::SettingChange& change : changes) {
     if (change.flag != kFlag) continue;
     absl::StrAppend(&change.effect, ", ", effect);
     return;
@@ -225,8 +225,9 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRe
   manifest.lease_revision = lease_revision_;
   manifest.journal = record.journal;
   if (IsInFallback(record.directory)) manifest.run_folder = config_.root;
-  ASSIGN_OR_RETURN(std::string path,
-                   PublishCheckpoint(*deps_.file_system, record.directory, manifest, may_touch));
+  ASSIGN_OR_RETURN(
+      std::string path,
+      checkpoint::PublishCheckpoint(*deps_.file_system, record.directory, manifest, may_touch));
   std::string alarm = TidyUp(path, record.round);
   return PublishedCheckpoint{std::move(path), record.round, TotalBytes(manifest), std::move(alarm)};
 }
@@ -236,14 +237,15 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
   std::vector<std::string> alarms;
   for (const std::string& folder : folders_) {
     // Left over are the files of failed saves, and what a shard wrote after its save had failed.
-    absl::Status tidied = RemoveUnfinished(*deps_.file_system, folder, may_touch);
+    absl::Status tidied = checkpoint::RemoveUnfinished(*deps_.file_system, folder, may_touch);
     if (absl::StartsWith(published, folder + "/")) {
-      tidied.Update(RemoveOld(*deps_.file_system, folder, round, config_.retention,
-                              WithOthers({config_.resume_path, awaited_path_}), may_touch));
+      tidied.Update(checkpoint::RemoveOld(*deps_.file_system, folder, round, config_.retention,
+                                          WithOthers({config_.resume_path, awaited_path_}),
+                                          may_touch));
     }
     if (!tidied.ok()) LogWarn("{} keeps what is not needed: {}", folder, tidied.message());
-    const absl::Status aside = SetAsideNewer(*deps_.file_system, folder, round,
-                                             WithOthers({config_.resume_path}), may_touch);
+    const absl::Status aside = checkpoint::SetAsideNewer(
+        *deps_.file_system, folder, round, WithOthers({config_.resume_path}), may_touch);
     if (aside.ok()) continue;
     alarms.push_back(absl::StrCat(
         "checkpoints of rounds after ", round.value(), ", of an earlier run, stay in ", folder,
@@ -253,7 +255,7 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
 }
 
 void CheckpointKeeper::Carry(const DiscardTask& task) {
-  DiscardCheckpoint(*deps_.file_system, task.directory);
+  checkpoint::DiscardCheckpoint(*deps_.file_system, task.directory);
 }
 
 absl::Status CheckpointKeeper::CheckSettings() const {
@@ -265,9 +267,9 @@ absl::Status CheckpointKeeper::CheckSettings() const {
           absl::StrCat("--resume=", config_.resume_path, ": ", manifest.status().message(),
                        "; give latest, never or the path of one checkpoint"));
     }
-    ASSIGN_OR_RETURN(const std::vector<SettingChange> changes,
+    ASSIGN_OR_RETURN(const std::vector<checkpoint::SettingChange> changes,
                      Compare(*manifest, config_.resume_path, config_.accepts_higher_rate));
-    return CheckNoneRefused(changes, *manifest, config_.resume_path);
+    return checkpoint::CheckNoneRefused(changes, *manifest, config_.resume_path);
   }
   if (!config_.resume) return CheckInitFrom();
   std::string newest_path;
@@ -279,7 +281,7 @@ absl::Status CheckpointKeeper::CheckSettings() const {
     for (const CheckpointEntry& entry : entries) {
       absl::StatusOr<Manifest> manifest = ReadManifest(*deps_.file_system, entry.path);
       if (MayBeWhole(manifest.status()) && (!unread.has_value() || entry.round > unread->first)) {
-        unread.emplace(entry.round, UnreadCheckpoint(entry.path, manifest.status()));
+        unread.emplace(entry.round, checkpoint::UnreadCheckpoint(entry.path, manifest.status()));
       }
       if (!manifest.ok() || (newest.has_value() && newest->round >= manifest->round)) continue;
       newest_path = entry.path;
@@ -290,9 +292,9 @@ absl::Status CheckpointKeeper::CheckSettings() const {
     return unread->second;
   }
   if (!newest.has_value()) return CheckInitFrom();
-  ASSIGN_OR_RETURN(const std::vector<SettingChange> changes,
+  ASSIGN_OR_RETURN(const std::vector<checkpoint::SettingChange> changes,
                    Compare(*newest, newest_path, config_.accepts_higher_rate));
-  return CheckNoneRefused(changes, *newest, newest_path);
+  return checkpoint::CheckNoneRefused(changes, *newest, newest_path);
 }
 
 absl::Status CheckpointKeeper::CheckInitFrom() const {
@@ -369,17 +371,17 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
   return job;
 }
 
-absl::StatusOr<std::vector<SettingChange>> CheckpointKeeper::Compare(const Manifest& manifest,
-                                                                     const std::string& path,
-                                                                     bool may_rate_rise) const {
+absl::StatusOr<std::vector<checkpoint::SettingChange>> CheckpointKeeper::Compare(
+    const Manifest& manifest, const std::string& path, bool may_rate_rise) const {
   ASSIGN_OR_RETURN(const JobSpec job, JobFrom(manifest, path));
-  RateAtResume rate = {.place = manifest.round.value(), .may_rise = may_rate_rise};
+  checkpoint::RateAtResume rate = {.place = manifest.round.value(), .may_rise = may_rate_rise};
   const auto state = CoordinatorStateFromJson(FormatJson(manifest.coordinator));
   if (state.ok()) {
     rate.place = std::max<int64_t>(rate.place - state->ledger.lost_rounds, 0);
     rate.scale = state->ledger.learning_rate_scale;
   }
-  return CompareSettings(manifest, job, MakeServerOptimizer(job)->state_names(), rate);
+  return checkpoint::CompareSettings(manifest, job,
+                                     optimizer::MakeServerOptimizer(job)->state_names(), rate);
 }
 
 void CheckpointKeeper::Carry(const SetAsideTask& task) {
@@ -390,9 +392,9 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
   is_path_left_behind_ |= RoundOfResumePath() >= task.first_bad;
   const Round last_good(task.first_bad.value() - 1);
   for (const std::string& folder : folders_) {
-    set_aside_.Update(
-        SetAsideNewer(*deps_.file_system, folder, last_good, WithOthers({config_.resume_path}),
-                      [this](const std::string& path) { return CheckMayTouch(path); }));
+    set_aside_.Update(checkpoint::SetAsideNewer(
+        *deps_.file_system, folder, last_good, WithOthers({config_.resume_path}),
+        [this](const std::string& path) { return CheckMayTouch(path); }));
   }
   if (set_aside_.ok()) return;
   set_aside_ = absl::Status(
@@ -459,13 +461,13 @@ std::vector<std::string> CheckpointKeeper::LeftBehind() const {
 
 absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
   for (const std::string& folder : folders_)
-    RETURN_IF_ERROR(RemoveUnfinished(*deps_.file_system, folder, [this](const std::string& path) {
-      return CheckMayTouch(path);
-    }));
+    RETURN_IF_ERROR(checkpoint::RemoveUnfinished(
+        *deps_.file_system, folder,
+        [this](const std::string& path) { return CheckMayTouch(path); }));
   if (!StartsFromFolders()) return config_.resume_path.empty() ? Anew() : FromPath();
   if (config_.root.empty()) return FreshStart();
   RETURN_IF_ERROR(set_aside_);
-  ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found, FindNewest());
+  ASSIGN_OR_RETURN(std::optional<checkpoint::FoundCheckpoint> found, FindNewest());
   if (found.has_value()) {
     for (const std::string& path : LeftBehind()) {
       found->alarms.push_back(absl::StrCat(
@@ -497,7 +499,7 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Choose() {
 }
 
 absl::StatusOr<RestoreChoice> CheckpointKeeper::FromPath() const {
-  FoundCheckpoint found = {config_.resume_path, {}, {}};
+  checkpoint::FoundCheckpoint found = {config_.resume_path, {}, {}};
   ASSIGN_OR_RETURN(found.manifest, VerifyCheckpoint(*deps_.file_system, config_.resume_path));
   for (const std::string& folder : folders_) {
     ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> others, ListToRestore(folder));
@@ -524,12 +526,13 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::Anew() const {
   return choice;
 }
 
-absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() const {
-  absl::StatusOr<std::optional<FoundCheckpoint>> found =
-      FindNewestCheckpoint(*deps_.file_system, config_.root, LeftBehind());
+absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> CheckpointKeeper::FindNewest() const {
+  absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> found =
+      checkpoint::FindNewestCheckpoint(*deps_.file_system, config_.root, LeftBehind());
   if (config_.fallback.empty() || MayBeWhole(found.status())) return found;
-  absl::StatusOr<std::optional<FoundCheckpoint>> in_fallback =
-      FindNewestCheckpoint(*deps_.file_system, config_.fallback, WithOthers(LeftBehind()));
+  absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> in_fallback =
+      checkpoint::FindNewestCheckpoint(*deps_.file_system, config_.fallback,
+                                       WithOthers(LeftBehind()));
   if (MayBeWhole(in_fallback.status())) return in_fallback;
   if (!in_fallback.ok()) {
     // Both folders count as one: a damaged checkpoint is no reason to leave a whole one unused.
@@ -537,7 +540,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> CheckpointKeeper::FindNewest() co
     (*found)->alarms.emplace_back(in_fallback.status().message());
     return found;
   }
-  std::optional<FoundCheckpoint> spare = *std::move(in_fallback);
+  std::optional<checkpoint::FoundCheckpoint> spare = *std::move(in_fallback);
   if (!spare.has_value()) return found;
   std::vector<std::string> alarms;
   if (!found.ok()) {
@@ -655,12 +658,13 @@ absl::StatusOr<uint64_t> CheckpointKeeper::LastServerIncarnation() const {
   return last;
 }
 
-absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckpoint& found) const {
+absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(
+    const checkpoint::FoundCheckpoint& found) const {
   const std::string& path = found.directory;
   const Manifest& manifest = found.manifest;
-  ASSIGN_OR_RETURN(std::vector<SettingChange> changes,
+  ASSIGN_OR_RETURN(std::vector<checkpoint::SettingChange> changes,
                    Compare(manifest, path, config_.accepts_higher_rate || has_published_));
-  RETURN_IF_ERROR(CheckNoneRefused(changes, manifest, path));
+  RETURN_IF_ERROR(checkpoint::CheckNoneRefused(changes, manifest, path));
   if (!config_.init_from.empty()) {
     changes.push_back({"init_from", "", config_.init_from,
                        "not used: the weights are the checkpoint's; --resume=never uses it"});
@@ -685,11 +689,11 @@ absl::StatusOr<RestoreChoice> CheckpointKeeper::FromCheckpoint(const FoundCheckp
       has_rounds_left ? "resumes from" : "takes the weights of", " path=", path,
       " round=", RoundOfText(manifest.round.value(), total_rounds, " of "), AgeText(age),
       changes.empty() ? "; its settings are those asked for" : "; settings that differ:",
-      SettingsTable(changes));
+      checkpoint::SettingsTable(changes));
   const std::string rate = ScaledRateText(choice.state->ledger, job, manifest.round);
   if (has_rounds_left && !rate.empty()) absl::StrAppend(&choice.note, "\n  ", rate);
   choice.resumed.emplace(ResumeSnapshot{path, manifest.round, {}});
-  for (SettingChange& change : changes) {
+  for (checkpoint::SettingChange& change : changes) {
     choice.resumed->changes.push_back({std::move(change.flag), std::move(change.saved),
                                        std::move(change.asked), std::move(change.effect)});
   }
@@ -712,4 +716,4 @@ RestoreChoice CheckpointKeeper::FreshStart() const {
   return choice;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::host

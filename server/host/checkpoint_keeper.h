@@ -26,7 +26,7 @@
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/journal_comparison.h"
 
-namespace lodestar {
+namespace lodestar::host {
 
 // Takes the answers to tasks. The methods are called from the keeper's executor.
 class CheckpointReports {
@@ -47,7 +47,7 @@ class CheckpointKeeper {
   struct Config {
     std::string root;      // Empty means that there are no checkpoints.
     std::string fallback;  // Where last checkpoints may be as well. Empty means nowhere.
-    Retention retention;
+    checkpoint::Retention retention;
     bool resume = true;  // Whether to resume from what is in `root` when the process starts.
     // The path of one checkpoint. If it is given, only that one is resumed from.
     std::string resume_path;
@@ -144,9 +144,9 @@ class CheckpointKeeper {
   // had proposed to the saved job. Where the operator leaves a setting open, the job takes what the
   // saved job had chosen itself.
   absl::StatusOr<JobSpec> JobFrom(const Manifest& manifest, const std::string& path) const;
-  absl::StatusOr<std::vector<SettingChange>> Compare(const Manifest& manifest,
-                                                     const std::string& path,
-                                                     bool may_rate_rise) const;
+  absl::StatusOr<std::vector<checkpoint::SettingChange>> Compare(const Manifest& manifest,
+                                                                 const std::string& path,
+                                                                 bool may_rate_rise) const;
   // Whether the cluster starts from what is in the folders, and not from where the flags say.
   bool StartsFromFolders() const;
   absl::Status CheckInitFrom() const;
@@ -158,14 +158,14 @@ class CheckpointKeeper {
   std::optional<Round> RoundOfResumePath() const;
   // Returns the checkpoints that stay in the folders although their future was left behind.
   std::vector<std::string> LeftBehind() const;
-  absl::StatusOr<std::optional<FoundCheckpoint>> FindNewest() const;
+  absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> FindNewest() const;
   absl::StatusOr<PublishedCheckpoint> FindUpTo(Round round) const;
   // Returns the checkpoints in one folder that the cluster may be restored from.
   absl::StatusOr<std::vector<CheckpointEntry>> ListToRestore(const std::string& folder) const;
   // Returns the checkpoints in all folders that the cluster would be restored from. They are sorted
   // by the rounds that their manifests say, newest first.
   absl::StatusOr<std::vector<CheckpointEntry>> ListToGoBackTo() const;
-  absl::StatusOr<RestoreChoice> FromCheckpoint(const FoundCheckpoint& found) const;
+  absl::StatusOr<RestoreChoice> FromCheckpoint(const checkpoint::FoundCheckpoint& found) const;
   RestoreChoice FreshStart() const;
 
   const Config config_;
@@ -185,4 +185,4 @@ class CheckpointKeeper {
   std::atomic<bool> is_looking_ = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -30,7 +30,7 @@
 #include "server/shard/page.h"
 #include "server/shard/shard_state.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 using ::testing::AllOf;
@@ -73,17 +73,18 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   absl::StatusOr<std::string> WriteShard(const std::string& directory, int64_t round,
                                          float weight) {
     RETURN_IF_ERROR(disk_->CreateDirectories(directory));
-    ShardState state;
+    shard::ShardState state;
     state.range = {0, layout_.num_elements()};
-    BucketState& bucket = state.buckets.emplace_back();
+    shard::BucketState& bucket = state.buckets.emplace_back();
     bucket.range = state.range;
     bucket.version = Version(round);
-    const std::shared_ptr<Page> page = Page::Create(state.range.size());
+    const std::shared_ptr<shard::Page> page = shard::Page::Create(state.range.size());
     std::fill_n(page->data(), state.range.size(), weight);
     bucket.weights = page;
-    ASSIGN_OR_RETURN(const ShardManifest part,
-                     WriteShardFiles(*disk_, {directory, 0, 1, ModelSpecToJson(config_.job.model)},
-                                     layout_, state));
+    ASSIGN_OR_RETURN(
+        const ShardManifest part,
+        checkpoint::WriteShardFiles(*disk_, {directory, 0, 1, ModelSpecToJson(config_.job.model)},
+                                    layout_, state));
     return FormatShardManifest(part);
   }
 
@@ -751,8 +752,9 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
   }
 
   void StartServer() {
-    outcome_ = TryCheckpointFolder(*disk_, root_, 0, 1).status();
-    if (!outcome_.ok()) outcome_ = TryCheckpointFolder(*disk_, root_, 0, 1).status();  // again
+    outcome_ = checkpoint::TryCheckpointFolder(*disk_, root_, 0, 1).status();
+    if (!outcome_.ok())
+      outcome_ = checkpoint::TryCheckpointFolder(*disk_, root_, 0, 1).status();  // again
   }
   std::vector<Step> Steps() {
     const auto publish = [this](int64_t round, int number) {
@@ -813,7 +815,7 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     const std::string path = SourceOf(choice);
     if (path.empty()) return 0;
     EXPECT_THAT(choice.alarm, IsEmpty());
-    const auto reader = CheckpointReader::Open(*disk_, path);
+    const auto reader = checkpoint::CheckpointReader::Open(*disk_, path);
     EXPECT_OK(reader);
     if (!reader.ok()) return -1;
     const auto bucket = (*reader)->ReadBucket({0, layout_.num_elements()}, {});
@@ -878,4 +880,4 @@ TEST_F(CheckpointFaultTest, WhateverChangeFailsNothingPublishedIsLost) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::host

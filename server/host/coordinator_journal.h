@@ -14,7 +14,7 @@
 #include "server/durability/journal/journal_reader.h"
 #include "server/durability/journal/journal_writer.h"
 
-namespace lodestar {
+namespace lodestar::host {
 
 // Thread-safe.
 class CoordinatorJournal {
@@ -26,7 +26,7 @@ class CoordinatorJournal {
   static constexpr int64_t kWholesPerSegment = 4;
 
   struct Contents {
-    JournalEnd end;
+    journal::JournalEnd end;
     std::vector<std::string> records;  // The last ones, in order; empty if there is none.
   };
   // Reads the journal in a folder, which may be missing. Errors: those of ReadJournal().
@@ -34,7 +34,7 @@ class CoordinatorJournal {
 
   // Errors: those of JournalWriter::Create().
   static absl::StatusOr<std::unique_ptr<CoordinatorJournal>> Create(
-      JournalWriter::Config config, JournalWriter::Deps deps,
+      journal::JournalWriter::Config config, journal::JournalWriter::Deps deps,
       int64_t segment_bytes = kSegmentBytes);
 
   // Whether the next record must be whole: it is the first one, or begins a segment.
@@ -42,7 +42,7 @@ class CoordinatorJournal {
   // Writes a record down. Requires `is_whole` if wants_whole(). Calls `durable` once the record is
   // on disk; the calls come in the order of the records. Returns the record's number. Not
   // thread-safe with itself.
-  uint64_t Keep(std::string record, bool is_whole, JournalWriter::Durable durable);
+  uint64_t Keep(std::string record, bool is_whole, journal::JournalWriter::Durable durable);
   // To be called every second or so.
   void Tick() { writer_->Tick(); }
   // OK, or why no record becomes durable at present.
@@ -50,16 +50,16 @@ class CoordinatorJournal {
   const std::string& folder() const { return folder_; }
 
  private:
-  CoordinatorJournal(std::string folder, std::unique_ptr<JournalWriter> writer,
+  CoordinatorJournal(std::string folder, std::unique_ptr<journal::JournalWriter> writer,
                      int64_t segment_bytes)
       : folder_(std::move(folder)), max_segment_bytes_(segment_bytes), writer_(std::move(writer)) {}
 
   const std::string folder_;
   const int64_t max_segment_bytes_;
-  const std::unique_ptr<JournalWriter> writer_;
+  const std::unique_ptr<journal::JournalWriter> writer_;
   // The approximate size of the segment. 0 means that nothing was kept.
   int64_t segment_bytes_ = 0;
   int64_t whole_bytes_ = 0;  // The size of the last whole record.
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::host

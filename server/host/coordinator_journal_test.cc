@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "server/durability/journal/journal_segments.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 using ::testing::ElementsAre;
@@ -47,7 +47,7 @@ class CoordinatorJournalTest : public testing::Test {
     return contents.ok() ? contents->records : std::vector<std::string>();
   }
   std::vector<uint64_t> Segments() {
-    return ListJournalSegments(disk_, kFolder).value_or(std::vector<uint64_t>());
+    return journal::ListJournalSegments(disk_, kFolder).value_or(std::vector<uint64_t>());
   }
 
   SimulatedFileSystem disk_;
@@ -87,4 +87,4 @@ TEST_F(CoordinatorJournalTest, SegmentsGrowWithWholeRecordsAndAreRemoved) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::host

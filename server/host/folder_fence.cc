@@ -14,7 +14,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/folder_lock.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -148,4 +148,4 @@ absl::Status FolderFence::CheckPublished(const std::string& path) const {
   return CheckCheckpoint(path);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::host

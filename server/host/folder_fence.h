@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "server/coordinator/shard_command.h"
 
-namespace lodestar {
+namespace lodestar::host {
 
 // Looks at the real disk, and blocks for it. Thread-safe.
 class FolderFence {
@@ -42,4 +42,4 @@ class FolderFence {
   const std::vector<std::string> named_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 namespace fs = std::filesystem;
@@ -146,4 +146,4 @@ TEST_F(FolderFenceTest, WithoutThatOnlyWeightsAreRead) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::host

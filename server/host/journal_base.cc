@@ -15,7 +15,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 bool IsInside(absl::string_view path, absl::string_view folder) {
@@ -149,4 +149,4 @@ absl::StatusOr<WeightsSource> FindBase(FileSystem& file_system, const JournalBas
       ": mount its disk, or put the file back, and start again"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -11,7 +11,7 @@
 #include "common/storage/file_system.h"
 #include "server/coordinator/shard_command.h"
 
-namespace lodestar {
+namespace lodestar::host {
 
 // The folders of the run, as this process was given them.
 struct RunFolders {
@@ -54,4 +54,4 @@ absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& 
 absl::StatusOr<WeightsSource> FindBase(FileSystem& file_system, const JournalBase& base,
                                        const RunFolders& folders);
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -12,7 +12,7 @@
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 using ::testing::AllOf;
@@ -187,4 +187,4 @@ TEST(PathAfterMoveTest, MovesWhatLiesInside) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::host

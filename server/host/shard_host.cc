@@ -19,15 +19,17 @@
 #include "server/host/journal_base.h"
 #include "server/optimizer/optimizer_factory.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 absl::Status LoadCheckpoint(FileSystem& file_system, const std::string& directory,
-                            const ParameterShard::Config& config, ParameterShard& shard) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<CheckpointReader> reader,
-                   CheckpointReader::Open(file_system, directory));
+                            const shard::ParameterShard::Config& config,
+                            shard::ParameterShard& shard) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<checkpoint::CheckpointReader> reader,
+                   checkpoint::CheckpointReader::Open(file_system, directory));
   RETURN_IF_ERROR(reader->ReadAs(config.layout));
-  const std::vector<std::string> state_names = MakeServerOptimizer(config.job)->state_names();
+  const std::vector<std::string> state_names =
+      optimizer::MakeServerOptimizer(config.job)->state_names();
   RETURN_IF_ERROR(reader->CheckStateNames(state_names));
   // Bucket by bucket, so that the state is not in memory twice.
   return shard.Restore(
@@ -36,7 +38,7 @@ absl::Status LoadCheckpoint(FileSystem& file_system, const std::string& director
 }
 
 absl::Status LoadTrained(FileSystem& file_system, const std::string& path, const Layout& layout,
-                         const ModelSpec& model, ParameterShard& shard) {
+                         const ModelSpec& model, shard::ParameterShard& shard) {
   ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> trained,
                    TrainedWeights::Open(file_system, path));
   RETURN_IF_ERROR(trained->CheckHeads(model));
@@ -47,7 +49,7 @@ absl::Status LoadTrained(FileSystem& file_system, const std::string& path, const
 }
 
 absl::Status LoadFrom(FileSystem& file_system, const WeightsSource& source,
-                      const ParameterShard::Config& config, ParameterShard& shard) {
+                      const shard::ParameterShard::Config& config, shard::ParameterShard& shard) {
   if (const auto* checkpoint = std::get_if<CheckpointSource>(&source)) {
     return LoadCheckpoint(file_system, checkpoint->directory, config, shard);
   }
@@ -74,7 +76,7 @@ constexpr absl::string_view kServersStartAnew = "the servers start anew";
 }  // namespace
 
 // Tells the reports of which life of the servers a shard is.
-class ShardHost::AssignedObserver final : public ShardObserver {
+class ShardHost::AssignedObserver final : public shard::ShardObserver {
  public:
   enum class Initially { kTelling, kMute };
 
@@ -171,7 +173,7 @@ ShardHost::~ShardHost() {
   if (norms_ != nullptr) norms_->End();
 }
 
-absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::shard() const {
+absl::StatusOr<std::shared_ptr<shard::ParameterShard>> ShardHost::shard() const {
   absl::MutexLock lock(&mutex_);
   return current_;
 }
@@ -201,9 +203,9 @@ JournalPlace ShardHost::journal_place() const {
   return place;
 }
 
-ShardStats ShardHost::stats() const {
+shard::ShardStats ShardHost::stats() const {
   const auto current = shard();
-  ShardStats stats = current.ok() ? (*current)->stats() : ShardStats{};
+  shard::ShardStats stats = current.ok() ? (*current)->stats() : shard::ShardStats{};
   if (deps_.log == nullptr) return stats;
   stats.journal_bytes = deps_.log->bytes_since_checkpoint();
   stats.journal_end = deps_.log->durable();
@@ -227,7 +229,7 @@ std::string ShardHost::PathToday(const std::string& path) const {
 
 absl::StatusOr<bool> ShardHost::IsJournalOfRun() const {
   if (deps_.log == nullptr || !deps_.log->beginning().has_value()) return true;
-  return lodestar::IsJournalOfRun(*deps_.file_system, deps_.log->beginning()->base, deps_.folders);
+  return host::IsJournalOfRun(*deps_.file_system, deps_.log->beginning()->base, deps_.folders);
 }
 
 absl::StatusOr<bool> ShardHost::Recover() {
@@ -260,11 +262,11 @@ absl::Status ShardHost::TakeOver(const ShardLog::Beginning& beginning) {
   norms_ = std::make_shared<NormRelay>(assignment.server_incarnation, deps_.reports);
   recovered_observer_ = std::make_shared<AssignedObserver>(
       assignment.server_incarnation, deps_.reports, AssignedObserver::Initially::kMute);
-  ASSIGN_OR_RETURN(const std::shared_ptr<ParameterShard> shard,
+  ASSIGN_OR_RETURN(const std::shared_ptr<shard::ParameterShard> shard,
                    BuildShard(assignment, recovered_observer_));
   ASSIGN_OR_RETURN(
       const int64_t num_records,
-      deps_.log->Replay([&](const ShardRecord& record, absl::Span<const std::byte> payload) {
+      deps_.log->Replay([&](const shard::ShardRecord& record, absl::Span<const std::byte> payload) {
         return shard->Replay(record, payload);
       }));
   instance_id_ = beginning.instance_id;
@@ -279,7 +281,7 @@ absl::Status ShardHost::TakeOver(const ShardLog::Beginning& beginning) {
 }
 
 bool ShardHost::Install(uint64_t server_incarnation,
-                        absl::StatusOr<std::shared_ptr<ParameterShard>> shard) {
+                        absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard) {
   absl::MutexLock lock(&mutex_);
   if (is_shut_down_ || server_incarnation != server_incarnation_) return false;
   current_ = std::move(shard);
@@ -287,7 +289,7 @@ bool ShardHost::Install(uint64_t server_incarnation,
 }
 
 void ShardHost::Shutdown(const absl::Status& status) {
-  absl::StatusOr<std::shared_ptr<ParameterShard>> old = status;
+  absl::StatusOr<std::shared_ptr<shard::ParameterShard>> old = status;
   {
     absl::MutexLock lock(&mutex_);
     if (std::exchange(is_shut_down_, true)) return;
@@ -318,7 +320,7 @@ void ShardHost::Obey(const ShardCommand& command, const CoordinatorRecord& follo
   commands_->Schedule([this, command] {
     const auto current = shard();
     if (!current.ok()) return;
-    ParameterShard& shard = **current;
+    shard::ParameterShard& shard = **current;
     std::visit(
         Overloaded{
             [&](const OpenRoundCommand& open) { shard.OpenRound(open.plan); },
@@ -351,7 +353,7 @@ void ShardHost::ReplaceWeights(Round round, absl::Span<const float> weights,
 }
 
 void ShardHost::Assign(const AssignCommand& command) {
-  absl::StatusOr<std::shared_ptr<ParameterShard>> current =
+  absl::StatusOr<std::shared_ptr<shard::ParameterShard>> current =
       absl::UnavailableError(absl::StrCat("shard ", shard_, " is loading its weights"));
   {
     absl::MutexLock lock(&mutex_);
@@ -377,8 +379,8 @@ void ShardHost::Load(const AssignCommand& assignment) {
         assignment, std::make_shared<AssignedObserver>(assignment.server_incarnation, deps_.reports,
                                                        AssignedObserver::Initially::kTelling));
   };
-  absl::StatusOr<std::shared_ptr<ParameterShard>> built =
-      reaches.ok() ? build() : absl::StatusOr<std::shared_ptr<ParameterShard>>(reaches);
+  absl::StatusOr<std::shared_ptr<shard::ParameterShard>> built =
+      reaches.ok() ? build() : absl::StatusOr<std::shared_ptr<shard::ParameterShard>>(reaches);
   const absl::Status status = built.status();
   if (!status.ok()) {
     built = absl::UnavailableError(
@@ -412,14 +414,14 @@ void ShardHost::OnPublished(const PublishedCommand& published) {
   deps_.reports->OnNotice(absl::StrCat("goes on from the checkpoint before: ", allowed.message()));
 }
 
-absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
+absl::StatusOr<std::shared_ptr<shard::ParameterShard>> ShardHost::BuildShard(
     const AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer) {
   const ClusterMap& map = *assignment.map;
   if (shard_ >= static_cast<int>(map.servers.size())) {
     return absl::InvalidArgumentError(
         absl::StrCat("shard ", shard_, " is not one of the job's ", map.servers.size()));
   }
-  ParameterShard::Config config;
+  shard::ParameterShard::Config config;
   config.range = map.servers[shard_].range;
   config.layout = map.layout;
   config.job = assignment.job;
@@ -430,14 +432,14 @@ absl::StatusOr<std::shared_ptr<ParameterShard>> ShardHost::BuildShard(
     if (bucket.shard == shard_) config.buckets.push_back(bucket);
   }
   ASSIGN_OR_RETURN(config.max_bytes, CheckResources(assignment, config.range.size()));
-  ParameterShard::Deps deps;
+  shard::ParameterShard::Deps deps;
   deps.executor = deps_.executor;
   deps.norm_exchange = norms_;
   deps.observer = std::move(observer);
   deps.trace = deps_.trace;
   deps.journal = deps_.log;
-  ASSIGN_OR_RETURN(std::shared_ptr<ParameterShard> shard,
-                   ParameterShard::Create(config, std::move(deps)));
+  ASSIGN_OR_RETURN(std::shared_ptr<shard::ParameterShard> shard,
+                   shard::ParameterShard::Create(config, std::move(deps)));
   RETURN_IF_ERROR(LoadFrom(*deps_.file_system, assignment.source, config, *shard));
   return shard;
 }
@@ -453,8 +455,9 @@ absl::StatusOr<int64_t> ShardHost::CheckResources(const AssignCommand& assignmen
   ASSIGN_OR_RETURN(const std::string warning, CheckShardMemory(memory, host));
   LogInfo("shard={} memory: {}", shard_, memory.Describe());
   if (!warning.empty()) deps_.reports->OnNotice(warning);
-  const absl::Status files =
-      assignment.folder.path.empty() ? absl::OkStatus() : CheckShardFileSizes(shard_, memory);
+  const absl::Status files = assignment.folder.path.empty()
+                                 ? absl::OkStatus()
+                                 : checkpoint::CheckShardFileSizes(shard_, memory);
   if (!files.ok()) {
     deps_.reports->OnEvent(
         ShardAlarm{absl::StrCat("NO CHECKPOINT CAN BE WRITTEN BY THIS SERVER: ", files.message()),
@@ -468,14 +471,14 @@ void ShardHost::Save(const SaveCommand& command) {
     AssignCommand assignment = assignment_;
     if (command.folder_claim_id != 0) assignment.folder.claim_id = command.folder_claim_id;
     const auto write = [this, assignment = std::move(assignment),
-                        directory = command.directory](absl::StatusOr<ShardState> state) {
+                        directory = command.directory](absl::StatusOr<shard::ShardState> state) {
       writer_->Schedule([this, assignment, directory, state = std::move(state)] {
         WriteFiles(assignment, directory, state);
       });
     };
     const auto current = shard();
     if (!current.ok()) return write(current.status());
-    const auto on_captured = [log = deps_.log, write](absl::StatusOr<ShardState> state) {
+    const auto on_captured = [log = deps_.log, write](absl::StatusOr<shard::ShardState> state) {
       if (log == nullptr) return write(std::move(state));
       log->OnCaptured([write, state = std::move(state)] { write(state); });
     };
@@ -488,23 +491,24 @@ void ShardHost::Save(const SaveCommand& command) {
 }
 
 void ShardHost::WriteFiles(const AssignCommand& assignment, const std::string& directory,
-                           const absl::StatusOr<ShardState>& state) {
+                           const absl::StatusOr<shard::ShardState>& state) {
   const auto write = [&]() -> absl::StatusOr<std::string> {
     RETURN_IF_ERROR(state.status());
     if (deps_.fence != nullptr) {
       RETURN_IF_ERROR(deps_.fence->CheckSave(assignment.folder, directory));
     }
     RETURN_IF_ERROR(deps_.file_system->CreateDirectories(directory));
-    ShardFilesSpec spec;
+    checkpoint::ShardFilesSpec spec;
     spec.directory = directory;
     spec.shard = shard_;
     spec.num_shards = static_cast<int>(assignment.map->servers.size());
     spec.model = ModelSpecToJson(assignment.job.model);
-    ASSIGN_OR_RETURN(const ShardManifest manifest,
-                     WriteShardFiles(*deps_.file_system, spec, assignment.map->layout, *state));
+    ASSIGN_OR_RETURN(
+        const ShardManifest manifest,
+        checkpoint::WriteShardFiles(*deps_.file_system, spec, assignment.map->layout, *state));
     return FormatShardManifest(manifest);
   };
   deps_.reports->OnEvent(ShardSaved{assignment.server_incarnation, directory, write()});
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -33,7 +33,7 @@
 #include "server/shard/shard_observer.h"
 #include "server/sync/round_plan.h"
 
-namespace lodestar {
+namespace lodestar::host {
 
 // Takes what the server of a shard tells. The methods are called from any thread, without a lock
 // held, and must not block.
@@ -52,7 +52,7 @@ class ShardReports {
 
 // The NormExchange of the shard of one assignment: reports its sums, and passes on the totals that
 // come as commands.
-class NormRelay final : public NormExchange {
+class NormRelay final : public shard::NormExchange {
  public:
   NormRelay(uint64_t server_incarnation, ShardReports* reports)
       : server_incarnation_(server_incarnation), reports_(reports) {}
@@ -112,7 +112,7 @@ class ShardHost {
   ShardHost(int shard, const Deps& deps);
   ~ShardHost();
 
-  // Returns whether the log is of the run in Deps::folders: see lodestar::IsJournalOfRun(). True if
+  // Returns whether the log is of the run in Deps::folders: see host::IsJournalOfRun(). True if
   // there is nothing in the log.
   absl::StatusOr<bool> IsJournalOfRun() const;
   // Takes over what the log has of an earlier process. Call it before anything else, unless
@@ -146,11 +146,11 @@ class ShardHost {
   uint64_t instance_id() const { return instance_id_; }
   // Returns the current shard. While there is none, the error is Unavailable and says what is
   // waited for.
-  absl::StatusOr<std::shared_ptr<ParameterShard>> shard() const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard() const ABSL_LOCKS_EXCLUDED(mutex_);
   // True if the weights are there: loaded, and supplied if a client supplies them.
   bool is_serving() const;
   // Returns zeros while there is no shard.
-  ShardStats stats() const;
+  shard::ShardStats stats() const;
   JournalPlace journal_place() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns the path of a file of the run that was at `path` when the process before this one wrote
   // its journal: the folder of the run may have been moved since. Call after Recover().
@@ -172,17 +172,18 @@ class ShardHost {
   void OnPublished(const PublishedCommand& published);
   absl::Status TakeOver(const ShardLog::Beginning& beginning) ABSL_LOCKS_EXCLUDED(mutex_);
   void Load(const AssignCommand& assignment);
-  absl::StatusOr<std::shared_ptr<ParameterShard>> BuildShard(
+  absl::StatusOr<std::shared_ptr<shard::ParameterShard>> BuildShard(
       const AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer);
   absl::Status CheckPaths(const AssignCommand& assignment) const;
   // Returns the most memory that the shard may take. Raises an alarm if its checkpoints need larger
   // files than this process may write. Errors: ResourceExhausted if the shard does not fit.
   absl::StatusOr<int64_t> CheckResources(const AssignCommand& assignment, int64_t num_elements);
   void WriteFiles(const AssignCommand& assignment, const std::string& directory,
-                  const absl::StatusOr<ShardState>& state);
+                  const absl::StatusOr<shard::ShardState>& state);
   // Returns false, and ends the shard that was given, if a later assignment or Shutdown() has come
   // meanwhile.
-  bool Install(uint64_t server_incarnation, absl::StatusOr<std::shared_ptr<ParameterShard>> shard)
+  bool Install(uint64_t server_incarnation,
+               absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int shard_;
@@ -190,7 +191,7 @@ class ShardHost {
   uint64_t instance_id_;
   mutable absl::Mutex mutex_;
   uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::StatusOr<std::shared_ptr<ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
+  absl::StatusOr<std::shared_ptr<shard::ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
   // See JournalPlace.
   CoordinatorRecord follows_ ABSL_GUARDED_BY(mutex_);
@@ -208,4 +209,4 @@ class ShardHost {
   std::unique_ptr<ThreadPool> commands_thread_;  // destroyed first: its tasks use all the others
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -20,7 +20,7 @@
 #include "gtest/gtest.h"
 #include "server/host/folder_fence.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 using ::testing::ElementsAre;
@@ -213,18 +213,18 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
 
   // An update that overflows.
   const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(2), 1}};
-  ContributionKey key;
+  shard::ContributionKey key;
   key.worker = WorkerId(1);
   key.incarnation = Incarnation(2);
   {
     // Without the host's thread, which may hold the shard for longer than a command takes effect.
-    const std::shared_ptr<ParameterShard> shard = *host.shard();
+    const std::shared_ptr<shard::ParameterShard> shard = *host.shard();
     shard->SetMembers(ViewId(1), roster);
     shard->OpenRound(
         {.round = Round(0), .view = ViewId(1), .roster = roster, .learning_rate = 1e38});
     absl::Notification given;
-    absl::StatusOr<StagedBucket> staged = absl::UnknownError("");
-    shard->BeginBucket(key, 0, [&](absl::StatusOr<StagedBucket> bucket) {
+    absl::StatusOr<shard::StagedBucket> staged = absl::UnknownError("");
+    shard->BeginBucket(key, 0, [&](absl::StatusOr<shard::StagedBucket> bucket) {
       staged = std::move(bucket);
       given.Notify();
     });
@@ -233,7 +233,7 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
     const absl::Span<std::byte> bytes = staged->bytes();
     const std::vector<float> gradient(bytes.size() / sizeof(float), 1e17f);
     std::memcpy(bytes.data(), gradient.data(), bytes.size());
-    shard->FinishBucket(*std::move(staged), [](const absl::StatusOr<PushOutcome>&) {});
+    shard->FinishBucket(*std::move(staged), [](const absl::StatusOr<shard::PushOutcome>&) {});
   }
   reports.diverged.WaitForNotification();
 
@@ -248,4 +248,4 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::host

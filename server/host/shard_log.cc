@@ -11,7 +11,7 @@
 #include "server/durability/journal/journal_reader.h"
 #include "server/host/shard_record_json.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 constexpr int64_t kFormat = 1;
@@ -35,7 +35,7 @@ absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
 }
 
 // Returns nothing if the record is one of the log's own.
-absl::StatusOr<std::optional<ShardRecord>> ParseRecord(absl::string_view text) {
+absl::StatusOr<std::optional<shard::ShardRecord>> ParseRecord(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
   if (kind == kBegin || kind == kCaptured || kind == kBase || kind == kFollowed) {
@@ -45,14 +45,14 @@ absl::StatusOr<std::optional<ShardRecord>> ParseRecord(absl::string_view text) {
 }
 
 // The round that a record shows was opened by the coordinator, or granted; -1 means none.
-int64_t RoundOf(const ShardRecord& record) {
+int64_t RoundOf(const shard::ShardRecord& record) {
   if (const auto* plan = std::get_if<RoundPlan>(&record)) return plan->round.value();
-  const auto* step = std::get_if<StepRecord>(&record);
+  const auto* step = std::get_if<shard::StepRecord>(&record);
   if (step == nullptr || step->key.kind == ContributionKind::kInitialWeights) return -1;
   switch (step->step.kind) {
-    case BucketStep::Kind::kAccumulate:
-    case BucketStep::Kind::kApplyAlone:
-    case BucketStep::Kind::kSkip:
+    case shard::BucketStep::Kind::kAccumulate:
+    case shard::BucketStep::Kind::kApplyAlone:
+    case shard::BucketStep::Kind::kSkip:
       return step->key.round.value();
     default:
       return -1;
@@ -78,29 +78,30 @@ absl::StatusOr<std::unique_ptr<ShardLog>> ShardLog::OpenBesideDamaged(const std:
   return log;
 }
 
-absl::Status ShardLog::MakeWriter(JournalEnd end, bool replaces_damaged) {
+absl::Status ShardLog::MakeWriter(journal::JournalEnd end, bool replaces_damaged) {
   first_segment_ = end.segments.empty() ? 1 : end.segments.back().number + 1;
-  JournalWriter::Config config;
+  journal::JournalWriter::Config config;
   config.folder = folder_;
   config.end = std::move(end);
   config.replaces_damaged = replaces_damaged;
-  ASSIGN_OR_RETURN(writer_,
-                   JournalWriter::Create(std::move(config), {.file_system = deps_.file_system,
-                                                             .clock = deps_.clock,
-                                                             .executor = deps_.executor,
-                                                             .confirm = deps_.confirm,
-                                                             .reclaim = deps_.reclaim,
-                                                             .on_trouble = deps_.on_trouble}));
+  ASSIGN_OR_RETURN(
+      writer_, journal::JournalWriter::Create(std::move(config), {.file_system = deps_.file_system,
+                                                                  .clock = deps_.clock,
+                                                                  .executor = deps_.executor,
+                                                                  .confirm = deps_.confirm,
+                                                                  .reclaim = deps_.reclaim,
+                                                                  .on_trouble = deps_.on_trouble}));
   return absl::OkStatus();
 }
 
 absl::Status ShardLog::ReadBeginning() {
   uint64_t first = 0;
-  ASSIGN_OR_RETURN(JournalEnd end,
-                   ReadJournal(*deps_.file_system, folder_, [&](const JournalRecord& record) {
-                     if (first == 0) first = record.sequence;
-                     return Unknown(record.sequence, NoteBeginning(record));
-                   }));
+  ASSIGN_OR_RETURN(
+      journal::JournalEnd end,
+      journal::ReadJournal(*deps_.file_system, folder_, [&](const journal::JournalRecord& record) {
+        if (first == 0) first = record.sequence;
+        return Unknown(record.sequence, NoteBeginning(record));
+      }));
   if (first > needed_from_) {
     return absl::DataLossError(absl::StrCat("journal ", folder_, " begins with record ", first,
                                             ", and is to begin with ", needed_from_,
@@ -119,7 +120,7 @@ absl::Status ShardLog::ReadBeginning() {
   return MakeWriter(std::move(end), /*replaces_damaged=*/false);
 }
 
-absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
+absl::Status ShardLog::NoteBeginning(const journal::JournalRecord& record) {
   const int64_t bytes_before = num_bytes_;
   num_bytes_ += static_cast<int64_t>(record.text.size() + record.payload.size());
   ASSIGN_OR_RETURN(const Json json, ParseJson(record.text));
@@ -138,7 +139,7 @@ absl::Status ShardLog::NoteBeginning(const JournalRecord& record) {
   if (kind == kCaptured || kind == kFollowed) return absl::OkStatus();
   if (kind != kBegin) {
     // Replay() refuses what another version has written.
-    const absl::StatusOr<ShardRecord> done = ShardRecordFromJson(json);
+    const absl::StatusOr<shard::ShardRecord> done = ShardRecordFromJson(json);
     if (done.ok()) NoteRound(RoundOf(*done));
     return absl::OkStatus();
   }
@@ -195,9 +196,9 @@ void ShardLog::DescribeBase(Json& json) const {
 
 absl::StatusOr<int64_t> ShardLog::Replay(TakeRecord take) const {
   int64_t num_records = 0;
-  const auto replay = [&](const JournalRecord& record) -> absl::Status {
+  const auto replay = [&](const journal::JournalRecord& record) -> absl::Status {
     if (record.sequence <= began_at_) return absl::OkStatus();
-    const absl::StatusOr<std::optional<ShardRecord>> parsed = ParseRecord(record.text);
+    const absl::StatusOr<std::optional<shard::ShardRecord>> parsed = ParseRecord(record.text);
     RETURN_IF_ERROR(Unknown(record.sequence, parsed.status()));
     if (!parsed->has_value()) return absl::OkStatus();
     ++num_records;
@@ -206,7 +207,7 @@ absl::StatusOr<int64_t> ShardLog::Replay(TakeRecord take) const {
     return {status.code(),
             absl::StrCat("record ", record.sequence, " of the journal: ", status.message())};
   };
-  RETURN_IF_ERROR(ReadJournal(*deps_.file_system, folder_, replay).status());
+  RETURN_IF_ERROR(journal::ReadJournal(*deps_.file_system, folder_, replay).status());
   return num_records;
 }
 
@@ -341,7 +342,7 @@ void ShardLog::OnPublished(const PublishedCommand& published) {
   std::erase_if(marks_, [this](const Mark& mark) { return mark.sequence < needed_from_; });
 }
 
-void ShardLog::Append(ShardRecord record, absl::Span<const std::byte> payload,
+void ShardLog::Append(shard::ShardRecord record, absl::Span<const std::byte> payload,
                       std::shared_ptr<const void> payload_owner, std::function<void()> durable) {
   NoteRound(RoundOf(record));
   Json json = ShardRecordToJson(record);
@@ -352,4 +353,4 @@ void ShardLog::Append(ShardRecord record, absl::Span<const std::byte> payload,
                   std::move(durable));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -33,11 +33,11 @@
 #include "server/host/journal_base.h"
 #include "server/shard/shard_journal.h"
 
-namespace lodestar {
+namespace lodestar::host {
 
 // Append(), Tick(), trouble(), durable(), follows(), highest_round() and bytes_since_checkpoint()
 // are thread-safe, the others are for one thread at a time.
-class ShardLog final : public ShardJournal {
+class ShardLog final : public shard::ShardJournal {
  public:
   // The pointers are not owned, and what they point to outlives the log.
   struct Deps {
@@ -74,7 +74,7 @@ class ShardLog final : public ShardJournal {
   const std::optional<Beginning>& beginning() const { return beginning_; }
   // What was torn at the end, and left out, as a text for people. Empty means that nothing was.
   const std::string& torn() const { return torn_; }
-  using TakeRecord = absl::FunctionRef<absl::Status(const ShardRecord& record,
+  using TakeRecord = absl::FunctionRef<absl::Status(const shard::ShardRecord& record,
                                                     absl::Span<const std::byte> payload)>;
   // Hands over all that was done since the beginning, in order, for ParameterShard::Replay().
   // Returns the number of records. Errors: those of Open() and of `take`.
@@ -104,7 +104,7 @@ class ShardLog final : public ShardJournal {
   // The checkpoint is published: what it makes unnecessary is removed.
   void OnPublished(const PublishedCommand& published);
 
-  void Append(ShardRecord record, absl::Span<const std::byte> payload,
+  void Append(shard::ShardRecord record, absl::Span<const std::byte> payload,
               std::shared_ptr<const void> payload_owner, std::function<void()> durable) override;
   void Tick() { writer_->Tick(); }
   // See JournalWriter.
@@ -130,8 +130,8 @@ class ShardLog final : public ShardJournal {
 
   ShardLog(std::string folder, Deps deps) : folder_(std::move(folder)), deps_(std::move(deps)) {}
   absl::Status ReadBeginning();
-  absl::Status MakeWriter(JournalEnd end, bool replaces_damaged);
-  absl::Status NoteBeginning(const JournalRecord& record);
+  absl::Status MakeWriter(journal::JournalEnd end, bool replaces_damaged);
+  absl::Status NoteBeginning(const journal::JournalRecord& record);
   absl::Status NoteBase(const Json& json);
   // The members of a record that NoteBase() reads.
   void DescribeBase(Json& json) const;
@@ -171,7 +171,7 @@ class ShardLog final : public ShardJournal {
   CoordinatorRecord follows_ ABSL_GUARDED_BY(knowledge_mutex_);
   CoordinatorRecord written_down_ ABSL_GUARDED_BY(knowledge_mutex_);
   int64_t highest_round_ ABSL_GUARDED_BY(knowledge_mutex_) = -1;
-  std::unique_ptr<JournalWriter> writer_;
+  std::unique_ptr<journal::JournalWriter> writer_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -24,7 +24,7 @@
 #include "server/host/shard_host.h"
 #include "server/host/shard_record_json.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
 using ::testing::ElementsAre;
@@ -132,23 +132,23 @@ class ShardLogTest : public testing::Test {
     const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(9), 1}};
     process_->host->Obey(MembersCommand{ViewId(1), roster});
     process_->host->Obey(OpenRoundCommand{{Round(round), ViewId(1), roster, 0.1}});
-    ContributionKey key;
+    shard::ContributionKey key;
     key.worker = WorkerId(1);
     key.incarnation = Incarnation(9);
     key.round = Round(round);
-    const std::shared_ptr<ParameterShard> shard = *process_->host->shard();
+    const std::shared_ptr<shard::ParameterShard> shard = *process_->host->shard();
     // The answer may come after this call.
     const auto is_acknowledged = std::make_shared<bool>(false);
-    shard->BeginBucket(key, 0, [&, is_acknowledged](absl::StatusOr<StagedBucket> staged) {
+    shard->BeginBucket(key, 0, [&, is_acknowledged](absl::StatusOr<shard::StagedBucket> staged) {
       ASSERT_OK(staged.status());
       const std::vector<float> values(staged->num_elements(), 0.1f * static_cast<float>(round + 1));
       if (!staged->is_discard()) {
         std::memcpy(staged->bytes().data(), values.data(), values.size() * sizeof(float));
       }
-      shard->FinishBucket(*std::move(staged),
-                          [is_acknowledged](const absl::StatusOr<PushOutcome>& outcome) {
-                            *is_acknowledged = outcome.ok() && *outcome == PushOutcome::kCounted;
-                          });
+      shard->FinishBucket(
+          *std::move(staged), [is_acknowledged](const absl::StatusOr<shard::PushOutcome>& outcome) {
+            *is_acknowledged = outcome.ok() && *outcome == shard::PushOutcome::kCounted;
+          });
     });
     process_->journal.RunAll();
     return *is_acknowledged;
@@ -164,7 +164,7 @@ class ShardLogTest : public testing::Test {
     std::vector<float> weights;
     (*process_->host->shard())
         ->ReadBucket(WorkerId(0), Incarnation(0), 0, Round(0),
-                     [&](const absl::StatusOr<PublishedBucket>& read) {
+                     [&](const absl::StatusOr<shard::PublishedBucket>& read) {
                        ASSERT_OK(read.status());
                        weights.assign(read->data().begin(), read->data().end());
                      });
@@ -492,9 +492,9 @@ TEST_F(ShardLogTest, WhatAnotherVersionHasWrittenIsNamedAndLeftAlone) {
 }
 
 TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
-  StepRecord step;
+  shard::StepRecord step;
   step.bucket = 3;
-  step.step = {.kind = BucketStep::Kind::kAccumulate,
+  step.step = {.kind = shard::BucketStep::Kind::kAccumulate,
                .round = Round(41),
                .weight = 5,
                .factor = 0.1f,
@@ -509,25 +509,26 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
               .scale = 1e-30f,
               .encoding = Encoding::kInt8,
               .num_samples = 17};
-  StepRecord update;
-  update.step = {.kind = BucketStep::Kind::kApply,
+  shard::StepRecord update;
+  update.step = {.kind = shard::BucketStep::Kind::kApply,
                  .round = Round(41),
                  .has_update = true,
                  .call = {.step = 40, .learning_rate = 0.1 / 3, .gradient_scale = 0.7f}};
   const RoundPlan plan = {
       Round(41), ViewId(8), {{WorkerId(1), Incarnation(0xfedcba9876543210), 3}}, 0.1 / 7};
-  for (const ShardRecord& record :
-       {ShardRecord(step), ShardRecord(update), ShardRecord(plan),
-        ShardRecord(ShadowRecord{2, Version(9)}), ShardRecord(NormRecord{Round(1), 1.0 / 3})}) {
+  for (const shard::ShardRecord& record :
+       {shard::ShardRecord(step), shard::ShardRecord(update), shard::ShardRecord(plan),
+        shard::ShardRecord(shard::ShadowRecord{2, Version(9)}),
+        shard::ShardRecord(shard::NormRecord{Round(1), 1.0 / 3})}) {
     const Json json = ShardRecordToJson(record);
     ASSERT_OK_AND_ASSIGN(const Json read, ParseJson(FormatJson(json)));
-    ASSERT_OK_AND_ASSIGN(const ShardRecord again, ShardRecordFromJson(read));
+    ASSERT_OK_AND_ASSIGN(const shard::ShardRecord again, ShardRecordFromJson(read));
     EXPECT_EQ(again.index(), record.index());
     EXPECT_EQ(FormatJson(ShardRecordToJson(again)), FormatJson(json));
   }
   ASSERT_OK_AND_ASSIGN(const Json json, ParseJson(FormatJson(ShardRecordToJson(step))));
-  ASSERT_OK_AND_ASSIGN(const ShardRecord again, ShardRecordFromJson(json));
-  const auto& same = std::get<StepRecord>(again);
+  ASSERT_OK_AND_ASSIGN(const shard::ShardRecord again, ShardRecordFromJson(json));
+  const auto& same = std::get<shard::StepRecord>(again);
   EXPECT_EQ(same.step.factor, step.step.factor);
   EXPECT_EQ(same.step.rescale, step.step.rescale);
   EXPECT_EQ(same.step.norm, step.step.norm);
@@ -538,8 +539,8 @@ TEST(ShardRecordJsonTest, RecordsComeBackToTheBit) {
 }
 
 TEST(ShardRecordJsonTest, NumbersThatNoFloatHoldsAreRefused) {
-  StepRecord step;
-  step.step.kind = BucketStep::Kind::kApply;
+  shard::StepRecord step;
+  step.step.kind = shard::BucketStep::Kind::kApply;
   Json json = ShardRecordToJson(step);
   json["factor"] = 1e39;
   EXPECT_THAT(ShardRecordFromJson(json),
@@ -547,4 +548,4 @@ TEST(ShardRecordJsonTest, NumbersThatNoFloatHoldsAreRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -12,10 +12,10 @@
 #include "common/messages/contribution_forms.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::host {
 namespace {
 
-using Step = BucketStep::Kind;
+using Step = shard::BucketStep::Kind;
 
 constexpr absl::string_view kPlan = "plan";
 constexpr absl::string_view kShadow = "shadow";
@@ -35,8 +35,8 @@ bool HasContribution(Step kind) {
 
 // Two parts of a BucketStep that are stored as one.
 struct DelayedPart {
-  StepPart part;
-  DelayedStep::Memory after;
+  optimizer::StepPart part;
+  shard::DelayedStep::Memory after;
 };
 
 struct InJournal {
@@ -57,7 +57,7 @@ struct InJournal {
   }
 
   template <typename Archive>
-  static void Fields(Archive& archive, ContributionKey& key) {
+  static void Fields(Archive& archive, shard::ContributionKey& key) {
     archive("worker", key.worker);
     archive("incarnation", key.incarnation);
     archive("round", key.round);
@@ -81,8 +81,8 @@ struct InJournal {
   }
 
   template <typename Archive>
-  static void Fields(Archive& archive, StepRecord& record) {
-    BucketStep& step = record.step;
+  static void Fields(Archive& archive, shard::StepRecord& record) {
+    shard::BucketStep& step = record.step;
     archive("kind", As<NameForm<kStepNames>>(step.kind));
     archive("bucket", record.bucket);
     archive("round", step.round);
@@ -97,7 +97,7 @@ struct InJournal {
     archive.Sparse("norm", step.norm);
     archive.Sparse("clip", step.clip, 1.0f);
     if (archive.Has("delayed", step.delayed.has_value())) {
-      DelayedPart delayed = {step.call.part, step.delayed.value_or(DelayedStep::Memory())};
+      DelayedPart delayed = {step.call.part, step.delayed.value_or(shard::DelayedStep::Memory())};
       archive("delayed", As<InJournal>(delayed));
       if constexpr (Archive::kReads) {
         step.call.part = delayed.part;
@@ -107,14 +107,14 @@ struct InJournal {
   }
 
   template <typename Archive>
-  static void Fields(Archive& archive, ShadowRecord& shadow) {
+  static void Fields(Archive& archive, shard::ShadowRecord& shadow) {
     archive.Note("kind", std::string(kShadow));
     archive("bucket", shadow.bucket);
     archive("version", shadow.version);
   }
 
   template <typename Archive>
-  static void Fields(Archive& archive, NormRecord& norm) {
+  static void Fields(Archive& archive, shard::NormRecord& norm) {
     archive.Note("kind", std::string(kNorm));
     archive("round", norm.round);
     archive("total_square_sum", norm.total_square_sum);
@@ -122,7 +122,7 @@ struct InJournal {
 };
 
 template <typename Record>
-absl::StatusOr<ShardRecord> Read(const Json& json) {
+absl::StatusOr<shard::ShardRecord> Read(const Json& json) {
   Record record;
   RETURN_IF_ERROR(ReadRecord(json, As<InJournal>(record)));
   return record;
@@ -130,16 +130,16 @@ absl::StatusOr<ShardRecord> Read(const Json& json) {
 
 }  // namespace
 
-Json ShardRecordToJson(const ShardRecord& record) {
+Json ShardRecordToJson(const shard::ShardRecord& record) {
   return std::visit([](const auto& one) { return RecordToJsonAs<InJournal>(one); }, record);
 }
 
-absl::StatusOr<ShardRecord> ShardRecordFromJson(const Json& json) {
+absl::StatusOr<shard::ShardRecord> ShardRecordFromJson(const Json& json) {
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
   if (kind == kPlan) return Read<RoundPlan>(json);
-  if (kind == kShadow) return Read<ShadowRecord>(json);
-  if (kind == kNorm) return Read<NormRecord>(json);
-  return Read<StepRecord>(json);
+  if (kind == kShadow) return Read<shard::ShadowRecord>(json);
+  if (kind == kNorm) return Read<shard::NormRecord>(json);
+  return Read<shard::StepRecord>(json);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -8,11 +8,11 @@
 #include "common/runtime/json.h"
 #include "server/shard/shard_journal.h"
 
-namespace lodestar {
+namespace lodestar::host {
 
 // An object with a member "kind"; numbers come back to the bit.
-Json ShardRecordToJson(const ShardRecord& record);
+Json ShardRecordToJson(const shard::ShardRecord& record);
 // Members that are not known are passed over. Errors: InvalidArgument, naming the member.
-absl::StatusOr<ShardRecord> ShardRecordFromJson(const Json& json);
+absl::StatusOr<shard::ShardRecord> ShardRecordFromJson(const Json& json);
 
-}  // namespace lodestar
+}  // namespace lodestar::host

@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 using Labels = std::vector<prometheus::ClientMetric::Label>;
@@ -215,4 +215,4 @@ std::string PrometheusText(const v1::ClusterStatus& status) {
   return out.Text();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

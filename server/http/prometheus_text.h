@@ -7,10 +7,10 @@
 
 #include "proto/status_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 inline constexpr char kPrometheusType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 std::string PrometheusText(const v1::ClusterStatus& status);
 
-}  // namespace lodestar
+}  // namespace lodestar::http

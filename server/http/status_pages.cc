@@ -14,7 +14,7 @@
 #include "proto/status_text.h"
 #include "server/http/prometheus_text.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 constexpr char kJson[] = "application/json";
@@ -22,7 +22,7 @@ constexpr char kJson[] = "application/json";
 constexpr int kEventsPerHistory = 5;
 
 HttpAnswer JsonAnswer(const google::protobuf::Message& message) {
-  const absl::StatusOr<std::string> text = MessageJsonLine(message);
+  const absl::StatusOr<std::string> text = wire::MessageJsonLine(message);
   if (text.ok()) return {.type = kJson, .body = *text};
   return {.status = 500, .body = absl::StrCat(text.status().message(), "\n")};
 }
@@ -30,7 +30,7 @@ HttpAnswer JsonAnswer(const google::protobuf::Message& message) {
 HttpAnswer StatusPage(const v1::ClusterStatus& status, const HttpQuery& query) {
   const auto format = query.find("format");
   if (format == query.end() || format->second == "text") {
-    return {.body = StatusText(status, kUnlimitedColumns)};
+    return {.body = wire::StatusText(status, kUnlimitedColumns)};
   }
   if (format->second == "json") return JsonAnswer(status);
   return {.status = 400, .body = "allowed are format=text and format=json\n"};
@@ -45,12 +45,13 @@ HttpAnswer OrderAnswer(const absl::StatusOr<std::string>& outcome) {
 // For one reader.
 class EventSource {
  public:
-  EventSource(std::function<v1::ClusterStatus()> read_status, const HistoryRecorder* history)
+  EventSource(std::function<v1::ClusterStatus()> read_status,
+              const status::HistoryRecorder* history)
       : read_status_(std::move(read_status)), history_(history) {}
 
   std::vector<HttpEvent> Next() {
     std::vector<HttpEvent> events;
-    if (const absl::StatusOr<std::string> status = MessageJson(read_status_()); status.ok()) {
+    if (const absl::StatusOr<std::string> status = wire::MessageJson(read_status_()); status.ok()) {
       events.push_back({"status", *status});
     }
     const uint64_t version = history_->version();
@@ -63,7 +64,7 @@ class EventSource {
 
  private:
   const std::function<v1::ClusterStatus()> read_status_;
-  const HistoryRecorder* const history_;
+  const status::HistoryRecorder* const history_;
   int num_since_history_ = kEventsPerHistory;
   uint64_t sent_version_ = ~uint64_t{0};
 };
@@ -110,7 +111,7 @@ std::string WhyNotReady(const v1::ClusterStatus& status) {
 }
 
 HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
-                       const HistoryRecorder* history, const JobOrders& orders,
+                       const status::HistoryRecorder* history, const JobOrders& orders,
                        const std::string& order_key, Clock* clock) {
   HttpRoutes routes;
   routes.order_key = order_key;
@@ -160,4 +161,4 @@ HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
   return routes;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -21,7 +21,7 @@
 #include "proto/status_service.pb.h"
 #include "server/status/history_recorder.h"
 
-namespace lodestar {
+namespace lodestar::http {
 
 // What operators can order through the page, by name. Each returns what has come of it, one
 // sentence; it is called from any thread, with what the form says, and who orders: see HttpRoutes.
@@ -32,10 +32,10 @@ using JobOrders = std::map<std::string, std::function<absl::StatusOr<std::string
 // HttpRoutes. /healthz and /readyz are open to who has shown nothing, as probes do: without the
 // reason, and from a status that is read once a second of `clock` at most, however many ask.
 HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
-                       const HistoryRecorder* history, const JobOrders& orders = {},
+                       const status::HistoryRecorder* history, const JobOrders& orders = {},
                        const std::string& order_key = "", Clock* clock = &Clock::Real());
 
 // Whether workers can train: all shards serve, and the job goes on. Else why not, one sentence.
 std::string WhyNotReady(const v1::ClusterStatus& status);
 
-}  // namespace lodestar
+}  // namespace lodestar::http

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "server/http/prometheus_text.h"
 
-namespace lodestar {
+namespace lodestar::http {
 namespace {
 
 using ::testing::ElementsAre;
@@ -43,7 +43,7 @@ class StatusPagesTest : public ::testing::Test {
   }
 
   v1::ClusterStatus status_ = Training();
-  HistoryRecorder history_;
+  status::HistoryRecorder history_;
   const HttpRoutes routes_ = StatusPages([this] { return status_; }, &history_);
 };
 
@@ -139,4 +139,4 @@ TEST(PrometheusTextTest, HasWhatIsKnownUnderItsConventions) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::http

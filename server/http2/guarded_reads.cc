@@ -23,7 +23,7 @@
 #include "absl/time/clock.h"
 #include "server/http2/http2_guard.h"
 
-namespace lodestar {
+namespace lodestar::http2 {
 namespace {
 
 std::atomic<uint64_t> num_floods_ended = 0;
@@ -206,17 +206,17 @@ uint64_t NumFloodsEnded() { return num_floods_ended; }
 
 FailedHandshakes ReadFailedHandshakes() { return HandshakeCounter::Instance().Read(); }
 
-}  // namespace lodestar
+}  // namespace lodestar::http2
 
 #ifndef LODESTAR_SANITIZER
 
 extern "C" {
 
 __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, int flags) {
-  static auto* const real = lodestar::OfTheSystem<ssize_t(int, msghdr*, int)>("recvmsg");
+  static auto* const real = lodestar::http2::OfTheSystem<ssize_t(int, msghdr*, int)>("recvmsg");
   const ssize_t num_bytes = real(fd, message, flags);
   const int error = errno;
-  auto& sockets = lodestar::GuardedSockets::Instance();
+  auto& sockets = lodestar::http2::GuardedSockets::Instance();
   if (num_bytes > 0) {
     if (sockets.Allows(fd, *message, static_cast<size_t>(num_bytes))) return num_bytes;
     ++lodestar::num_floods_ended;
@@ -231,17 +231,17 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, 
 
 // gRPC shuts each connection down once it knows that it is over, before it tells the calls on it.
 __attribute__((visibility("default"))) int shutdown(int fd, int how) {
-  static auto* const real = lodestar::OfTheSystem<int(int, int)>("shutdown");
-  lodestar::EndedConnections::Instance().OnShutdown(fd);
+  static auto* const real = lodestar::http2::OfTheSystem<int(int, int)>("shutdown");
+  lodestar::http2::EndedConnections::Instance().OnShutdown(fd);
   return real(fd, how);
 }
 
 __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* bytes, int most) {
-  static auto* const real = lodestar::OfTheSystem<int(SSL*, void*, int)>("SSL_read");
+  static auto* const real = lodestar::http2::OfTheSystem<int(SSL*, void*, int)>("SSL_read");
   ERR_clear_error();  // see SSL_do_handshake()
   const int num_bytes = real(ssl, bytes, most);
   if (num_bytes <= 0) return num_bytes;
-  lodestar::Http2Guard* const guard = lodestar::GuardOf(ssl);
+  lodestar::http2::Http2Guard* const guard = lodestar::http2::GuardOf(ssl);
   if (guard == nullptr ||
       guard->Allows({static_cast<const char*>(bytes), static_cast<size_t>(num_bytes)},
                     absl::Now())) {
@@ -253,13 +253,13 @@ __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* bytes, int m
 }
 
 __attribute__((visibility("default"))) int SSL_do_handshake(SSL* ssl) {
-  static auto* const real = lodestar::OfTheSystem<int(SSL*)>("SSL_do_handshake");
+  static auto* const real = lodestar::http2::OfTheSystem<int(SSL*)>("SSL_do_handshake");
   // SSL_get_error() takes what an earlier connection has left in this thread's queue for an error
   // of this one; gRPC 1.51 takes one of them from there, and there may be more.
   ERR_clear_error();
   const int result = real(ssl);
   if (result <= 0 && SSL_is_server(ssl) == 1 && SSL_get_error(ssl, result) == SSL_ERROR_SSL) {
-    lodestar::HandshakeCounter::Instance().Add(lodestar::HandshakeError(ssl));
+    lodestar::http2::HandshakeCounter::Instance().Add(lodestar::http2::HandshakeError(ssl));
   }
   return result;
 }

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <string>
 
-namespace lodestar {
+namespace lodestar::http2 {
 
 // A connection of plain HTTP/2 that this process has accepted, and has read nothing of. Takes the
 // place of an earlier one with that number. Those with TLS are found without.
@@ -34,4 +34,4 @@ struct FailedHandshakes {
 };
 FailedHandshakes ReadFailedHandshakes();
 
-}  // namespace lodestar
+}  // namespace lodestar::http2

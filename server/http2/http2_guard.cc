@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace lodestar {
+namespace lodestar::http2 {
 namespace {
 
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -80,4 +80,4 @@ bool Http2Guard::OnFrame(absl::Time now) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::http2

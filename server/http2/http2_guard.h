@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::http2 {
 
 class Http2Guard {
  public:
@@ -65,4 +65,4 @@ class Http2Guard {
   Allowance pings_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::http2

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::http2 {
 namespace {
 
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -99,4 +99,4 @@ TEST_F(Http2GuardTest, WhatIsNoHttp2IsRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::http2

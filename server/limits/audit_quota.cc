@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::limits {
 
 std::optional<int> AuditQuota::Take(absl::string_view identity, absl::Time now) {
   const auto is_over = [now](const Minute& minute) {
@@ -29,4 +29,4 @@ std::optional<int> AuditQuota::Take(absl::string_view identity, absl::Time now) 
   return std::exchange(minute.left_out, 0);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::limits

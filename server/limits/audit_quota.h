@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::limits {
 
 class AuditQuota {
  public:
@@ -33,4 +33,4 @@ class AuditQuota {
   std::map<std::string, Minute, std::less<>> minutes_;  // by identity; "": those beyond
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::limits

@@ -14,7 +14,7 @@
 #include "server/limits/refusal_counts.h"
 #include "server/limits/server_limits.h"
 
-namespace lodestar {
+namespace lodestar::limits {
 namespace {
 
 using ::testing::HasSubstr;
@@ -123,4 +123,4 @@ TEST(AuditQuotaTest, ManyIdentitiesNeedNoMoreMemory) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::limits

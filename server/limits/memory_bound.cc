@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/bytes_text.h"
 
-namespace lodestar {
+namespace lodestar::limits {
 namespace {
 
 // gRPC's transport, its buffer for reading, and OpenSSL's for a session: more than twice of what
@@ -39,4 +39,4 @@ MemoryBound BoundMemory(const ServerLimits& limits, int64_t shard_bytes, bool ha
   return bound;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::limits

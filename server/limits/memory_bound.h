@@ -7,7 +7,7 @@
 
 #include "server/limits/server_limits.h"
 
-namespace lodestar {
+namespace lodestar::limits {
 
 // In bytes.
 struct MemoryBound {
@@ -35,4 +35,4 @@ inline constexpr int kMaxClientTensors = 1 << 16;
 // `shard_bytes`: ShardMemory::peak() of this server's.
 MemoryBound BoundMemory(const ServerLimits& limits, int64_t shard_bytes, bool has_tls);
 
-}  // namespace lodestar
+}  // namespace lodestar::limits

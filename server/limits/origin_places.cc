@@ -1,6 +1,6 @@
 #include "server/limits/origin_places.h"
 
-namespace lodestar {
+namespace lodestar::limits {
 
 OriginPlaces::Place OriginPlaces::Take(absl::string_view origin) {
   {
@@ -21,4 +21,4 @@ OriginPlaces::Place OriginPlaces::Take(absl::string_view origin) {
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::limits

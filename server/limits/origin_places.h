@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 
-namespace lodestar {
+namespace lodestar::limits {
 
 // Thread-safe.
 class OriginPlaces {
@@ -40,4 +40,4 @@ class OriginPlaces {
   const std::shared_ptr<State> state_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::limits

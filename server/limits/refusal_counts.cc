@@ -1,6 +1,6 @@
 #include "server/limits/refusal_counts.h"
 
-namespace lodestar {
+namespace lodestar::limits {
 
 absl::string_view LimitReachedName(LimitReached limit) {
   switch (limit) {
@@ -44,4 +44,4 @@ absl::string_view LimitReachedName(LimitReached limit) {
   return "";
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::limits

@@ -9,7 +9,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::limits {
 
 enum class LimitReached : uint8_t {
   kRegistrations,       // per minute
@@ -50,4 +50,4 @@ class RefusalCounts {
   std::array<std::atomic<uint64_t>, kNumLimitsReached> counts_ = {};
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::limits

@@ -5,7 +5,7 @@
 #include "common/runtime/flag_range.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::limits {
 namespace {
 
 constexpr int kMinConnections = 8;
@@ -50,4 +50,4 @@ absl::Status ValidateServerLimits(const ServerLimits& limits) {
                             kLongestTimeout);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::limits

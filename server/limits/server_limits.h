@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::limits {
 
 struct ServerLimits {
   int max_connections = 4096;
@@ -37,4 +37,4 @@ struct ServerLimits {
 // Errors: InvalidArgument naming the flag, its value and what is allowed.
 absl::Status ValidateServerLimits(const ServerLimits& limits);
 
-}  // namespace lodestar
+}  // namespace lodestar::limits

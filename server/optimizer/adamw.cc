@@ -4,12 +4,12 @@
 #include "kernels/vectors/optimizer_step.h"
 #include "server/optimizer/decay_split.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 bool AdamW::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                   absl::Span<const ElementRange> decay) const {
   return ForEachDecayPiece(vectors, decay, [&](const OptimizerVectors& piece, bool decays) {
-    const AdamWStep step = {
+    const kernels::AdamWStep step = {
         .learning_rate = call.learning_rate,
         .beta1 = config_.beta1,
         .beta2 = config_.beta2,
@@ -18,9 +18,9 @@ bool AdamW::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
         .gradient_scale = call.gradient_scale,
         .step = call.step,
     };
-    return AdamWStepCpu(piece.weights_out, piece.weights_in, piece.state[0], piece.state[1],
-                        piece.gradient, step);
+    return vectors::AdamWStepCpu(piece.weights_out, piece.weights_in, piece.state[0],
+                                 piece.state[1], piece.gradient, step);
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 class AdamW final : public Optimizer {
  public:
@@ -28,4 +28,4 @@ class AdamW final : public Optimizer {
   const Config config_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 class Averaging final : public Optimizer {
  public:
@@ -31,4 +31,4 @@ class Averaging final : public Optimizer {
   const std::vector<std::string> state_names_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

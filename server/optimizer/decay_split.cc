@@ -2,7 +2,7 @@
 
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range) {
   const size_t begin = range.begin;
@@ -35,4 +35,4 @@ bool ForEachDecayPiece(const OptimizerVectors& vectors, absl::Span<const Element
   return all;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

@@ -8,7 +8,7 @@
 #include "common/params/layout.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 // The same part of every vector.
 OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range);
@@ -18,4 +18,4 @@ OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range)
 bool ForEachDecayPiece(const OptimizerVectors& vectors, absl::Span<const ElementRange> decay,
                        absl::FunctionRef<bool(const OptimizerVectors& piece, bool decays)> apply);
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

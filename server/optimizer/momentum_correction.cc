@@ -5,7 +5,7 @@
 
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 namespace {
 
 // Below it a vector is nothing, and has no direction.
@@ -41,11 +41,12 @@ std::vector<MomentumCorrection::Factors> MomentumCorrection::FactorsOf(
   for (const ElementRange& part : parts) {
     const float* const d = contribution + part.begin;
     const float* const m = momentum + part.begin;
-    factors.push_back(FactorsOf(std::abs(double{scale}) * std::sqrt(SumOfSquares(d, part.size())),
-                                std::sqrt(SumOfSquares(m, part.size())),
-                                double{scale} * DotProduct(d, m, part.size())));
+    factors.push_back(
+        FactorsOf(std::abs(double{scale}) * std::sqrt(vectors::SumOfSquares(d, part.size())),
+                  std::sqrt(vectors::SumOfSquares(m, part.size())),
+                  double{scale} * vectors::DotProduct(d, m, part.size())));
   }
   return factors;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

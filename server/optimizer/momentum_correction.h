@@ -21,7 +21,7 @@
 #include "absl/types/span.h"
 #include "common/params/layout.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 class MomentumCorrection {
  public:
@@ -56,4 +56,4 @@ class MomentumCorrection {
   const Config config_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

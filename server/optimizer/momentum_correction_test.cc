@@ -8,7 +8,7 @@
 
 #include "common/params/layout.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 namespace {
 
 using Factors = MomentumCorrection::Factors;
@@ -97,4 +97,4 @@ TEST(MomentumCorrectionTest, EachPartHasFactorsOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

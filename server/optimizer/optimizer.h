@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "common/params/layout.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 // Where a step is made in parts, as what it is the mean of comes: see DelayedStep. Each call then
 // has one part of the mean's sum.
@@ -57,4 +57,4 @@ class Optimizer {
                      absl::Span<const ElementRange> decay) const = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

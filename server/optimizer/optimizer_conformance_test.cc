@@ -15,7 +15,7 @@
 #include "server/optimizer/outer.h"
 #include "server/optimizer/sgd.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 namespace {
 
 // One element in double.
@@ -380,4 +380,4 @@ TEST(OuterOptimizerTest, AverageOfOneKeepsEveryBit) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

@@ -7,7 +7,7 @@
 #include "server/optimizer/outer.h"
 #include "server/optimizer/sgd.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 namespace {
 
 // Steps along mean pseudo-gradients, without momentum.
@@ -88,4 +88,4 @@ std::unique_ptr<Optimizer> MakeServerOptimizer(const JobSpec& job) {
   return MakeOuterOptimizer(job);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

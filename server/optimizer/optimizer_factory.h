@@ -6,7 +6,7 @@
 #include "common/job/job_spec.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 // What the servers of this job run: the optimizer of gradients in sync and async, the outer one in
 // local_sgd.
@@ -17,4 +17,4 @@ std::unique_ptr<Optimizer> MakeAveraging(const JobSpec& job);
 // The update rule for gradients, by itself.
 std::unique_ptr<Optimizer> MakeGradientOptimizer(const OptimizerSettings& settings);
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

@@ -6,35 +6,36 @@
 #include "kernels/vectors/optimizer_step.h"
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 bool OuterAverage::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                          absl::Span<const ElementRange> /*decay*/) const {
-  return WriteScaled(vectors.weights_out.data(), vectors.gradient.data(), call.gradient_scale,
-                     static_cast<int64_t>(vectors.gradient.size()));
+  return vectors::WriteScaled(vectors.weights_out.data(), vectors.gradient.data(),
+                              call.gradient_scale, static_cast<int64_t>(vectors.gradient.size()));
 }
 
 bool OuterSgd::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                      absl::Span<const ElementRange> /*decay*/) const {
-  const MomentumStep step = {.learning_rate = learning_rate_,
-                             .momentum = 0.0,
-                             .weight_decay = 0.0,
-                             .gradient_scale = call.gradient_scale,
-                             .nesterov = false};
-  return SgdMomentumStep(vectors.weights_out, vectors.weights_in, {}, vectors.gradient, step);
+  const kernels::MomentumStep step = {.learning_rate = learning_rate_,
+                                      .momentum = 0.0,
+                                      .weight_decay = 0.0,
+                                      .gradient_scale = call.gradient_scale,
+                                      .nesterov = false};
+  return vectors::SgdMomentumStep(vectors.weights_out, vectors.weights_in, {}, vectors.gradient,
+                                  step);
 }
 
 bool OuterNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                           absl::Span<const ElementRange> /*decay*/) const {
-  const MomentumStep step = {
+  const kernels::MomentumStep step = {
       .learning_rate = config_.learning_rate,
       .momentum = config_.momentum,
       .weight_decay = 0.0,
       .gradient_scale = call.gradient_scale,
       .nesterov = true,
   };
-  return SgdMomentumStep(vectors.weights_out, vectors.weights_in, vectors.state[0],
-                         vectors.gradient, step);
+  return vectors::SgdMomentumStep(vectors.weights_out, vectors.weights_in, vectors.state[0],
+                                  vectors.gradient, step);
 }
 
 bool OuterDelayedNesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
@@ -45,27 +46,28 @@ bool OuterDelayedNesterov::Apply(const OptimizerCall& call, const OptimizerVecto
   if (call.part.is_first) {
     std::copy(vectors.weights_in.begin(), vectors.weights_in.end(), anchor.begin());
   }
-  AccumulateScaled(sum.data(), vectors.gradient.data(), call.gradient_scale,
-                   static_cast<int64_t>(sum.size()),
-                   call.part.is_first ? Accumulate::kSet : Accumulate::kAdd);
-  MomentumStep step = {.learning_rate = config_.learning_rate,
-                       .momentum = 0.0,
-                       .weight_decay = 0.0,
-                       .gradient_scale = 1.0f,
-                       .nesterov = false};
-  if (!call.part.is_last) return SgdMomentumStep(vectors.weights_out, anchor, {}, sum, step);
+  vectors::AccumulateScaled(
+      sum.data(), vectors.gradient.data(), call.gradient_scale, static_cast<int64_t>(sum.size()),
+      call.part.is_first ? kernels::Accumulate::kSet : kernels::Accumulate::kAdd);
+  kernels::MomentumStep step = {.learning_rate = config_.learning_rate,
+                                .momentum = 0.0,
+                                .weight_decay = 0.0,
+                                .gradient_scale = 1.0f,
+                                .nesterov = false};
+  if (!call.part.is_last)
+    return vectors::SgdMomentumStep(vectors.weights_out, anchor, {}, sum, step);
   if (call.part.rescale != 1.0f) {
-    AccumulateScaled(sum.data(), sum.data(), call.part.rescale, static_cast<int64_t>(sum.size()),
-                     Accumulate::kSet);
+    vectors::AccumulateScaled(sum.data(), sum.data(), call.part.rescale,
+                              static_cast<int64_t>(sum.size()), kernels::Accumulate::kSet);
   }
   step.momentum = config_.momentum;
   step.nesterov = true;
-  return SgdMomentumStep(vectors.weights_out, anchor, momentum, sum, step);
+  return vectors::SgdMomentumStep(vectors.weights_out, anchor, momentum, sum, step);
 }
 
 bool OuterAdam::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                       absl::Span<const ElementRange> /*decay*/) const {
-  const AdamWStep step = {
+  const kernels::AdamWStep step = {
       .learning_rate = config_.learning_rate,
       .beta1 = config_.beta1,
       .beta2 = config_.beta2,
@@ -74,8 +76,8 @@ bool OuterAdam::Apply(const OptimizerCall& call, const OptimizerVectors& vectors
       .gradient_scale = call.gradient_scale,
       .step = call.step,
   };
-  return AdamWStepCpu(vectors.weights_out, vectors.weights_in, vectors.state[0], vectors.state[1],
-                      vectors.gradient, step);
+  return vectors::AdamWStepCpu(vectors.weights_out, vectors.weights_in, vectors.state[0],
+                               vectors.state[1], vectors.gradient, step);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 // The weights become the mean of the workers' weights (local SGD, federated averaging), or of what
 // else they send.
@@ -96,4 +96,4 @@ class OuterAdam final : public Optimizer {
   const Config config_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

@@ -4,18 +4,18 @@
 #include "kernels/vectors/optimizer_step.h"
 #include "server/optimizer/decay_split.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 namespace {
 
 bool ApplySteps(const OptimizerCall& call, const OptimizerVectors& vectors,
-                absl::Span<const ElementRange> decay, const MomentumStep& settings) {
+                absl::Span<const ElementRange> decay, const kernels::MomentumStep& settings) {
   return ForEachDecayPiece(vectors, decay, [&](const OptimizerVectors& piece, bool decays) {
-    MomentumStep step = settings;
+    kernels::MomentumStep step = settings;
     step.learning_rate = call.learning_rate;
     step.gradient_scale = call.gradient_scale;
     if (!decays) step.weight_decay = 0.0;
-    return SgdMomentumStep(piece.weights_out, piece.weights_in, piece.state[0], piece.gradient,
-                           step);
+    return vectors::SgdMomentumStep(piece.weights_out, piece.weights_in, piece.state[0],
+                                    piece.gradient, step);
   });
 }
 
@@ -43,4 +43,4 @@ bool Nesterov::Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
                      .nesterov = true});
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

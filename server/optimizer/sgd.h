@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestar {
+namespace lodestar::optimizer {
 
 // w -= lr * decay * w; w -= lr * g
 class Sgd final : public Optimizer {
@@ -57,4 +57,4 @@ class Nesterov final : public Optimizer {
   const Config config_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::optimizer

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 struct Rule {
@@ -67,4 +67,4 @@ absl::Status CheckActsAs(const std::optional<Identity>& caller, absl::string_vie
                    caller->name, ".'; change --name, or enrol under that name"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

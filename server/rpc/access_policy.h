@@ -18,7 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "common/security/identity.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // `method` is for instance "/lodestar.v1.AdminService/Stop". Errors: PermissionDenied, naming the
 // caller, its role, and the roles that may call the method.
@@ -28,4 +28,4 @@ absl::Status CheckAccess(const Identity& caller, absl::string_view method);
 // plain text, and every caller may speak for every worker. Errors: PermissionDenied.
 absl::Status CheckActsAs(const std::optional<Identity>& caller, absl::string_view worker_name);
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -15,7 +15,7 @@
 #include "proto/replica_service.pb.h"
 #include "proto/status_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 using ::testing::HasSubstr;
@@ -91,4 +91,4 @@ TEST(AccessPolicyTest, AWorkerSpeaksForItself) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

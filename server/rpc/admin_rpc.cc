@@ -16,7 +16,7 @@
 #include "server/rpc/checkpoint_calls.h"
 #include "server/rpc/weights_export.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr size_t kMaxReasonBytes = 256;
@@ -54,7 +54,7 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
              CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
     const auto finish = [reactor](const absl::Status& status) {
       return [reactor, status](const absl::Status& kept) {
-        reactor->Finish(ToGrpcStatus(kept.ok() ? status : kept));
+        reactor->Finish(wire::ToGrpcStatus(kept.ok() ? status : kept));
       };
     };
     const std::optional<absl::StatusOr<JobEnding>> ending = coordinator.Ending();
@@ -89,17 +89,18 @@ std::string ReasonIn(const std::string& given) {
 }
 
 std::string WhoCalls(const grpc::CallbackServerContext& context) {
-  return absl::StrCat(CallerText(CallerOf(*context.auth_context())), " at ", context.peer());
+  return absl::StrCat(wire::CallerText(wire::CallerOf(*context.auth_context())), " at ",
+                      context.peer());
 }
 
 // A PlacedAnswer has its place until the client has read the answer, or is gone.
 class PlacedAnswer final : public grpc::ServerUnaryReactor {
  public:
-  explicit PlacedAnswer(OriginPlaces::Place place) : place_(std::move(place)) {}
+  explicit PlacedAnswer(limits::OriginPlaces::Place place) : place_(std::move(place)) {}
   void OnDone() override { delete this; }
 
  private:
-  const OriginPlaces::Place place_;
+  const limits::OriginPlaces::Place place_;
 };
 
 // Returns what the calls of this worker name it as. It is empty if there is no worker of that name.
@@ -125,7 +126,7 @@ grpc::ServerUnaryReactor* AdminRpc::Order(
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   deps_.strand->RunOrder(order, [reactor, who = WhoCalls(*context)](const absl::Status& status) {
     if (!status.ok()) LogInfo("audit: what {} orders gets the answer: {}", who, status.message());
-    reactor->Finish(ToGrpcStatus(status));
+    reactor->Finish(wire::ToGrpcStatus(status));
   });
   return reactor;
 }
@@ -141,7 +142,7 @@ grpc::ServerUnaryReactor* AdminRpc::Checkpoint(grpc::CallbackServerContext* cont
                      reply->set_path(published->path);
                      reply->set_round(published->round.value());
                    }
-                   reactor->Finish(ToGrpcStatus(published.status()));
+                   reactor->Finish(wire::ToGrpcStatus(published.status()));
                  });
   return reactor;
 }
@@ -252,7 +253,7 @@ grpc::ServerUnaryReactor* AdminRpc::GetDashboard(grpc::CallbackServerContext* co
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const std::string url = deps_.dashboard_url();
   if (url.empty()) {
-    reactor->Finish(ToGrpcStatus(absl::FailedPreconditionError(
+    reactor->Finish(wire::ToGrpcStatus(absl::FailedPreconditionError(
         "there is no dashboard: start the server with --http=127.0.0.1:8080")));
     return reactor;
   }
@@ -265,15 +266,15 @@ grpc::ServerUnaryReactor* AdminRpc::GetDashboard(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* AdminRpc::ReadLog(grpc::CallbackServerContext* context,
                                             const v1::ReadLogRequest* request,
                                             v1::ReadLogReply* reply) {
-  OriginPlaces::Place place = log_answers_.Take(PeerOrigin(context->peer()));
+  limits::OriginPlaces::Place place = log_answers_.Take(PeerOrigin(context->peer()));
   const bool has_place = place != nullptr;
   auto* const reactor = new PlacedAnswer(std::move(place));
   if (has_place) {
-    reactor->Finish(ToGrpcStatus(FillLog(*request, *reply)));
+    reactor->Finish(wire::ToGrpcStatus(FillLog(*request, *reply)));
     return reactor;
   }
-  deps_.refusals->Count(LimitReached::kWatches);
-  reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError(
+  deps_.refusals->Count(limits::LimitReached::kWatches);
+  reactor->Finish(wire::ToGrpcStatus(absl::ResourceExhaustedError(
       absl::StrCat("there may be ", log_answers_.config().of_origin,
                    " parts of the log that have not been read, of one address, and ",
                    log_answers_.config().in_all, " in all; read them, and ask again"))));
@@ -284,9 +285,10 @@ absl::Status AdminRpc::FillLog(const v1::ReadLogRequest& request, v1::ReadLogRep
   if (deps_.log == nullptr) {
     return absl::FailedPreconditionError("this server keeps no log; look at what it has written");
   }
-  ASSIGN_OR_RETURN(LogQuery query, FromProto(request, deps_.log->id()));
+  ASSIGN_OR_RETURN(LogQuery query, wire::FromProto(request, deps_.log->id()));
   if (!query.worker.empty()) query.worker_id = WorkerIdOf(*deps_.strand, query.worker);
-  reply = ToProto(LogPage{deps_.log->id(), deps_.log->process(), deps_.log->Read(query)});
+  reply =
+      wire::ToProto(wire::LogPage{deps_.log->id(), deps_.log->process(), deps_.log->Read(query)});
   return absl::OkStatus();
 }
 
@@ -317,10 +319,10 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
   disk_.Schedule([this, reactor, request, reply, who = WhoCalls(*context)] {
     // This comes first: a checkpoint that was found is kept for a caller that may go back to it.
     const absl::Status may = CheckMayRollBack(*request);
-    if (!may.ok()) return reactor->Finish(ToGrpcStatus(may));
+    if (!may.ok()) return reactor->Finish(wire::ToGrpcStatus(may));
     const absl::StatusOr<PublishedCheckpoint> found =
         deps_.find_checkpoint(Round(request->round()));
-    if (!found.ok()) return reactor->Finish(ToGrpcStatus(found.status()));
+    if (!found.ok()) return reactor->Finish(wire::ToGrpcStatus(found.status()));
     if (request->only_check()) {
       reply->set_path(found->path);
       reply->set_round(found->round.value());
@@ -331,14 +333,14 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
     }
     const std::string why = ReasonIn(request->reason());
     LogInfo("audit: {} orders the job back to {}: {}", who, found->path, why);
-    lodestar::RollBack(*deps_.strand, Round(request->round()), why, kRollBackPatience,
+    rpc::RollBack(*deps_.strand, Round(request->round()), why, kRollBackPatience,
                        [reactor, reply](const absl::StatusOr<RolledBack>& back) {
                          if (back.ok()) {
                            reply->set_path(back->path);
                            reply->set_round(back->round.value());
                            reply->set_rounds_undone(back->rounds_undone);
                          }
-                         reactor->Finish(ToGrpcStatus(back.status()));
+                         reactor->Finish(wire::ToGrpcStatus(back.status()));
                        });
   });
   return reactor;
@@ -355,4 +357,4 @@ absl::Status AdminRpc::CheckMayRollBack(const v1::RollBackRequest& request) cons
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -22,22 +22,22 @@
 #include "server/rpc/export_stream.h"
 #include "server/rpc/outgoing_calls.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class AdminRpc final : public v1::AdminService::CallbackService {
  public:
   // The pointers are not owned, and outlive the gRPC server.
   struct Deps {
     CoordinatorStrand* strand = nullptr;
-    const ShardHost* local = nullptr;
-    TransportSecurity security;  // of calls to other servers
+    const host::ShardHost* local = nullptr;
+    wire::TransportSecurity security;  // of calls to other servers
     // See CheckpointKeeper::NewestUpTo().
     std::function<absl::StatusOr<PublishedCheckpoint>(Round round)> find_checkpoint;
     // Returns the address with the key of orders, if they need one. It is empty if there is no
     // dashboard.
     std::function<std::string()> dashboard_url;
     const LogTail* log = nullptr;  // of this process; null: there is none
-    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+    std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
   };
   AdminRpc(JobSpec job, Deps deps);
 
@@ -89,9 +89,9 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   std::atomic<int> num_exports_ = 0;  // under way
   OutgoingCalls calls_;               // of exports
   // These places are for parts of the log that have not been read; each part may have a mebibyte.
-  OriginPlaces log_answers_{{.in_all = 32, .of_origin = 8}};
+  limits::OriginPlaces log_answers_{{.in_all = 32, .of_origin = 8}};
   ThreadPool disk_{1, "rollback"};
   ThreadPool exports_;  // one thread for each: they block for the network
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

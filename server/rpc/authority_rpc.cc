@@ -18,14 +18,14 @@
 #include "proto/transport_security.h"
 #include "server/membership/registration_limit.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 // Each may wait for a peer that says nothing: several origins would have to do that for others to
 // find none.
 constexpr int kEnrollmentThreads = 32;
 // These places are for calls that wait for a thread, or have one.
-constexpr OriginPlaces::Config kMaxEnrolling = {.in_all = 64, .of_origin = 8};
+constexpr limits::OriginPlaces::Config kMaxEnrolling = {.in_all = 64, .of_origin = 8};
 constexpr absl::Duration kEnrollmentTimeout = absl::Seconds(10);
 constexpr size_t kMaxRequestBytes = 16 << 10;
 constexpr size_t kMaxNameBytes = 64;
@@ -40,12 +40,12 @@ absl::Status CheckRequestSize(const std::string& request) {
 
 // `Request`: EnrollRequest or RenewRequest.
 template <typename Request>
-CertificateAuthority::Beginning BeginningFor(const Request& request) {
-  return request.begins_early() ? CertificateAuthority::Beginning::kWithAuthority
-                                : CertificateAuthority::Beginning::kNow;
+authority::CertificateAuthority::Beginning BeginningFor(const Request& request) {
+  return request.begins_early() ? authority::CertificateAuthority::Beginning::kWithAuthority
+                                : authority::CertificateAuthority::Beginning::kNow;
 }
 
-v1::Token ToProto(const TokenRecord& token) {
+v1::Token ToProto(const authority::TokenRecord& token) {
   v1::Token proto;
   proto.set_id(token.id);
   proto.set_role(std::string(RoleName(token.terms.role)));
@@ -58,7 +58,7 @@ v1::Token ToProto(const TokenRecord& token) {
   return proto;
 }
 
-v1::PeerIdentity ToProto(const IdentityRecord& record) {
+v1::PeerIdentity ToProto(const authority::IdentityRecord& record) {
   v1::PeerIdentity proto;
   proto.set_role(std::string(RoleName(record.identity.role)));
   proto.set_name(record.identity.name);
@@ -79,10 +79,10 @@ AuthorityRpc::AuthorityRpc(Deps deps)
 
 void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
   const bool is_ipv6 = absl::StartsWith(peer, "[");
-  OriginPlaces::Place place =
+  limits::OriginPlaces::Place place =
       enrolling_.Take(PeerOrigin(absl::StrCat(is_ipv6 ? "ipv6:" : "ipv4:", peer)));
   if (place == nullptr) {
-    deps_.refusals->Count(LimitReached::kEnrolments);
+    deps_.refusals->Count(limits::LimitReached::kEnrolments);
     close(descriptor);
     return;
   }
@@ -96,7 +96,7 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
                                                        kWireVersion, ": use the same release"));
       }
       RETURN_IF_ERROR(CheckRequestSize(request.certificate_request()));
-      TokenLedger::Enrolment enrolment;
+      authority::TokenLedger::Enrolment enrolment;
       enrolment.token_id = request.token_id();
       enrolment.secret = request.secret();
       enrolment.name = PeerText(request.name(), kMaxNameBytes);
@@ -105,7 +105,7 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
         enrolment.roles.push_back(PeerText(request.roles(i), kMaxNameBytes));
       }
       ASSIGN_OR_RETURN(
-          CertificateAuthority::Issued issued,
+          authority::CertificateAuthority::Issued issued,
           deps_.authority->Enroll(enrolment, request.certificate_request(), BeginningFor(request)));
       identity = issued.identity;
       token_id = enrolment.token_id;
@@ -122,7 +122,7 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
     absl::StatusOr<Credentials> own = ReadCredentials(deps_.own);
     absl::Status served = own.status();
     if (own.ok()) {
-      served = ServeEnrollment(descriptor, *own, kEnrollmentTimeout, answer);
+      served = wire::ServeEnrollment(descriptor, *own, kEnrollmentTimeout, answer);
     } else {
       close(descriptor);
     }
@@ -132,7 +132,7 @@ void AuthorityRpc::TakeEnrollment(int descriptor, std::string peer) {
     }
     if (!served.ok()) {
       LogInfo("audit: enrolment from peer={} failed: {}", peer, served.message());
-      deps_.refusals->Count(LimitReached::kFailedEnrolments);
+      deps_.refusals->Count(limits::LimitReached::kFailedEnrolments);
     }
   });
 }
@@ -141,13 +141,13 @@ grpc::ServerUnaryReactor* AuthorityRpc::Answer(
     grpc::CallbackServerContext* context,
     std::function<absl::Status(const std::optional<Identity>& caller)> work) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  absl::StatusOr<std::optional<Identity>> caller = CallerOf(*context->auth_context());
+  absl::StatusOr<std::optional<Identity>> caller = wire::CallerOf(*context->auth_context());
   if (!caller.ok()) {
-    reactor->Finish(ToGrpcStatus(caller.status()));
+    reactor->Finish(wire::ToGrpcStatus(caller.status()));
     return reactor;
   }
   disk_.Schedule([reactor, caller = *std::move(caller), work = std::move(work)] {
-    reactor->Finish(ToGrpcStatus(work(caller)));
+    reactor->Finish(wire::ToGrpcStatus(work(caller)));
   });
   return reactor;
 }
@@ -159,7 +159,7 @@ grpc::ServerUnaryReactor* AuthorityRpc::Renew(grpc::CallbackServerContext* conte
     if (!caller.has_value()) return absl::UnauthenticatedError("the connection is plain text");
     RETURN_IF_ERROR(CheckRequestSize(request->certificate_request()));
     ASSIGN_OR_RETURN(
-        CertificateAuthority::Issued issued,
+        authority::CertificateAuthority::Issued issued,
         deps_.authority->Renew(*caller, request->certificate_request(), BeginningFor(*request)));
     reply->set_certificate(std::move(issued.certificate));
     reply->set_authority(deps_.authority->certificate());
@@ -184,15 +184,16 @@ grpc::ServerUnaryReactor* AuthorityRpc::CreateToken(grpc::CallbackServerContext*
                                                     const v1::CreateTokenRequest* request,
                                                     v1::CreateTokenReply* reply) {
   return Answer(context, [this, request, reply](const auto& caller) -> absl::Status {
-    TokenTerms terms;
+    authority::TokenTerms terms;
     ASSIGN_OR_RETURN(terms.role, ParseRole("--role", request->role()));
     terms.ttl = absl::Milliseconds(request->ttl_ms());
     terms.max_uses = request->max_uses();
     terms.name = request->name();
-    ASSIGN_OR_RETURN(CertificateAuthority::NewToken token, deps_.authority->CreateToken(terms));
-    LogInfo("audit: {} has created token {} role={} ttl={} max_uses={} name={}", CallerText(caller),
-            token.id, RoleName(terms.role), absl::FormatDuration(terms.ttl), terms.max_uses,
-            terms.name);
+    ASSIGN_OR_RETURN(authority::CertificateAuthority::NewToken token,
+                     deps_.authority->CreateToken(terms));
+    LogInfo("audit: {} has created token {} role={} ttl={} max_uses={} name={}",
+            wire::CallerText(caller), token.id, RoleName(terms.role),
+            absl::FormatDuration(terms.ttl), terms.max_uses, terms.name);
     reply->set_token_id(token.id);
     reply->set_secret(token.secret);
     reply->set_authority_sha256(deps_.authority->sha256());
@@ -206,7 +207,7 @@ grpc::ServerUnaryReactor* AuthorityRpc::ListTokens(grpc::CallbackServerContext* 
                                                    const v1::ListTokensRequest*,
                                                    v1::ListTokensReply* reply) {
   return Answer(context, [this, reply](const auto&) -> absl::Status {
-    const TokenLedger ledger = deps_.authority->ledger();
+    const authority::TokenLedger ledger = deps_.authority->ledger();
     for (const auto& [id, token] : ledger.tokens()) {
       *reply->add_tokens() = ToProto(token);
     }
@@ -219,7 +220,7 @@ grpc::ServerUnaryReactor* AuthorityRpc::RevokeToken(grpc::CallbackServerContext*
                                                     v1::RevokeTokenReply*) {
   return Answer(context, [this, request](const auto& caller) -> absl::Status {
     RETURN_IF_ERROR(deps_.authority->RevokeToken(request->id()));
-    LogInfo("audit: {} has revoked token {}", CallerText(caller),
+    LogInfo("audit: {} has revoked token {}", wire::CallerText(caller),
             PeerText(request->id(), kMaxNameBytes));
     return absl::OkStatus();
   });
@@ -229,7 +230,7 @@ grpc::ServerUnaryReactor* AuthorityRpc::ListIdentities(grpc::CallbackServerConte
                                                        const v1::ListIdentitiesRequest*,
                                                        v1::ListIdentitiesReply* reply) {
   return Answer(context, [this, reply](const auto&) -> absl::Status {
-    const TokenLedger ledger = deps_.authority->ledger();
+    const authority::TokenLedger ledger = deps_.authority->ledger();
     for (const auto& [id, record] : ledger.identities()) {
       *reply->add_identities() = ToProto(record);
     }
@@ -252,15 +253,15 @@ grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* cont
                        "' is whoever is the server's user on its machine, and would get another "
                        "certificate with the server's next start; change who may be that user"));
     }
-    const std::string because = absl::StrCat("by ", CallerText(caller));
-    ASSIGN_OR_RETURN(const TokenLedger::Revocation revocation,
+    const std::string because = absl::StrCat("by ", wire::CallerText(caller));
+    ASSIGN_OR_RETURN(const authority::TokenLedger::Revocation revocation,
                      deps_.authority->Revoke(request->name(), because, request->with_tokens()));
     const int num_lives =
         deps_.evict(request->name(), absl::StrCat("its identity was revoked ", because));
     LogInfo(
         "audit: {} has revoked the identity '{}': certificates={} lives_ended={} "
         "tokens_ended=[{}] tokens_open=[{}]",
-        CallerText(caller), request->name(), revocation.num_identities, num_lives,
+        wire::CallerText(caller), request->name(), revocation.num_identities, num_lives,
         absl::StrJoin(revocation.ended_tokens, " "), absl::StrJoin(revocation.open_tokens, " "));
     reply->set_num_identities(static_cast<uint32_t>(revocation.num_identities));
     reply->set_num_lives(static_cast<uint32_t>(num_lives));
@@ -270,4 +271,4 @@ grpc::ServerUnaryReactor* AuthorityRpc::Revoke(grpc::CallbackServerContext* cont
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -16,18 +16,18 @@
 #include "server/limits/origin_places.h"
 #include "server/limits/refusal_counts.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class AuthorityRpc final : public v1::AuthorityService::CallbackService {
  public:
   struct Deps {
-    CertificateAuthority* authority = nullptr;
+    authority::CertificateAuthority* authority = nullptr;
     // What this server shows, and where others reach it.
     CredentialFiles own;
     std::function<std::string()> address;
     // Ends the lives of the workers of an identity; how many there were.
     std::function<int(absl::string_view identity, absl::string_view reason)> evict;
-    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+    std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
   };
 
   explicit AuthorityRpc(Deps deps);
@@ -64,9 +64,9 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
       std::function<absl::Status(const std::optional<Identity>& caller)> work);
 
   const Deps deps_;
-  OriginPlaces enrolling_;
+  limits::OriginPlaces enrolling_;
   ThreadPool disk_{1, "authority"};
   ThreadPool enrollments_;  // each blocks for its peer
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -4,11 +4,11 @@
 #include "absl/strings/string_view.h"
 #include "proto/bulk_options.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 std::shared_ptr<BulkCall> BulkCalls::Begin(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
-  const auto entry = metadata.find(kCallNumberKey);
+  const auto entry = metadata.find(wire::kCallNumberKey);
   uint64_t number = 0;
   if (entry == metadata.end() ||
       !absl::SimpleAtoi(absl::string_view(entry->second.data(), entry->second.size()), &number)) {
@@ -32,4 +32,4 @@ v1::CallState BulkCalls::StateOf(uint64_t number) const {
   return found == open_.end() ? v1::CallState() : found->second->state();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/parameter_service.pb.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // A BulkCall is one call. Its stream writes it, and any thread may read it.
 class BulkCall {
@@ -55,4 +55,4 @@ class BulkCalls : public std::enable_shared_from_this<BulkCalls> {
   absl::flat_hash_map<uint64_t, const BulkCall*> open_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

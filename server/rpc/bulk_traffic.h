@@ -4,11 +4,11 @@
 #include <atomic>
 #include <cstdint>
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 struct TrafficCounters {
   std::atomic<uint64_t> bytes_received{0};
   std::atomic<uint64_t> bytes_sent{0};
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -10,12 +10,12 @@
 #include "proto/status_mapping.h"
 #include "proto/status_service.grpc.pb.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 class Refusal final : public grpc::ServerGenericBidiReactor {
  public:
-  explicit Refusal(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  explicit Refusal(const absl::Status& status) { Finish(wire::ToGrpcStatus(status)); }
   void OnDone() override { delete this; }
 };
 
@@ -53,4 +53,4 @@ absl::Status NotTheCoordinator(int shard, const std::string& coordinator) {
                          coordinator);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // Gets the calls of services that its server has not registered.
 class CallRefusal final : public grpc::CallbackGenericService {
@@ -47,4 +47,4 @@ std::string ReplicaService();
 // FailedPrecondition with WithCoordinator(): of the server of a shard above 0.
 absl::Status NotTheCoordinator(int shard, const std::string& coordinator);
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

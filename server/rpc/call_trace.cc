@@ -6,12 +6,12 @@
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 std::string RequestIdOf(const grpc::CallbackServerContext& context) {
   const auto& metadata = context.client_metadata();
-  const auto entry = metadata.find(kRequestIdKey);
+  const auto entry = metadata.find(wire::kRequestIdKey);
   if (entry == metadata.end()) return "";
   return PeerWord(absl::string_view(entry->second.data(), entry->second.size()));
 }
@@ -28,9 +28,9 @@ CallTrace::CallTrace(CallLog* log, grpc::CallbackServerContext* context, absl::s
 grpc::Status CallTrace::End(const absl::Status& status) const {
   log_->Note(facts_, status);
   if (!status.ok() && !facts_.request.empty()) {
-    context_->AddTrailingMetadata(kRequestIdKey, facts_.request);
+    context_->AddTrailingMetadata(wire::kRequestIdKey, facts_.request);
   }
-  return ToGrpcStatus(status);
+  return wire::ToGrpcStatus(status);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "common/messages/call_log.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // Copies are of the same call: one of them is to end it, before the call is finished, while
 // `context` lives. Not thread-safe.
@@ -30,4 +30,4 @@ class CallTrace {
   CallFacts facts_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 using Occasion = CoordinatorStrand::Occasion;
@@ -140,4 +140,4 @@ void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
       await_return);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

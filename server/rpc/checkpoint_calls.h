@@ -11,7 +11,7 @@
 #include "common/runtime/ids.h"
 #include "server/rpc/coordinator_strand.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // `done` is called once, from any thread.
 using CheckpointDone = std::function<void(const absl::StatusOr<PublishedCheckpoint>&)>;
@@ -44,4 +44,4 @@ using RollBackDone = std::function<void(const absl::StatusOr<RolledBack>&)>;
 void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
               absl::Duration patience, RollBackDone done);
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -25,7 +25,7 @@
 #include "server/rpc/life_secret.h"
 #include "server/rpc/shard_convert.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr absl::Duration kDefaultHold = absl::Seconds(10);
@@ -34,8 +34,8 @@ constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
 // These places are for registrations that wait for servers to load, or for their clients to read
 // the answer.
-constexpr OriginPlaces::Config kMaxHeldRegistrations = {.in_all = 1024, .of_origin = 256};
-constexpr OriginPlaces::Config kMaxHeldConnections = {.in_all = 16'384, .of_origin = 4096};
+constexpr limits::OriginPlaces::Config kMaxHeldRegistrations = {.in_all = 1024, .of_origin = 256};
+constexpr limits::OriginPlaces::Config kMaxHeldConnections = {.in_all = 16'384, .of_origin = 4096};
 constexpr absl::Duration kPlacePause = absl::Seconds(1);
 constexpr absl::Duration kMaxStopPatience = absl::Hours(24);
 constexpr size_t kMaxReasonBytes = 1024;
@@ -44,7 +44,7 @@ constexpr size_t kMaxHashBytes = 64;
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
+  reactor->Finish(wire::ToGrpcStatus(status));
   return reactor;
 }
 
@@ -65,7 +65,7 @@ CoordinatorStrand::Delivery Finish(grpc::ServerUnaryReactor* reactor, const Call
 absl::StatusOr<std::optional<RoundReport>> ReportOf(bool has_report,
                                                     const v1::RoundReport& report) {
   if (!has_report) return std::nullopt;
-  ASSIGN_OR_RETURN(RoundReport result, FromProto(report));
+  ASSIGN_OR_RETURN(RoundReport result, wire::FromProto(report));
   return result;
 }
 
@@ -81,11 +81,11 @@ void Serialize(const google::protobuf::MessageLite& message, grpc::ByteBuffer* b
 // A PlacedCall has its place until the client has read the answer, or is gone.
 class PlacedCall final : public grpc::ServerUnaryReactor {
  public:
-  explicit PlacedCall(OriginPlaces::Place place) : place_(std::move(place)) {}
+  explicit PlacedCall(limits::OriginPlaces::Place place) : place_(std::move(place)) {}
   void OnDone() override { delete this; }
 
  private:
-  const OriginPlaces::Place place_;
+  const limits::OriginPlaces::Place place_;
 };
 
 CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim, CallTrace trace,
@@ -108,7 +108,7 @@ CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim, C
       if (const std::string& key = coordinator.life_key(); !key.empty()) {
         answer->life_secret = claim.SecretOf(key, answer->life);
       }
-      v1::RegisterReply proto = ToProto(*answer);
+      v1::RegisterReply proto = wire::ToProto(*answer);
       proto.set_keeps_dialled_address(keeps_dialled_address);
       Serialize(proto, reply);
       trace.facts().life = answer->life;
@@ -152,7 +152,7 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
       if (occasion != Occasion::kPatienceOver) return nullptr;
       GrantAnswer answer;
       answer.pending_reason = "the contribution is still on its way";
-      *reply = ToProto(answer.OrWait());
+      *reply = wire::ToProto(answer.OrWait());
       return finish(absl::OkStatus());
     }
     if (!has_asked && report.has_value()) {
@@ -174,7 +174,7 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
     } else if (HasRound(*answer->grant)) {
       trace.facts().round = answer->grant->round;
     }
-    *reply = ToProto(answer->OrWait());
+    *reply = wire::ToProto(answer->OrWait());
     return finish(absl::OkStatus());
   };
 }
@@ -184,7 +184,7 @@ CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundRepo
 ClusterRpc::ClusterRpc(const Deps& deps)
     : deps_(deps),
       // One origin may have all places but one.
-      large_registrations_({kMaxLargeRegistrations, kMaxLargeRegistrations - 1}),
+      large_registrations_({limits::kMaxLargeRegistrations, limits::kMaxLargeRegistrations - 1}),
       held_registrations_(kMaxHeldRegistrations),
       held_connections_(kMaxHeldConnections),
       calls_(deps.clock) {}
@@ -196,7 +196,7 @@ absl::Status ClusterRpc::CheckNotDraining() const {
 absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& context,
                                         const WorkerLife& life, CallTrace& trace) const {
   trace.facts().life = life;
-  ASSIGN_OR_RETURN(const std::optional<Identity> caller, CallerOf(*context.auth_context()));
+  ASSIGN_OR_RETURN(const std::optional<Identity> caller, wire::CallerOf(*context.auth_context()));
   ASSIGN_OR_RETURN(const LifeClaim claim, LifeClaim::Of(context));
   return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
     // An older journal may not know of this life, nor of the key of its secret.
@@ -215,34 +215,33 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
   });
 }
 
-absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(const grpc::ByteBuffer& bytes,
-                                                                  const std::string& origin,
-                                                                  OriginPlaces::Place& place) {
+absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(
+    const grpc::ByteBuffer& bytes, const std::string& origin, limits::OriginPlaces::Place& place) {
   const auto size = static_cast<int64_t>(bytes.Length());
   grpc::ByteBuffer message(bytes);
-  if (size > kMaxRegistrationBytes) {
-    deps_.refusals->Count(LimitReached::kLargeRegistrations);
-    return absl::InvalidArgumentError(
-        absl::StrCat("a registration of ", size, " bytes; allowed are ", kMaxRegistrationBytes));
+  if (size > limits::kMaxRegistrationBytes) {
+    deps_.refusals->Count(limits::LimitReached::kLargeRegistrations);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a registration of ", size, " bytes; allowed are ", limits::kMaxRegistrationBytes));
   }
-  if (size > kSmallRegistrationBytes) {
+  if (size > limits::kSmallRegistrationBytes) {
     place = large_registrations_.Take(origin);
     if (place == nullptr) {
-      deps_.refusals->Count(LimitReached::kLargeRegistrations);
+      deps_.refusals->Count(limits::LimitReached::kLargeRegistrations);
       return WithRetryAfter(
           absl::ResourceExhaustedError(absl::StrCat(
               "a registration of ", size, " bytes: ", large_registrations_.config().of_origin,
-              " of more than ", kSmallRegistrationBytes,
+              " of more than ", limits::kSmallRegistrationBytes,
               " bytes are being looked at, the most at a time; send it again")),
           kPlacePause);
     }
     grpc::ProtoBufferReader reader(&message);
-    ASSIGN_OR_RETURN(const int64_t tensors, CountTensors(&reader, kMaxClientTensors));
-    if (tensors > kMaxClientTensors) {
-      deps_.refusals->Count(LimitReached::kLayouts);
+    ASSIGN_OR_RETURN(const int64_t tensors, wire::CountTensors(&reader, limits::kMaxClientTensors));
+    if (tensors > limits::kMaxClientTensors) {
+      deps_.refusals->Count(limits::LimitReached::kLayouts);
       return absl::InvalidArgumentError(
           absl::StrCat("the layout that this client brings is refused: it has more than ",
-                       kMaxClientTensors, " tensors"));
+                       limits::kMaxClientTensors, " tensors"));
     }
   }
   v1::RegisterRequest request;
@@ -255,9 +254,9 @@ absl::StatusOr<v1::RegisterRequest> ClusterRpc::ParseRegistration(const grpc::By
 void ClusterRpc::CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal) {
   if (!absl::IsInvalidArgument(refusal)) return;
   if (request.name().size() > MembershipTable::kMaxNameBytes) {
-    deps_.refusals->Count(LimitReached::kNames);
+    deps_.refusals->Count(limits::LimitReached::kNames);
   } else if (request.has_layout()) {
-    deps_.refusals->Count(LimitReached::kLayouts);
+    deps_.refusals->Count(limits::LimitReached::kLayouts);
   }
 }
 
@@ -265,13 +264,13 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
                                                const grpc::ByteBuffer* bytes,
                                                grpc::ByteBuffer* reply) {
   CallTrace trace(&calls_, context, "Register");
-  const auto caller = CallerOf(*context->auth_context());
+  const auto caller = wire::CallerOf(*context->auth_context());
   if (!caller.ok()) return Answer(context, trace, caller.status());
   absl::StatusOr<LifeClaim> claim = LifeClaim::Of(*context);
   if (!claim.ok()) return Answer(context, trace, claim.status());
   const std::string peer = context->peer();
   const std::string origin = PeerOrigin(peer);
-  OriginPlaces::Place large;
+  limits::OriginPlaces::Place large;
   const absl::StatusOr<v1::RegisterRequest> parsed = ParseRegistration(*bytes, origin, large);
   if (!parsed.ok()) {
     trace.End(parsed.status());
@@ -279,11 +278,11 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   }
   const v1::RegisterRequest* const request = &*parsed;
   trace.facts().name = request->name();
-  absl::StatusOr<RegisterCall> call = FromProto(*request);
+  absl::StatusOr<RegisterCall> call = wire::FromProto(*request);
   CountRefusal(*request, call.status());
   if (const absl::Status speaks = CheckActsAs(*caller, request->name());
       call.ok() && !speaks.ok()) {
-    deps_.refusals->Count(LimitReached::kDeniedCalls);
+    deps_.refusals->Count(limits::LimitReached::kDeniedCalls);
     call = speaks;
   }
   // A worker that was only cut off still hands in what it has, before the last checkpoint.
@@ -293,7 +292,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
         goes_on = call.ok() && coordinator.GoesOn(*call);
         if (!goes_on) {
           const absl::Status rate = coordinator.CheckRegistrationRate(peer, now);
-          if (!rate.ok()) deps_.refusals->Count(LimitReached::kRegistrations);
+          if (!rate.ok()) deps_.refusals->Count(limits::LimitReached::kRegistrations);
           RETURN_IF_ERROR(rate);
         }
         if (!call.ok()) coordinator.NoteRefusal(request->name(), peer, call.status(), now);
@@ -305,9 +304,9 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
   if (const absl::Status open = CheckNotDraining(); !goes_on && !open.ok()) {
     return Answer(context, trace, open);
   }
-  OriginPlaces::Place held = held_registrations_.Take(origin);
+  limits::OriginPlaces::Place held = held_registrations_.Take(origin);
   if (held == nullptr) {
-    deps_.refusals->Count(LimitReached::kHeldRegistrations);
+    deps_.refusals->Count(limits::LimitReached::kHeldRegistrations);
     return Answer(
         context, trace,
         WithRetryAfter(
@@ -335,9 +334,9 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* ClusterRpc::Join(grpc::CallbackServerContext* context,
                                            const v1::JoinRequest* request, v1::JoinReply* reply) {
   CallTrace trace(&calls_, context, "Join");
-  const absl::StatusOr<DatasetInfo> dataset = FromProto(request->dataset());
+  const absl::StatusOr<DatasetInfo> dataset = wire::FromProto(request->dataset());
   if (!dataset.ok()) return Answer(context, trace, dataset.status());
-  const WorkerLife life = LifeFromProto(*request);
+  const WorkerLife life = wire::LifeFromProto(*request);
   if (const absl::Status speaks = CheckSpeaksFor(*context, life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
@@ -359,7 +358,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
                                                 const v1::HeartbeatRequest* request,
                                                 v1::HeartbeatReply* reply) {
   CallTrace trace(&calls_, context, "Heartbeat");
-  const absl::StatusOr<HeartbeatCall> call = FromProto(*request);
+  const absl::StatusOr<HeartbeatCall> call = wire::FromProto(*request);
   if (!call.ok()) return Answer(context, trace, call.status());
   if (const absl::Status speaks = CheckSpeaksFor(*context, call->life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
@@ -367,7 +366,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
   // A worker that waits for a slow disk is alive, and the answer promises nothing.
   const absl::StatusOr<HeartbeatAnswer> answer = deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(*call, now); });
-  if (answer.ok()) *reply = ToProto(*answer);
+  if (answer.ok()) *reply = wire::ToProto(*answer);
   reply->set_keeps_dialled_address(deps_.is_address_guessed);
   return Answer(context, trace, answer.status());
 }
@@ -377,16 +376,16 @@ grpc::ServerUnaryReactor* ClusterRpc::StayConnected(grpc::CallbackServerContext*
                                                     v1::StayConnectedReply*) {
   CallTrace trace(&calls_, context, "StayConnected");
   if (deps_.held_connections == nullptr) return Answer(context, trace, absl::OkStatus());
-  const WorkerLife life = LifeFromProto(*request);
+  const WorkerLife life = wire::LifeFromProto(*request);
   absl::Status speaks = CheckSpeaksFor(*context, life, trace);
   if (speaks.ok()) {
     speaks = deps_.strand->Run(
         [&](Coordinator& coordinator, absl::Time) { return coordinator.CheckLife(life); });
   }
   if (!speaks.ok()) return Answer(context, trace, speaks);
-  OriginPlaces::Place place = held_connections_.Take(PeerOrigin(context->peer()));
+  limits::OriginPlaces::Place place = held_connections_.Take(PeerOrigin(context->peer()));
   if (place == nullptr) {
-    deps_.refusals->Count(LimitReached::kHeldConnections);
+    deps_.refusals->Count(limits::LimitReached::kHeldConnections);
     return Answer(context, trace,
                   WithRetryAfter(absl::ResourceExhaustedError(absl::StrCat(
                                      "connections of workers of one address that are held: ",
@@ -405,7 +404,7 @@ grpc::ServerUnaryReactor* ClusterRpc::NextGrant(grpc::CallbackServerContext* con
   auto report = ReportOf(request->has_report(), request->report());
   if (!report.ok()) return Answer(context, trace, report.status());
   if (report->has_value()) trace.facts().round = (*report)->round;
-  const WorkerLife life = LifeFromProto(*request);
+  const WorkerLife life = wire::LifeFromProto(*request);
   if (const absl::Status speaks = CheckSpeaksFor(*context, life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
@@ -430,7 +429,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Leave(grpc::CallbackServerContext* context
   const auto report = ReportOf(request->has_report(), request->report());
   if (!report.ok()) return Answer(context, trace, report.status());
   if (report->has_value()) trace.facts().round = (*report)->round;
-  const WorkerLife life = LifeFromProto(*request);
+  const WorkerLife life = wire::LifeFromProto(*request);
   if (const absl::Status speaks = CheckSpeaksFor(*context, life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
@@ -502,7 +501,7 @@ void ClusterRpc::TakeContributed(const v1::ShardReport& report) {
     std::vector<uint64_t> answerable;
     coordinator.NoteJournalEnd(report.shard(), report.contributed().journal_end());
     for (const auto& contribution : report.contributed().contributions()) {
-      const WorkerLife life = LifeFromProto(contribution);
+      const WorkerLife life = wire::LifeFromProto(contribution);
       LogDebug("contribution received shard={} worker={} incarnation={} round={}", report.shard(),
                life.worker, life.incarnation, contribution.round());
       if (coordinator.OnContributed(report.shard(), report.server_incarnation(), life,
@@ -555,7 +554,7 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
         coordinator.OnShardEvent(request->shard(), *event, now);
         return absl::OkStatus();
       },
-      [reactor](const absl::Status& taken) { reactor->Finish(ToGrpcStatus(taken)); });
+      [reactor](const absl::Status& taken) { reactor->Finish(wire::ToGrpcStatus(taken)); });
   return reactor;
 }
 
@@ -572,9 +571,9 @@ grpc::ServerUnaryReactor* ClusterRpc::AwaitLastCheckpoint(grpc::CallbackServerCo
                          reply->set_saved_round(published->round.value());
                          reply->set_is_in_fallback(published->is_in_fallback);
                        }
-                       reactor->Finish(ToGrpcStatus(published.status()));
+                       reactor->Finish(wire::ToGrpcStatus(published.status()));
                      });
   return reactor;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -19,7 +19,7 @@
 #include "server/rpc/late_refusal.h"
 #include "server/status/status_board.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class ClusterRpc final
     : public v1::ClusterService::WithRawCallbackMethod_Register<
@@ -36,8 +36,8 @@ class ClusterRpc final
   struct Deps {
     CoordinatorStrand* strand = nullptr;
     CommandedShards* shards = nullptr;
-    StatusBoard* board = nullptr;
-    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+    status::StatusBoard* board = nullptr;
+    std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
     absl::Duration refusal_pause = kRefusalPause;
     // Whether the connection from this grpc::ServerContext::peer() is open. Thread-safe.
     std::function<bool(const std::string& peer)> is_open = [](const std::string&) { return true; };
@@ -85,7 +85,7 @@ class ClusterRpc final
   // ResourceExhausted with RetryAfter; InvalidArgument, if it is larger than any may be.
   absl::StatusOr<v1::RegisterRequest> ParseRegistration(const grpc::ByteBuffer& bytes,
                                                         const std::string& origin,
-                                                        OriginPlaces::Place& place);
+                                                        limits::OriginPlaces::Place& place);
   // Counts which limit it was that a registration has come up against.
   void CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal);
   // Whether the caller may speak for this worker, which `trace` is told of. Errors:
@@ -102,10 +102,10 @@ class ClusterRpc final
 
   const Deps deps_;
   std::atomic<bool> is_draining_ = false;
-  OriginPlaces large_registrations_;
-  OriginPlaces held_registrations_;
-  OriginPlaces held_connections_;
+  limits::OriginPlaces large_registrations_;
+  limits::OriginPlaces held_registrations_;
+  limits::OriginPlaces held_connections_;
   CallLog calls_;  // of workers
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

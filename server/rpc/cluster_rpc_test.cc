@@ -26,7 +26,7 @@
 #include "server/rpc/held_connections.h"
 #include "server/rpc/shard_convert.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 // Tells whenever it is asked for the time; the strand asks once it is entered.
@@ -95,8 +95,8 @@ class ServedCluster {
  public:
   // Plain text on both sides, unless it is said otherwise.
   explicit ServedCluster(const CoordinatorConfig& config,
-                         const TransportSecurity& own = TransportSecurity(),
-                         const TransportSecurity& client = TransportSecurity(),
+                         const wire::TransportSecurity& own = wire::TransportSecurity(),
+                         const wire::TransportSecurity& client = wire::TransportSecurity(),
                          HeldConnections* held = nullptr)
       : held_connections(held) {
     strand.Start(*Coordinator::Create(config, clock.Now()),
@@ -118,7 +118,7 @@ class ServedCluster {
 
   grpc::Status Register(const RegisterCall& call, v1::RegisterReply* reply) {
     grpc::ClientContext context;
-    return stub->Register(&context, ToProto(call), reply);
+    return stub->Register(&context, wire::ToProto(call), reply);
   }
   // Begins StayConnected, and calls `done` with how it has ended.
   void StayConnected(grpc::ClientContext* context, const v1::RegisterReply& registered,
@@ -148,7 +148,7 @@ class ServedCluster {
     request.set_worker_id(registered.worker_id());
     request.set_incarnation(registered.incarnation());
     grpc::ClientContext context;
-    if (!secret.empty()) context.AddMetadata(kLifeSecretKey, secret);
+    if (!secret.empty()) context.AddMetadata(wire::kLifeSecretKey, secret);
     v1::LeaveReply reply;
     return stub->Leave(&context, request, &reply);
   }
@@ -165,8 +165,8 @@ class ServedCluster {
   TellingClock clock;
   CoordinatorStrand strand{&clock, /*tick=*/absl::Hours(1)};
   CommandedShards shards{nullptr};
-  StatusBoard board;
-  std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+  status::StatusBoard board;
+  std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
   HeldConnections* const held_connections;
   ClusterRpc rpc{{.strand = &strand,
                   .shards = &shards,
@@ -195,7 +195,7 @@ TEST(ClusterRpcTest, ARefusalIsInTheLogUnderTheIdOfTheCallWhichIsOneShortWord) {
     request.set_worker_id(77);
     request.set_incarnation(5);
     grpc::ClientContext context;
-    if (!sent.empty()) context.AddMetadata(kRequestIdKey, sent);
+    if (!sent.empty()) context.AddMetadata(wire::kRequestIdKey, sent);
     v1::JoinReply reply;
     ::testing::internal::CaptureStderr();
     EXPECT_FALSE(cluster.stub->Join(&context, request, &reply).ok());
@@ -205,7 +205,7 @@ TEST(ClusterRpcTest, ARefusalIsInTheLogUnderTheIdOfTheCallWhichIsOneShortWord) {
                                       written.empty() ? "" : absl::StrCat("request=", written, " "),
                                       "worker=77 incarnation=5 peer=ipv4:127.0.0.1:")));
     const auto& answered = context.GetServerTrailingMetadata();
-    const auto id = answered.find(kRequestIdKey);
+    const auto id = answered.find(wire::kRequestIdKey);
     ASSERT_EQ(id != answered.end(), !written.empty());
     if (!written.empty()) {
       EXPECT_EQ(std::string(id->second.data(), id->second.size()), written);
@@ -219,14 +219,14 @@ TEST(ClusterRpcTest, WhoIsShutOutDoesNotComeBackUnderAnotherNameOfItsCertificate
   config.job.global_batch_size = 6;
   config.divergence.poison_limit = 1;
   const TestAuthority authority;
-  ServedCluster cluster(config,
-                        TransportSecurity(authority.FilesFor({Role::kServer, "server-0", "01"})),
-                        TransportSecurity(authority.FilesFor({Role::kWorker, "card", "02"})));
+  ServedCluster cluster(
+      config, wire::TransportSecurity(authority.FilesFor({Role::kServer, "server-0", "01"})),
+      wire::TransportSecurity(authority.FilesFor({Role::kWorker, "card", "02"})));
   cluster.Serve();
   RegisterCall call;
   call.name = "card.1";
   v1::RegisterReply registered;
-  ASSERT_OK(FromGrpcStatus(cluster.Register(call, &registered)));
+  ASSERT_OK(wire::FromGrpcStatus(cluster.Register(call, &registered)));
   for (int64_t round = 0; round < 2; ++round) {
     cluster.strand.Run([&](Coordinator& coordinator, absl::Time now) {
       coordinator.OnShardEvent(0,
@@ -239,7 +239,7 @@ TEST(ClusterRpcTest, WhoIsShutOutDoesNotComeBackUnderAnotherNameOfItsCertificate
     });
   }
   call.name = "card.2";
-  EXPECT_THAT(FromGrpcStatus(cluster.Register(call, &registered)),
+  EXPECT_THAT(wire::FromGrpcStatus(cluster.Register(call, &registered)),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        ::testing::HasSubstr("worker 'card' is shut out")));
 }
@@ -249,29 +249,29 @@ TEST(ClusterRpcTest, WhoComesUnderAnothersNameOrWithoutACertificateIsCounted) {
   config.job.model = *ModelPreset("mlp");
   config.job.global_batch_size = 6;
   const TestAuthority authority;
-  const TransportSecurity own(authority.FilesFor({Role::kServer, "server-0", "01"}));
-  const auto register_as = [&](const TransportSecurity& client) {
+  const wire::TransportSecurity own(authority.FilesFor({Role::kServer, "server-0", "01"}));
+  const auto register_as = [&](const wire::TransportSecurity& client) {
     ServedCluster cluster(config, own, client);
     cluster.Serve();
     RegisterCall call;
     call.name = "other";
     v1::RegisterReply registered;
-    const absl::Status answer = FromGrpcStatus(cluster.Register(call, &registered));
-    EXPECT_EQ(cluster.refusals->of(LimitReached::kDeniedCalls),
+    const absl::Status answer = wire::FromGrpcStatus(cluster.Register(call, &registered));
+    EXPECT_EQ(cluster.refusals->of(limits::LimitReached::kDeniedCalls),
               absl::IsUnavailable(answer) ? 0 : 1);
     return answer;
   };
-  const FailedHandshakes before = ReadFailedHandshakes();
+  const http2::FailedHandshakes before = http2::ReadFailedHandshakes();
   EXPECT_THAT(
-      register_as(TransportSecurity(authority.FilesFor({Role::kWorker, "card", "02"}))),
+      register_as(wire::TransportSecurity(authority.FilesFor({Role::kWorker, "card", "02"}))),
       StatusIs(absl::StatusCode::kPermissionDenied, ::testing::HasSubstr("its name must be")));
-  EXPECT_EQ(ReadFailedHandshakes().count, before.count);
+  EXPECT_EQ(http2::ReadFailedHandshakes().count, before.count);
 #ifndef LODESTAR_SANITIZER  // see guarded_reads.h
-  EXPECT_THAT(register_as(TransportSecurity(
+  EXPECT_THAT(register_as(wire::TransportSecurity(
                   authority.FilesFor({Role::kWorker, "card", "02"}, -absl::Minutes(1)))),
               StatusIs(absl::StatusCode::kUnavailable));
-  EXPECT_GT(ReadFailedHandshakes().count, before.count);
-  EXPECT_EQ(ReadFailedHandshakes().last_reason, "certificate has expired");
+  EXPECT_GT(http2::ReadFailedHandshakes().count, before.count);
+  EXPECT_EQ(http2::ReadFailedHandshakes().last_reason, "certificate has expired");
 #endif
 }
 
@@ -298,7 +298,7 @@ class StayConnectedTest : public ::testing::Test {
   // Told is what the coordinator is told of connections that have ended.
   struct Told {
     WorkerLife life;
-    ConnectionState end = ConnectionState::kUnknown;
+    firewall::ConnectionState end = firewall::ConnectionState::kUnknown;
   };
 
   StayConnectedTest() {
@@ -315,17 +315,18 @@ class StayConnectedTest : public ::testing::Test {
   }
 
   absl::Mutex mutex_;
-  ConnectionState state_ ABSL_GUARDED_BY(mutex_) = ConnectionState::kOpen;
+  firewall::ConnectionState state_ ABSL_GUARDED_BY(mutex_) = firewall::ConnectionState::kOpen;
   std::vector<Told> told_ ABSL_GUARDED_BY(mutex_);
-  HeldConnections held_{{[this](const std::string&) {
-                           absl::MutexLock lock(&mutex_);
-                           return state_;
-                         },
-                         [this](const WorkerLife& life, const std::string&, ConnectionState end) {
-                           absl::MutexLock lock(&mutex_);
-                           told_.push_back({life, end});
-                         }}};
-  ServedCluster cluster_{OneServer(), TransportSecurity(), TransportSecurity(), &held_};
+  HeldConnections held_{
+      {[this](const std::string&) {
+         absl::MutexLock lock(&mutex_);
+         return state_;
+       },
+       [this](const WorkerLife& life, const std::string&, firewall::ConnectionState end) {
+         absl::MutexLock lock(&mutex_);
+         told_.push_back({life, end});
+       }}};
+  ServedCluster cluster_{OneServer(), wire::TransportSecurity(), wire::TransportSecurity(), &held_};
   v1::RegisterReply registered_;
 };
 
@@ -359,8 +360,9 @@ TEST_F(StayConnectedTest, ReplacesTheCallOfTheWorkerThatWasHeldBefore) {
 }
 
 TEST_F(StayConnectedTest, TellsHowTheConnectionHasEndedUnlessItStays) {
-  for (const ConnectionState state :
-       {ConnectionState::kOpen, ConnectionState::kClosed, ConnectionState::kUnknown}) {
+  for (const firewall::ConnectionState state :
+       {firewall::ConnectionState::kOpen, firewall::ConnectionState::kClosed,
+        firewall::ConnectionState::kUnknown}) {
     {
       absl::MutexLock lock(&mutex_);
       state_ = state;
@@ -372,7 +374,7 @@ TEST_F(StayConnectedTest, TellsHowTheConnectionHasEndedUnlessItStays) {
     call.context.TryCancel();
     EXPECT_EQ(call.Await(), grpc::StatusCode::CANCELLED);
     while (held_.num_held() > 0) std::this_thread::yield();
-    const bool is_told = state != ConnectionState::kOpen;
+    const bool is_told = state != firewall::ConnectionState::kOpen;
     while (is_told && num_told() == 0) std::this_thread::yield();
     absl::MutexLock lock(&mutex_);
     ASSERT_EQ(told_.size(), is_told ? 1 : 0);
@@ -429,7 +431,7 @@ TEST(ClusterRpcTest, ASignOfLifeTellsOfTheJournalAtNoGreatLength) {
   const auto reader = cluster.stub->AttachShard(&context, Shard1());
   v1::ShardCommand command;
   ASSERT_TRUE(reader->Read(&command));
-  ShardStats stats;
+  shard::ShardStats stats;
   stats.journal_replica = absl::StrCat("\x1b[2J", std::string(1000, 'x'));
   stats.journal_trouble = "disk full";
   v1::ShardReport report;
@@ -449,7 +451,7 @@ TEST(ClusterRpcTest, ASignOfLifeTellsOfTheJournalAtNoGreatLength) {
 }
 
 TEST(ClusterRpcTest, ASignOfLifeTellsWhoKeepsItsSpaceFromWhom) {
-  ShardStats stats;
+  shard::ShardStats stats;
   stats.push_space.unfinished = {{{WorkerId(3), Incarnation(7)}, Round(5), 6, 100, 200}};
   stats.push_space.held = {{WorkerId(1), Incarnation(8)}, {WorkerId(2), Incarnation(9)}};
   EXPECT_EQ(FromProto(ToProto(stats, 0, 0)).push_space, stats.push_space);
@@ -473,24 +475,24 @@ TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
   config.job.model = *ModelPreset("client");
   config.registrations = {.per_origin = 5, .from_loopback = 5, .in_all = 5};
   ServedCluster cluster(config);
-  const auto refused = [&](LimitReached limit) { return cluster.refusals->of(limit); };
+  const auto refused = [&](limits::LimitReached limit) { return cluster.refusals->of(limit); };
   v1::RegisterReply reply;
   // Read in no detail, so it counts as no registration.
   grpc::Status status = cluster.Register(WithLayout((1 << 16) + 1, 1), &reply);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), ::testing::HasSubstr("more than 65536 tensors"));
-  EXPECT_EQ(refused(LimitReached::kLayouts), 1);
+  EXPECT_EQ(refused(limits::LimitReached::kLayouts), 1);
   status = cluster.Register(WithLayout(60'000, 100), &reply);
   EXPECT_THAT(status.error_message(), ::testing::HasSubstr("bytes; allowed are 5242880"));
-  EXPECT_EQ(refused(LimitReached::kLargeRegistrations), 1);
+  EXPECT_EQ(refused(limits::LimitReached::kLargeRegistrations), 1);
   RegisterCall call;
   call.name = std::string(300, 'x');
   for (int i = 0; i < 5; ++i) {
     EXPECT_EQ(cluster.Register(call, &reply).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   }
-  EXPECT_EQ(refused(LimitReached::kNames), 5);
+  EXPECT_EQ(refused(limits::LimitReached::kNames), 5);
   EXPECT_EQ(cluster.Register(call, &reply).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
-  EXPECT_EQ(refused(LimitReached::kRegistrations), 1);
+  EXPECT_EQ(refused(limits::LimitReached::kRegistrations), 1);
 }
 
 // The layouts of registrations are kept until servers have loaded.
@@ -514,11 +516,11 @@ TEST(ClusterRpcTest, FewLargeRegistrationsWaitAtATime) {
     call.name = "one-more";
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
-    status = cluster.stub->Register(&context, ToProto(call), &reply);
+    status = cluster.stub->Register(&context, wire::ToProto(call), &reply);
   } while (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), ::testing::HasSubstr("3 of more than 16384 bytes"));
-  EXPECT_GE(cluster.refusals->of(LimitReached::kLargeRegistrations), 1);
+  EXPECT_GE(cluster.refusals->of(limits::LimitReached::kLargeRegistrations), 1);
   cluster.strand.Stop();
   for (std::thread& caller : callers) caller.join();
 }
@@ -609,4 +611,4 @@ TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoseWeightsItsLastCheckpointNee
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -8,7 +8,7 @@
 #include "proto/convert.h"
 #include "server/rpc/stream_quota.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 void AddWorker(const WorkerSnapshot& worker, v1::ClusterStatus* status) {
@@ -53,14 +53,14 @@ void AddWorker(const WorkerSnapshot& worker, v1::ClusterStatus* status) {
   data->set_epoch(worker.data->epoch);
 }
 
-void AddShard(const ShardLine& shard, v1::ClusterStatus* status) {
+void AddShard(const status::ShardLine& shard, v1::ClusterStatus* status) {
   v1::ShardStatus* line = status->add_shards();
   line->set_shard(shard.place.shard);
   line->set_address(shard.place.address);
   line->set_state(shard.place.state);
   line->set_begin(shard.place.range.begin);
   line->set_end(shard.place.range.end);
-  const ShardStats& stats = shard.reading.stats;
+  const shard::ShardStats& stats = shard.reading.stats;
   line->set_weight_bytes(stats.weight_bytes);
   line->set_resident_bytes(stats.resident_bytes);
   line->set_version(stats.version.value());
@@ -170,8 +170,9 @@ void SetResumed(const ResumeSnapshot& resumed, v1::ClusterStatus* status) {
 
 }  // namespace
 
-void SetLimits(const ServerLimits& limits, const MemoryBound& bound, int64_t memory_bytes,
-               const RefusalCounts& refusals, v1::ClusterStatus* status) {
+void SetLimits(const limits::ServerLimits& limits, const limits::MemoryBound& bound,
+               int64_t memory_bytes, const limits::RefusalCounts& refusals,
+               v1::ClusterStatus* status) {
   v1::LimitsStatus* block = status->mutable_limits();
   const auto add = [block](const char* name, int64_t value, const char* unit, const char* flag) {
     v1::Limit* line = block->add_limits();
@@ -189,24 +190,24 @@ void SetLimits(const ServerLimits& limits, const MemoryBound& bound, int64_t mem
   add("registrations per minute of one address", limits.registrations_per_minute, "",
       "registrations_per_minute");
   add("registrations per minute", limits.registrations_per_minute_in_all(), "", "");
-  add("large registrations at a time", kMaxLargeRegistrations, "", "");
-  add("tensors of a layout that a client brings", kMaxClientTensors, "", "");
+  add("large registrations at a time", limits::kMaxLargeRegistrations, "", "");
+  add("tensors of a layout that a client brings", limits::kMaxClientTensors, "", "");
   add("pushes and pulls of one worker", limits.streams_per_worker, "", "streams_per_worker");
   add("pushes and pulls of strangers", StreamQuota::Config().strangers, "", "");
   add("calls of one connection", limits.calls_per_connection(), "", "");
-  add("size of a message", kMaxMessageBytes, "bytes", "");
-  add("size of a chunk", kMaxChunkBytes, "bytes", "");
-  add("size of a call's metadata", kMaxMetadataBytes, "bytes", "");
+  add("size of a message", wire::kMaxMessageBytes, "bytes", "");
+  add("size of a chunk", wire::kMaxChunkBytes, "bytes", "");
+  add("size of a call's metadata", wire::kMaxMetadataBytes, "bytes", "");
   add("contributions on their way in", limits.staging_bytes, "bytes", "staging_limit");
   add("messages on their way", limits.message_bytes, "bytes", "message_memory");
   add("time of a chunk on its way", absl::ToInt64Milliseconds(limits.message_timeout), "ms",
       "message_timeout");
-  add("time of a handshake", kHandshakeTimeoutMs, "ms", "");
-  for (size_t i = 0; i < kNumLimitsReached; ++i) {
-    const auto limit = static_cast<LimitReached>(i);
+  add("time of a handshake", wire::kHandshakeTimeoutMs, "ms", "");
+  for (size_t i = 0; i < limits::kNumLimitsReached; ++i) {
+    const auto limit = static_cast<limits::LimitReached>(i);
     if (refusals.of(limit) == 0) continue;
     v1::LimitRefusals* line = block->add_refused();
-    line->set_reason(std::string(LimitReachedName(limit)));
+    line->set_reason(std::string(limits::LimitReachedName(limit)));
     line->set_count(refusals.of(limit));
   }
   block->set_memory_bytes(static_cast<uint64_t>(memory_bytes));
@@ -214,29 +215,30 @@ void SetLimits(const ServerLimits& limits, const MemoryBound& bound, int64_t mem
   block->set_memory_bound_text(bound.Describe());
 }
 
-void SetPort(const ConnectionCounts& counts, v1::ClusterStatus* status) {
+void SetPort(const firewall::ConnectionCounts& counts, v1::ClusterStatus* status) {
   v1::PortStatus* port = status->mutable_port();
   port->set_connections(static_cast<uint64_t>(counts.connections));
   port->set_max_connections(static_cast<uint64_t>(counts.max_connections));
   port->set_accepted(counts.accepted);
-  for (size_t i = 0; i < kNumRefusals; ++i) {
+  for (size_t i = 0; i < firewall::kNumRefusals; ++i) {
     if (counts.refused[i] == 0) continue;
     v1::RefusedConnections* refused = port->add_refused();
-    refused->set_reason(std::string(RefusalName(static_cast<RefusalReason>(i))));
+    refused->set_reason(
+        std::string(firewall::RefusalName(static_cast<firewall::RefusalReason>(i))));
     refused->set_count(counts.refused[i]);
   }
 }
 
-v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
+v1::ClusterStatus ToProto(const status::ClusterReport& report, const JobSpec& job) {
   v1::ClusterStatus status;
   status.set_software_version(SoftwareVersion());
-  *status.mutable_job() = ToProto(job);
+  *status.mutable_job() = wire::ToProto(job);
   SetProgress(report.cluster, &status);
   SetLoss(report.cluster.loss, LossUnitOf(job.model), &status);
   SetMetrics(report.cluster, &status);
   SetOpenRound(report.cluster, &status);
   for (const WorkerSnapshot& worker : report.cluster.workers) AddWorker(worker, &status);
-  for (const ShardLine& shard : report.shards) AddShard(shard, &status);
+  for (const status::ShardLine& shard : report.shards) AddShard(shard, &status);
   status.set_upstream(report.cluster.upstream);
   if (report.cluster.last_checkpoint.has_value()) {
     const CheckpointSnapshot& checkpoint = *report.cluster.last_checkpoint;
@@ -270,4 +272,4 @@ v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job) {
   return status;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -11,13 +11,14 @@
 #include "server/limits/server_limits.h"
 #include "server/status/status_board.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // The counts are of the port of the server that the status is asked of.
-void SetPort(const ConnectionCounts& counts, v1::ClusterStatus* status);
+void SetPort(const firewall::ConnectionCounts& counts, v1::ClusterStatus* status);
 // The limits are those of the same server. `memory_bytes` is the memory that its process has.
-void SetLimits(const ServerLimits& limits, const MemoryBound& bound, int64_t memory_bytes,
-               const RefusalCounts& refusals, v1::ClusterStatus* status);
-v1::ClusterStatus ToProto(const ClusterReport& report, const JobSpec& job);
+void SetLimits(const limits::ServerLimits& limits, const limits::MemoryBound& bound,
+               int64_t memory_bytes, const limits::RefusalCounts& refusals,
+               v1::ClusterStatus* status);
+v1::ClusterStatus ToProto(const status::ClusterReport& report, const JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

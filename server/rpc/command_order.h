@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class CommandOrder {
  public:
@@ -29,4 +29,4 @@ class CommandOrder {
   uint64_t last_ = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -4,7 +4,7 @@
 
 #include "server/rpc/shard_convert.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 std::shared_ptr<ShardStream> CommandedShards::Attach(int shard, uint64_t instance_id,
                                                      std::shared_ptr<ShardStream> stream) {
@@ -55,4 +55,4 @@ void CommandedShards::Repeat(const RepeatedCommand& repeated, const CoordinatorR
   if (remote != remotes_.end()) remote->second.stream->Send(ToProto(repeated.command, follows));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

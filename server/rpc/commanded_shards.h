@@ -12,13 +12,13 @@
 #include "server/host/shard_host.h"
 #include "server/rpc/shard_stream.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // Thread-safe; every call only queues.
 class CommandedShards {
  public:
   // `local` outlives this.
-  explicit CommandedShards(ShardHost* local) : local_(local) {}
+  explicit CommandedShards(host::ShardHost* local) : local_(local) {}
 
   // From now on the stream gets the shard's commands. Returns the stream it replaces, if any.
   std::shared_ptr<ShardStream> Attach(int shard, uint64_t instance_id,
@@ -44,10 +44,10 @@ class CommandedShards {
     std::shared_ptr<ShardStream> stream;
   };
 
-  ShardHost* const local_;
+  host::ShardHost* const local_;
   mutable absl::Mutex mutex_;
   std::map<int, Remote> remotes_ ABSL_GUARDED_BY(mutex_);  // by shard
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);             // OK: they go on
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

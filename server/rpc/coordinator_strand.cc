@@ -10,7 +10,7 @@
 #include "common/runtime/check.h"
 #include "server/coordinator/coordinator_memory_json.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 absl::Status StoppingStatus() {
@@ -27,7 +27,7 @@ void Deliver(const Answers& answers, const absl::Status& kept = absl::OkStatus()
 }
 
 // Returns what is wrong with the journal, and what to do. It is empty if nothing is wrong.
-std::string TroubleOf(const CoordinatorJournal& journal) {
+std::string TroubleOf(const host::CoordinatorJournal& journal) {
   const absl::Status trouble = journal.trouble();
   if (trouble.ok()) return "";
   return absl::StrCat(
@@ -50,7 +50,7 @@ CoordinatorStrand::CoordinatorStrand(Clock* clock, absl::Duration tick)
 CoordinatorStrand::~CoordinatorStrand() { Stop(); }
 
 void CoordinatorStrand::Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out,
-                              CoordinatorJournal* journal) {
+                              host::CoordinatorJournal* journal) {
   {
     absl::MutexLock lock(&mutex_);
     LODESTAR_CHECK(coordinator_ == nullptr) << "started twice";
@@ -319,4 +319,4 @@ void CoordinatorStrand::Stop() {
   if (timer_.joinable()) timer_.join();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -27,7 +27,7 @@
 #include "server/host/coordinator_journal.h"
 #include "server/rpc/running_time.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class CoordinatorStrand {
  public:
@@ -54,7 +54,7 @@ class CoordinatorStrand {
   // back here. `journal` must not call back from within its calls, and outlives all calls but
   // Stop(). If it is null, nothing is kept.
   void Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out,
-             CoordinatorJournal* journal = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
+             host::CoordinatorJournal* journal = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Runs call(coordinator, now), then wakes all calls that wait for what it changed. Returns its
   // result, which is for this process only: what it tells of may not be kept yet.
@@ -188,7 +188,7 @@ class CoordinatorStrand {
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   std::vector<Answer> answered_ ABSL_GUARDED_BY(mutex_);  // by the call that runs
   uint64_t asked_at_version_ ABSL_GUARDED_BY(mutex_) = 0;
-  CoordinatorJournal* journal_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  host::CoordinatorJournal* journal_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is kept, and nothing leaves
   absl::Time journal_ticked_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   MemoryRecords records_ ABSL_GUARDED_BY(mutex_);
@@ -201,4 +201,4 @@ class CoordinatorStrand {
   std::thread timer_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

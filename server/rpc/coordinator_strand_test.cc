@@ -20,7 +20,7 @@
 #include "server/host/coordinator_journal.h"
 #include "server/rpc/checkpoint_calls.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 using ::testing::_;
@@ -191,7 +191,7 @@ class KeepingStrandTest : public testing::Test {
  protected:
   KeepingStrandTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
     EXPECT_OK(disk_.CreateDirectories("/journal"));
-    journal_ = *CoordinatorJournal::Create(
+    journal_ = *host::CoordinatorJournal::Create(
         {"/journal", {}}, {.file_system = &disk_, .clock = &clock_, .executor = &executor_});
     config_.job.model = *ModelPreset("mlp");
     config_.job.global_batch_size = 6;
@@ -267,7 +267,7 @@ class KeepingStrandTest : public testing::Test {
   }
   std::vector<std::string> Names() {
     std::vector<std::string> names;
-    const auto contents = CoordinatorJournal::Read(disk_, "/journal");
+    const auto contents = host::CoordinatorJournal::Read(disk_, "/journal");
     EXPECT_OK(contents);
     const auto memory = CoordinatorMemoryFromRecords(contents->records, clock_.Now());
     EXPECT_OK(memory);
@@ -281,7 +281,7 @@ class KeepingStrandTest : public testing::Test {
   QueueExecutor executor_;
   CoordinatorConfig config_;
   std::vector<std::string> left_;
-  std::unique_ptr<CoordinatorJournal> journal_;
+  std::unique_ptr<host::CoordinatorJournal> journal_;
   CoordinatorStrand strand_;
 };
 
@@ -536,4 +536,4 @@ TEST_F(CoordinatorStrandTest, AHeldCallIsAnsweredWhenItsCallersPatienceIsOver) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -10,22 +10,22 @@
 #include "proto/etcd.grpc.pb.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
-namespace wire = ::etcdserverpb;
+namespace etcd = ::etcdserverpb;
 
-const char* NameOf(LeaseCall::Kind kind) {
+const char* NameOf(lease::LeaseCall::Kind kind) {
   switch (kind) {
-    case LeaseCall::Kind::kRead:
+    case lease::LeaseCall::Kind::kRead:
       return "Range";
-    case LeaseCall::Kind::kGrant:
+    case lease::LeaseCall::Kind::kGrant:
       return "LeaseGrant";
-    case LeaseCall::Kind::kClaim:
+    case lease::LeaseCall::Kind::kClaim:
       return "Txn";
-    case LeaseCall::Kind::kKeepAlive:
+    case lease::LeaseCall::Kind::kKeepAlive:
       return "LeaseKeepAlive";
-    case LeaseCall::Kind::kRevoke:
+    case lease::LeaseCall::Kind::kRevoke:
       return "LeaseRevoke";
   }
   return "";
@@ -38,49 +38,50 @@ int64_t WholeSeconds(absl::Duration ttl) {
 
 absl::Duration TimeToLive(int64_t seconds) { return absl::Seconds(std::max<int64_t>(0, seconds)); }
 
-std::optional<LeaseKey> FirstKey(const wire::RangeResponse& range) {
+std::optional<lease::LeaseKey> FirstKey(const etcd::RangeResponse& range) {
   if (range.kvs().empty()) return std::nullopt;
-  return LeaseKey{range.kvs(0).value(), range.kvs(0).lease(), range.kvs(0).create_revision()};
+  return lease::LeaseKey{range.kvs(0).value(), range.kvs(0).lease(),
+                         range.kvs(0).create_revision()};
 }
 
-grpc::Status Read(wire::KV::Stub& stub, grpc::ClientContext* context, const std::string& key,
-                  LeaseAnswer& answer) {
-  wire::RangeRequest request;
+grpc::Status Read(etcd::KV::Stub& stub, grpc::ClientContext* context, const std::string& key,
+                  lease::LeaseAnswer& answer) {
+  etcd::RangeRequest request;
   request.set_key(key);
-  wire::RangeResponse reply;
+  etcd::RangeResponse reply;
   const grpc::Status status = stub.Range(context, request, &reply);
   answer.key = FirstKey(reply);
   return status;
 }
 
-grpc::Status Claim(wire::KV::Stub& stub, grpc::ClientContext* context, const std::string& key,
-                   const LeaseCall& call, LeaseAnswer& answer) {
-  wire::TxnRequest request;
-  wire::Compare& is_free = *request.add_compare();
+grpc::Status Claim(etcd::KV::Stub& stub, grpc::ClientContext* context, const std::string& key,
+                   const lease::LeaseCall& call, lease::LeaseAnswer& answer) {
+  etcd::TxnRequest request;
+  etcd::Compare& is_free = *request.add_compare();
   is_free.set_key(key);
-  is_free.set_target(wire::Compare::CREATE);
-  is_free.set_result(wire::Compare::EQUAL);
+  is_free.set_target(etcd::Compare::CREATE);
+  is_free.set_result(etcd::Compare::EQUAL);
   is_free.set_create_revision(0);
-  wire::PutRequest& put = *request.add_success()->mutable_request_put();
+  etcd::PutRequest& put = *request.add_success()->mutable_request_put();
   put.set_key(key);
   put.set_value(call.value);
   put.set_lease(call.lease);
   request.add_failure()->mutable_request_range()->set_key(key);
-  wire::TxnResponse reply;
+  etcd::TxnResponse reply;
   const grpc::Status status = stub.Txn(context, request, &reply);
   if (reply.succeeded()) {
-    answer.key = LeaseKey{call.value, call.lease, reply.header().revision()};
+    answer.key = lease::LeaseKey{call.value, call.lease, reply.header().revision()};
   } else if (!reply.responses().empty()) {
     answer.key = FirstKey(reply.responses(0).response_range());
   }
   return status;
 }
 
-grpc::Status Grant(wire::Lease::Stub& stub, grpc::ClientContext* context, const LeaseCall& call,
-                   LeaseAnswer& answer) {
-  wire::LeaseGrantRequest request;
+grpc::Status Grant(etcd::Lease::Stub& stub, grpc::ClientContext* context,
+                   const lease::LeaseCall& call, lease::LeaseAnswer& answer) {
+  etcd::LeaseGrantRequest request;
   request.set_ttl(WholeSeconds(call.ttl));
-  wire::LeaseGrantResponse reply;
+  etcd::LeaseGrantResponse reply;
   const grpc::Status status = stub.LeaseGrant(context, request, &reply);
   answer.lease = reply.id();
   answer.ttl = TimeToLive(reply.ttl());
@@ -89,11 +90,11 @@ grpc::Status Grant(wire::Lease::Stub& stub, grpc::ClientContext* context, const 
 }
 
 // A stream for each: what is lost with one concerns that one only.
-grpc::Status KeepAlive(wire::Lease::Stub& stub, grpc::ClientContext* context, const LeaseCall& call,
-                       LeaseAnswer& answer) {
-  wire::LeaseKeepAliveRequest request;
+grpc::Status KeepAlive(etcd::Lease::Stub& stub, grpc::ClientContext* context,
+                       const lease::LeaseCall& call, lease::LeaseAnswer& answer) {
+  etcd::LeaseKeepAliveRequest request;
   request.set_id(call.lease);
-  wire::LeaseKeepAliveResponse reply;
+  etcd::LeaseKeepAliveResponse reply;
   const auto stream = stub.LeaseKeepAlive(context);
   stream->Write(request);
   stream->WritesDone();
@@ -108,29 +109,30 @@ grpc::Status KeepAlive(wire::Lease::Stub& stub, grpc::ClientContext* context, co
   return grpc::Status::OK;
 }
 
-grpc::Status Revoke(wire::Lease::Stub& stub, grpc::ClientContext* context, const LeaseCall& call) {
-  wire::LeaseRevokeRequest request;
+grpc::Status Revoke(etcd::Lease::Stub& stub, grpc::ClientContext* context,
+                    const lease::LeaseCall& call) {
+  etcd::LeaseRevokeRequest request;
   request.set_id(call.lease);
-  wire::LeaseRevokeResponse reply;
+  etcd::LeaseRevokeResponse reply;
   return stub.LeaseRevoke(context, request, &reply);
 }
 
 grpc::Status Carry(const std::shared_ptr<grpc::Channel>& channel, const std::string& key,
-                   const LeaseCall& call, LeaseAnswer& answer) {
+                   const lease::LeaseCall& call, lease::LeaseAnswer& answer) {
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoNanoseconds(call.timeout));
-  const auto keys = wire::KV::NewStub(channel);
-  const auto leases = wire::Lease::NewStub(channel);
+  const auto keys = etcd::KV::NewStub(channel);
+  const auto leases = etcd::Lease::NewStub(channel);
   switch (call.kind) {
-    case LeaseCall::Kind::kRead:
+    case lease::LeaseCall::Kind::kRead:
       return Read(*keys, &context, key, answer);
-    case LeaseCall::Kind::kGrant:
+    case lease::LeaseCall::Kind::kGrant:
       return Grant(*leases, &context, call, answer);
-    case LeaseCall::Kind::kClaim:
+    case lease::LeaseCall::Kind::kClaim:
       return Claim(*keys, &context, key, call, answer);
-    case LeaseCall::Kind::kKeepAlive:
+    case lease::LeaseCall::Kind::kKeepAlive:
       return KeepAlive(*leases, &context, call, answer);
-    case LeaseCall::Kind::kRevoke:
+    case lease::LeaseCall::Kind::kRevoke:
       return Revoke(*leases, &context, call);
   }
   return grpc::Status::OK;
@@ -143,14 +145,14 @@ EtcdLeaseStore::EtcdLeaseStore(const std::vector<std::string>& endpoints, std::s
   for (const std::string& address : endpoints) endpoints_.push_back({address, nullptr});
 }
 
-LeaseAnswer EtcdLeaseStore::Call(const LeaseCall& call) {
+lease::LeaseAnswer EtcdLeaseStore::Call(const lease::LeaseCall& call) {
   Endpoint& endpoint = endpoints_[call.endpoint];
   if (endpoint.channel == nullptr) {
     endpoint.channel = grpc::CreateCustomChannel(
-        endpoint.address, grpc::InsecureChannelCredentials(), ControlChannelArguments());
+        endpoint.address, grpc::InsecureChannelCredentials(), wire::ControlChannelArguments());
   }
-  LeaseAnswer answer;
-  const absl::Status status = FromGrpcStatus(Carry(endpoint.channel, key_, call, answer));
+  lease::LeaseAnswer answer;
+  const absl::Status status = wire::FromGrpcStatus(Carry(endpoint.channel, key_, call, answer));
   if (status.ok()) return answer;
   // It may hang on a connection that only this side takes for alive.
   if (!absl::IsNotFound(status)) endpoint.channel = nullptr;
@@ -159,4 +161,4 @@ LeaseAnswer EtcdLeaseStore::Call(const LeaseCall& call) {
                                                        NameOf(call.kind), ": ", status.message()))};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -9,16 +9,16 @@
 
 #include "server/durability/lease/lease_store.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
-class EtcdLeaseStore : public LeaseStore {
+class EtcdLeaseStore : public lease::LeaseStore {
  public:
   // `endpoints` are HOST:PORT of members of one etcd cluster; there is at least one.
   EtcdLeaseStore(const std::vector<std::string>& endpoints, std::string key);
 
   int num_endpoints() const override { return static_cast<int>(endpoints_.size()); }
   // The text of an error names endpoint and call.
-  LeaseAnswer Call(const LeaseCall& call) override;
+  lease::LeaseAnswer Call(const lease::LeaseCall& call) override;
 
  private:
   struct Endpoint {
@@ -30,4 +30,4 @@ class EtcdLeaseStore : public LeaseStore {
   const std::string key_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 std::shared_ptr<ExportStream> ExportStream::Create(grpc::CallbackServerContext* context,
                                                    absl::Duration patience) {
@@ -30,7 +30,7 @@ absl::Status ExportStream::WriteBlocking(absl::string_view bytes) {
   return has_gone_ ? absl::CancelledError("the reader of the export has gone") : absl::OkStatus();
 }
 
-void ExportStream::End(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+void ExportStream::End(const absl::Status& status) { Finish(wire::ToGrpcStatus(status)); }
 
 void ExportStream::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
@@ -43,4 +43,4 @@ void ExportStream::OnCancel() {
   has_gone_ = true;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "proto/status_service.grpc.pb.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // Keeps itself alive until gRPC is done with it. Describe(), WriteBlocking() and End() are for one
 // thread, and End() comes last.
@@ -44,4 +44,4 @@ class ExportStream : public grpc::ServerWriteReactor<v1::ExportChunk> {
   bool has_gone_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

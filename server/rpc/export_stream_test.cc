@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 // Feeds every export without end, until the stream says that it is over.
@@ -83,4 +83,4 @@ TEST(ExportStreamTest, ReaderThatGoesEndsIt) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

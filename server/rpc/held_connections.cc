@@ -3,11 +3,12 @@
 #include <utility>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class HeldConnections::Call final : public grpc::ServerUnaryReactor {
  public:
-  Call(HeldConnections* owner, const WorkerLife& life, std::string peer, OriginPlaces::Place place)
+  Call(HeldConnections* owner, const WorkerLife& life, std::string peer,
+       limits::OriginPlaces::Place place)
       : owner_(owner), life_(life), peer_(std::move(peer)), place_(std::move(place)) {}
 
   const WorkerLife& life() const { return life_; }
@@ -20,11 +21,11 @@ class HeldConnections::Call final : public grpc::ServerUnaryReactor {
   HeldConnections* const owner_;
   const WorkerLife life_;
   const std::string peer_;
-  const OriginPlaces::Place place_;
+  const limits::OriginPlaces::Place place_;
 };
 
 grpc::ServerUnaryReactor* HeldConnections::Hold(const WorkerLife& life, std::string peer,
-                                                OriginPlaces::Place place) {
+                                                limits::OriginPlaces::Place place) {
   auto* const call = new Call(this, life, std::move(peer), std::move(place));
   Call* former = nullptr;
   bool is_over = false;
@@ -63,9 +64,9 @@ void HeldConnections::OnCancelled(Call& call) {
   const WorkerLife life = call.life();
   const std::string peer = call.peer();
   // This comes before Finish(): gRPC may then close the file that tells the state.
-  const ConnectionState state = deps_.state_of(peer);
+  const firewall::ConnectionState state = deps_.state_of(peer);
   call.Finish(grpc::Status::CANCELLED);
-  if (state != ConnectionState::kOpen) deps_.on_ended(life, peer, state);
+  if (state != firewall::ConnectionState::kOpen) deps_.on_ended(life, peer, state);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -18,15 +18,16 @@
 #include "server/firewall/connection_table.h"
 #include "server/limits/origin_places.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class HeldConnections {
  public:
   struct Deps {
     // Returns what has become of the connection from this grpc::ServerContext::peer().
-    std::function<ConnectionState(const std::string& peer)> state_of;
+    std::function<firewall::ConnectionState(const std::string& peer)> state_of;
     // Called once for each call whose connection has ended, without a lock held.
-    std::function<void(const WorkerLife& life, const std::string& peer, ConnectionState end)>
+    std::function<void(const WorkerLife& life, const std::string& peer,
+                       firewall::ConnectionState end)>
         on_ended;
   };
 
@@ -36,7 +37,7 @@ class HeldConnections {
   // Cancelled. `life` is alive, and the caller may speak for it. `place` is given back with the
   // end of the call.
   grpc::ServerUnaryReactor* Hold(const WorkerLife& life, std::string peer,
-                                 OriginPlaces::Place place) ABSL_LOCKS_EXCLUDED(mutex_);
+                                 limits::OriginPlaces::Place place) ABSL_LOCKS_EXCLUDED(mutex_);
   // Answers all calls with OK, and later ones at once.
   void EndAll() ABSL_LOCKS_EXCLUDED(mutex_);
   size_t num_held() const ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -58,4 +59,4 @@ class HeldConnections {
   std::map<WorkerId, Call*> held_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

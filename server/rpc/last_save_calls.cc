@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/remedy.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 // The coordinator keeps to the patience it is told; then its answer, which says more than a
@@ -59,4 +59,4 @@ LastSaveCalls::Outcome LastSaveCalls::NotAnswered(absl::string_view last) const 
                                           absl::FormatDuration(patience_), ": ", last));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "server/coordinator/checkpoint_task.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class LastSaveCalls {
  public:
@@ -57,4 +57,4 @@ class LastSaveCalls {
   uint64_t called_in_ = 0;  // life of the servers
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

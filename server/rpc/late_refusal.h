@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 inline constexpr absl::Duration kRefusalPause = absl::Seconds(1);
 
@@ -38,7 +38,7 @@ class Pause {
 class LateRefusal final : public grpc::ServerUnaryReactor {
  public:
   LateRefusal(const absl::Status& status, absl::Duration length) {
-    pause_.Start(length, [this, status] { Finish(ToGrpcStatus(status)); });
+    pause_.Start(length, [this, status] { Finish(wire::ToGrpcStatus(status)); });
   }
   void OnCancel() override { pause_.Cut(); }
   void OnDone() override { delete this; }
@@ -47,4 +47,4 @@ class LateRefusal final : public grpc::ServerUnaryReactor {
   Pause pause_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -2,14 +2,14 @@
 
 #include "server/rpc/etcd_lease_store.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
-std::unique_ptr<LeaseStore> MakeLeaseStore(const LeaseAddress& address) {
+std::unique_ptr<lease::LeaseStore> MakeLeaseStore(const lease::LeaseAddress& address) {
   switch (address.scheme) {
-    case LeaseAddress::Scheme::kEtcd:
+    case lease::LeaseAddress::Scheme::kEtcd:
       return std::make_unique<EtcdLeaseStore>(address.endpoints, address.key);
   }
   return nullptr;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -6,9 +6,9 @@
 #include "server/durability/lease/lease_address.h"
 #include "server/durability/lease/lease_store.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // Returns the store at `address`, without calling it yet.
-std::unique_ptr<LeaseStore> MakeLeaseStore(const LeaseAddress& address);
+std::unique_ptr<lease::LeaseStore> MakeLeaseStore(const lease::LeaseAddress& address);
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -15,7 +15,7 @@
 #include "proto/bulk_options.h"
 #include "proto/transport_security.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr int kSecretBytes = 16;
@@ -23,9 +23,9 @@ constexpr int kSecretBytes = 16;
 }  // namespace
 
 absl::StatusOr<LifeClaim> LifeClaim::Of(const grpc::CallbackServerContext& context) {
-  ASSIGN_OR_RETURN(const std::optional<Identity> caller, CallerOf(*context.auth_context()));
+  ASSIGN_OR_RETURN(const std::optional<Identity> caller, wire::CallerOf(*context.auth_context()));
   const auto& metadata = context.client_metadata();
-  const auto entry = metadata.find(kLifeSecretKey);
+  const auto entry = metadata.find(wire::kLifeSecretKey);
   std::string secret;
   if (entry != metadata.end()) secret.assign(entry->second.data(), entry->second.size());
   return LifeClaim(caller.has_value() ? caller->name : "", std::move(secret));
@@ -49,7 +49,7 @@ absl::Status LifeClaim::Check(absl::string_view key, const WorkerLife& life) con
   if (key.empty()) return absl::OkStatus();
   if (secret_.empty()) {
     return absl::UnauthenticatedError(
-        absl::StrCat("the call shows no secret in its metadata ", kLifeSecretKey,
+        absl::StrCat("the call shows no secret in its metadata ", wire::kLifeSecretKey,
                      ": calls in a worker's name carry RegisterReply.life_secret there"));
   }
   if (AreEqualSecrets(secret_, SecretOf(key, life))) return absl::OkStatus();
@@ -59,4 +59,4 @@ absl::Status LifeClaim::Check(absl::string_view key, const WorkerLife& life) con
                    "caller, or to another start of it"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

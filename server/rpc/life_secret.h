@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "common/messages/cluster_messages.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // A LifeClaim is what a call shows of its caller, whichever life it then speaks for.
 class LifeClaim {
@@ -41,4 +41,4 @@ class LifeClaim {
   std::string secret_;  // empty: none was shown
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

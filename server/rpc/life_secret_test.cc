@@ -8,7 +8,7 @@
 
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 using ::testing::HasSubstr;
@@ -59,4 +59,4 @@ TEST(LifeSecretTest, WhatIsNoSecretIsRefused) {
 TEST(LifeSecretTest, WithoutAKeyNothingIsAskedFor) { EXPECT_OK(Show("a", "", kLife, "")); }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -1,6 +1,6 @@
 #include "server/rpc/outgoing_calls.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 bool OutgoingCalls::Begin(grpc::ClientContext* context) {
   absl::MutexLock lock(&mutex_);
@@ -31,4 +31,4 @@ bool OutgoingCalls::are_cancelled() const {
   return are_cancelled_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class OutgoingCalls {
  public:
@@ -30,4 +30,4 @@ class OutgoingCalls {
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -14,7 +14,7 @@
 #include "proto/convert.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 // The most of a PullRequest beside its buckets, and of one bucket and the version that is held of
@@ -22,14 +22,14 @@ namespace {
 constexpr size_t kPullRequestBytes = 4 << 10;
 constexpr size_t kBytesPerBucket = 24;
 // Reading is ahead of writing by so much. Only references to pages are queued.
-constexpr size_t kReadAheadBytes = 4 * kChunkBytes;
+constexpr size_t kReadAheadBytes = 4 * wire::kChunkBytes;
 // If payloads are in the messages, so many chunks are cut while one is being written.
 constexpr size_t kChunksAhead = 1;
 
 }  // namespace
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
-    absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
+    absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard, Executor* executor,
     std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
     std::shared_ptr<BulkCall> call, const StreamGuard& guard, grpc::CallbackServerContext* context,
     const grpc::ByteBuffer& request) {
@@ -70,7 +70,7 @@ PullStream::PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traf
 absl::Status PullStream::CheckSize(size_t request_bytes, const StreamGuard& guard) const {
   const size_t most = kPullRequestBytes + kBytesPerBucket * shard_->num_buckets();
   if (request_bytes <= most) return absl::OkStatus();
-  guard.refusals->Count(LimitReached::kPullRequests);
+  guard.refusals->Count(limits::LimitReached::kPullRequests);
   // The servers may have begun anew with fewer buckets than those that the client knows.
   return absl::AbortedError(absl::StrCat(
       "pull: the request has ", request_bytes, " bytes, for the ", shard_->num_buckets(),
@@ -89,10 +89,11 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
   if (!parsed.ok()) {
     return absl::DataLossError("pull: the request is not a legal PullRequest; send it again");
   }
-  if (request_.crc32c() != 0 && request_.crc32c() != ChecksumOf(request_)) {
+  if (request_.crc32c() != 0 && request_.crc32c() != wire::ChecksumOf(request_)) {
     return absl::DataLossError("pull: the request was damaged on its way; send it again");
   }
-  if (absl::StatusOr<Encoding::Kind> encoding = FromProto(request_.encoding()); !encoding.ok()) {
+  if (absl::StatusOr<Encoding::Kind> encoding = wire::FromProto(request_.encoding());
+      !encoding.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("pull: ", encoding.status().message()));
   }
   if (request_.held_versions_size() != 0 &&
@@ -107,10 +108,10 @@ absl::Status PullStream::Parse(const grpc::ByteBuffer& request,
         ", allowed are at most ", kMaxBuckets, " and no negative round"));
   }
   if (request_.max_chunk_bytes() != 0) {
-    if (request_.max_chunk_bytes() < kMinChunkLimitBytes) {
+    if (request_.max_chunk_bytes() < wire::kMinChunkLimitBytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("pull: max_chunk_bytes is ", request_.max_chunk_bytes(),
-                       ", wanted is at least ", kMinChunkLimitBytes, ", or 0 for no limit"));
+                       ", wanted is at least ", wire::kMinChunkLimitBytes, ", or 0 for no limit"));
     }
     chunk_bytes_ = std::min<size_t>(chunk_bytes_, request_.max_chunk_bytes());
   }
@@ -134,7 +135,7 @@ absl::Status PullStream::Admit(const StreamGuard& guard) {
     is_member = true;
   }
   if (request_.buckets_size() > shard_->num_buckets()) {
-    guard.refusals->Count(LimitReached::kPullRequests);
+    guard.refusals->Count(limits::LimitReached::kPullRequests);
     return shard_->RefusalFor(
         worker, incarnation,
         absl::InvalidArgumentError(absl::StrCat("pull: ", request_.buckets_size(),
@@ -146,27 +147,28 @@ absl::Status PullStream::Admit(const StreamGuard& guard) {
   }
   absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> seat = guard.quota->Take(
       worker, is_member ? StreamQuota::Caller::kMember : StreamQuota::Caller::kStranger);
-  if (!seat.ok()) guard.refusals->Count(LimitReached::kStreams);
+  if (!seat.ok()) guard.refusals->Count(limits::LimitReached::kStreams);
   ASSIGN_OR_RETURN(seat_, std::move(seat));
   return absl::OkStatus();
 }
 
 absl::Status PullStream::CheckEncoding() const {
   const Encoding wanted = shard_->pull_encoding();
-  if (request_.encoding() == v1::ENCODING_FP32 || request_.encoding() == ToProto(wanted.kind())) {
+  if (request_.encoding() == v1::ENCODING_FP32 ||
+      request_.encoding() == wire::ToProto(wanted.kind())) {
     return absl::OkStatus();
   }
   return shard_->RefusalFor(
       WorkerId(request_.worker_id()), Incarnation(request_.incarnation()),
-      absl::InvalidArgumentError(absl::StrCat("pull: wanted is ",
-                                              EncodingKindName(*FromProto(request_.encoding())),
-                                              ", this job has fp32 and ", EncodingName(wanted),
-                                              "; use pull_encoding of the registration")));
+      absl::InvalidArgumentError(
+          absl::StrCat("pull: wanted is ", EncodingKindName(*wire::FromProto(request_.encoding())),
+                       ", this job has fp32 and ", EncodingName(wanted),
+                       "; use pull_encoding of the registration")));
 }
 
 void PullStream::ReadNext() {
   uint32_t bucket;
-  ReadView view;
+  shard::ReadView view;
   int ordinal;
   {
     absl::MutexLock lock(&mutex_);
@@ -181,10 +183,10 @@ void PullStream::ReadNext() {
     }
     ordinal = ++num_read_;
   }
-  PendingCall call = shard_->ReadBucket(
+  shard::PendingCall call = shard_->ReadBucket(
       WorkerId(request_.worker_id()), Incarnation(request_.incarnation()), bucket,
       Round(request_.min_round()),
-      [self = shared_from_this(), bucket](absl::StatusOr<PublishedBucket> published) {
+      [self = shared_from_this(), bucket](absl::StatusOr<shard::PublishedBucket> published) {
         self->OnBucket(bucket, std::move(published));
       },
       view);
@@ -194,7 +196,7 @@ void PullStream::ReadNext() {
   if (!status_.ok()) call.Cancel();
 }
 
-void PullStream::OnBucket(uint32_t bucket, absl::StatusOr<PublishedBucket> published) {
+void PullStream::OnBucket(uint32_t bucket, absl::StatusOr<shard::PublishedBucket> published) {
   if (!published.ok()) return Fail(published.status());
   cutting_ = {bucket, *std::move(published)};
   ScheduleCutting();
@@ -218,31 +220,32 @@ bool PullStream::CutChunk(Chunk& chunk) {
     }
   }
   const size_t chunk_bytes = shared_ == nullptr ? chunk_bytes_ : block.memory.size();
-  const PublishedBucket& published = cutting_.published;
+  const shard::PublishedBucket& published = cutting_.published;
   const Encoding encoding = published.encoding;
   // The bucket or one change of it.
   const int64_t part = cutting_.begin / published.num_elements;
   const int64_t begin = cutting_.begin % published.num_elements;
-  const std::shared_ptr<const Page>& page =
+  const std::shared_ptr<const shard::Page>& page =
       published.changes.empty() ? published.page : published.changes[part];
   const int64_t size = std::min(ChunkElements(encoding, static_cast<int64_t>(chunk_bytes)),
                                 published.num_elements - begin);
   const std::byte* const data =
       reinterpret_cast<const std::byte*>(page->data()) + EncodedBytes(encoding, begin);
   chunk.data_bytes = EncodedBytes(encoding, size);
-  PullChunkHeader header{cutting_.bucket, published.version, static_cast<uint64_t>(cutting_.begin),
-                         ToProto(encoding.kind())};
+  wire::PullChunkHeader header{cutting_.bucket, published.version,
+                               static_cast<uint64_t>(cutting_.begin),
+                               wire::ToProto(encoding.kind())};
   if (!published.changes.empty()) {
     header.base_version =
         Version(published.version.value() - static_cast<int64_t>(published.changes.size()));
   }
   if (shared_ == nullptr) {
     header.crc32c = page->Crc32cOf(EncodedBytes(encoding, begin), chunk.data_bytes);
-    chunk.message = EncodePullChunk(header, data, chunk.data_bytes, page);
+    chunk.message = wire::EncodePullChunk(header, data, chunk.data_bytes, page);
   } else {
     header.crc32c = Crc32cCopy(block.memory.data(), data, chunk.data_bytes);
     header.place = {request_.shared_region(), block.offset, chunk.data_bytes};
-    chunk.message = EncodePullChunk(header);
+    chunk.message = wire::EncodePullChunk(header);
   }
   cutting_.begin += size;
   return true;
@@ -278,7 +281,7 @@ void PullStream::ContinueLocked() {
   if (!status_.ok()) {
     finished_ = true;
     chunks_.clear();
-    return Finish(ToGrpcStatus(status_));
+    return Finish(wire::ToGrpcStatus(status_));
   }
   if (!chunks_.empty()) {
     is_writing_ = true;
@@ -357,4 +360,4 @@ void PullStream::Fail(const absl::Status& status) {
   ContinueLocked();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -26,14 +26,14 @@
 #include "server/rpc/stream_quota.h"
 #include "server/shard/parameter_shard.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                          public WatchedStream,
                          public std::enable_shared_from_this<PullStream> {
  public:
   static grpc::ServerWriteReactor<grpc::ByteBuffer>* Start(
-      absl::StatusOr<std::shared_ptr<ParameterShard>> shard, Executor* executor,
+      absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard, Executor* executor,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
       std::shared_ptr<BulkCall> call, const StreamGuard& guard,
       grpc::CallbackServerContext* context, const grpc::ByteBuffer& request);
@@ -52,7 +52,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // A bucket that is being cut into chunks.
   struct Cutting {
     uint32_t bucket = 0;
-    PublishedBucket published;
+    shard::PublishedBucket published;
     int64_t begin = 0;  // of the rest, in elements; through all changes
   };
 
@@ -68,7 +68,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   // Whether the job has what is asked for.
   absl::Status CheckEncoding() const;
   void ReadNext() ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnBucket(uint32_t bucket, absl::StatusOr<PublishedBucket> published)
+  void OnBucket(uint32_t bucket, absl::StatusOr<shard::PublishedBucket> published)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCutting();
   // Runs on the executor: on gRPC's threads the sums of many readers' chunks would keep status
@@ -86,13 +86,13 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   std::shared_ptr<PullStream> self_;  // until OnDone()
   std::unique_ptr<StreamQuota::Seat> seat_;
-  OriginPlaces::Place strangers_place_;  // null: of a member
-  std::shared_ptr<ParameterShard> shard_;
+  limits::OriginPlaces::Place strangers_place_;  // null: of a member
+  std::shared_ptr<shard::ParameterShard> shard_;
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<BulkCall> call_;
-  v1::PullRequest request_;           // constant once the stream has started
-  size_t chunk_bytes_ = kChunkBytes;  // payload in messages; constant as well
+  v1::PullRequest request_;                 // constant once the stream has started
+  size_t chunk_bytes_ = wire::kChunkBytes;  // payload in messages; constant as well
   // Payloads go here. If it is null, they go into the chunks. Like cutting_, one task at a time
   // touches it.
   std::shared_ptr<SharedMemoryStream> shared_;
@@ -106,10 +106,10 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   int num_read_ ABSL_GUARDED_BY(mutex_) = 0;         // buckets asked for, and being asked for
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;  // from the question to the last chunk's end
   bool has_rest_ ABSL_GUARDED_BY(mutex_) = false;    // cutting_ has one, and no task cuts it
-  PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
+  shard::PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -13,7 +13,7 @@
 #include "proto/status_mapping.h"
 #include "server/shard/staging_pool.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 // Buckets of so many bytes and more go past the caches: they would have left them before they are
@@ -23,23 +23,23 @@ constexpr double kOtherBytesPerSecond = 1024;
 constexpr size_t kLongBucketBytes = 1 << 20;
 // The message of a legal chunk has at most so many bytes: the most payload, and more than any
 // header.
-constexpr size_t kLargestChunkMessage = kMaxChunkBytes + (4 << 10);
+constexpr size_t kLargestChunkMessage = wire::kMaxChunkBytes + (4 << 10);
 
-std::string Describe(const PushChunkHeader& header) {
+std::string Describe(const wire::PushChunkHeader& header) {
   return absl::StrCat("push of worker ", header.worker.value(), ", round ", header.round.value(),
                       ", bucket ", header.bucket, ": ");
 }
 
 // The parameters of an encoding are those of the job: a chunk that was written with others has
 // another size.
-absl::StatusOr<Encoding> EncodingOf(const PushChunkHeader& header, Encoding of_job) {
-  ASSIGN_OR_RETURN(const Encoding::Kind kind, FromProto(header.encoding));
+absl::StatusOr<Encoding> EncodingOf(const wire::PushChunkHeader& header, Encoding of_job) {
+  ASSIGN_OR_RETURN(const Encoding::Kind kind, wire::FromProto(header.encoding));
   if (of_job.kind() == kind) return of_job;
   return *std::find_if(std::begin(kAllEncodings), std::end(kAllEncodings),
                        [kind](Encoding encoding) { return encoding.kind() == kind; });
 }
 
-absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header, Encoding of_job) {
+absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header, Encoding of_job) {
   const auto refuse = [&header](auto... text) {
     return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
   };
@@ -60,16 +60,16 @@ absl::StatusOr<ContributionKey> KeyOf(const PushChunkHeader& header, Encoding of
   }
   absl::StatusOr<Encoding> encoding = EncodingOf(header, of_job);
   if (!encoding.ok()) return refuse(encoding.status().message());
-  absl::StatusOr<ContributionKind> kind = FromProto(header.kind);
+  absl::StatusOr<ContributionKind> kind = wire::FromProto(header.kind);
   if (!kind.ok()) return refuse(kind.status().message());
-  return ContributionKey{header.worker, header.incarnation,
-                         header.round,  header.base_version,
-                         *kind,         header.scale == 0 ? 1.0f : header.scale,
-                         *encoding,     header.num_samples};
+  return shard::ContributionKey{header.worker, header.incarnation,
+                                header.round,  header.base_version,
+                                *kind,         header.scale == 0 ? 1.0f : header.scale,
+                                *encoding,     header.num_samples};
 }
 
 // Whether two chunks belong to the same bucket of the same contribution.
-bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
+bool IsSameBucket(wire::PushChunkHeader a, const wire::PushChunkHeader& b) {
   a.offset = b.offset;
   a.crc32c = b.crc32c;
   a.place = b.place;
@@ -79,9 +79,9 @@ bool IsSameBucket(PushChunkHeader a, const PushChunkHeader& b) {
 }  // namespace
 
 grpc::ServerReadReactor<grpc::ByteBuffer>* PushStream::Start(
-    absl::StatusOr<std::shared_ptr<ParameterShard>> shard, std::shared_ptr<TrafficCounters> traffic,
-    std::shared_ptr<SharedMemoryRegions> regions, std::shared_ptr<BulkCall> call, StreamGuard guard,
-    grpc::ByteBuffer* reply) {
+    absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard,
+    std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
+    std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply) {
   std::shared_ptr<PushStream> stream(new PushStream(std::move(traffic), std::move(regions),
                                                     std::move(call), std::move(guard), reply));
   stream->self_ = stream;
@@ -119,7 +119,7 @@ absl::Status PushStream::TakeSeat(const WorkerLife& life) {
   }
   absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> seat =
       guard_.quota->Take(life.worker, caller_);
-  if (!seat.ok()) guard_.refusals->Count(LimitReached::kStreams);
+  if (!seat.ok()) guard_.refusals->Count(limits::LimitReached::kStreams);
   ASSIGN_OR_RETURN(seat_, std::move(seat));
   return absl::OkStatus();
 }
@@ -127,7 +127,7 @@ absl::Status PushStream::TakeSeat(const WorkerLife& life) {
 absl::Status PushStream::ReadHeader() {
   reader_.emplace(message_);
   RETURN_IF_ERROR(reader_->ReadHeader());
-  const PushChunkHeader& header = reader_->header();
+  const wire::PushChunkHeader& header = reader_->header();
   if (gives_checksums_ && !reader_->has_header_checksum()) {
     return absl::DataLossError(
         absl::StrCat(Describe(header),
@@ -144,7 +144,8 @@ void PushStream::OnReadDone(bool ok) {
   call_->set_phase(v1::CallState::PHASE_HELD);
   StopAwaitingPeer();
   if (!ok) return OnClientDone();
-  if (message_.Length() > kLargestChunkMessage) guard_.refusals->Count(LimitReached::kMessages);
+  if (message_.Length() > kLargestChunkMessage)
+    guard_.refusals->Count(limits::LimitReached::kMessages);
   if (absl::Status status = ReadHeader(); !status.ok()) return Fail(status);
   if (incoming_.has_value()) {
     TakeChunk();
@@ -154,8 +155,8 @@ void PushStream::OnReadDone(bool ok) {
 }
 
 void PushStream::BeginBucket() {
-  const PushChunkHeader& header = reader_->header();
-  const absl::StatusOr<ContributionKey> key = KeyOf(header, shard_->push_encoding());
+  const wire::PushChunkHeader& header = reader_->header();
+  const absl::StatusOr<shard::ContributionKey> key = KeyOf(header, shard_->push_encoding());
   if (!key.ok()) return Fail(key.status());
   if (header.offset != 0) {
     return Fail(BrokenOrder(header, "the first chunk is at element ", header.offset,
@@ -173,8 +174,8 @@ void PushStream::BeginBucket() {
     ordinal = ++num_begun_;
     begun_at_ = guard_.clock->Now();
   }
-  PendingCall call = shard_->BeginBucket(
-      *key, header.bucket, [self = shared_from_this()](absl::StatusOr<StagedBucket> staged) {
+  shard::PendingCall call = shard_->BeginBucket(
+      *key, header.bucket, [self = shared_from_this()](absl::StatusOr<shard::StagedBucket> staged) {
         self->OnSpace(std::move(staged));
       });
   absl::MutexLock lock(&mutex_);
@@ -183,7 +184,7 @@ void PushStream::BeginBucket() {
   if (finished_) call.Cancel();
 }
 
-void PushStream::OnSpace(absl::StatusOr<StagedBucket> staged) {
+void PushStream::OnSpace(absl::StatusOr<shard::StagedBucket> staged) {
   if (!staged.ok()) return Fail(staged.status());
   {
     absl::MutexLock lock(&mutex_);
@@ -209,7 +210,8 @@ void PushStream::TakeChunk() {
 }
 
 template <typename... Text>
-absl::Status PushStream::BrokenOrder(const PushChunkHeader& header, const Text&... text) const {
+absl::Status PushStream::BrokenOrder(const wire::PushChunkHeader& header,
+                                     const Text&... text) const {
   if (!gives_checksums_) return absl::InvalidArgumentError(absl::StrCat(Describe(header), text...));
   return absl::DataLossError(
       absl::StrCat(Describe(header), text...,
@@ -217,7 +219,7 @@ absl::Status PushStream::BrokenOrder(const PushChunkHeader& header, const Text&.
 }
 
 absl::Status PushStream::CheckContinues() const {
-  const PushChunkHeader& header = reader_->header();
+  const wire::PushChunkHeader& header = reader_->header();
   const auto refuse = [&](auto... text) { return BrokenOrder(header, text...); };
   if (!IsSameBucket(header, incoming_->first)) {
     return refuse("a chunk of another bucket or contribution came after ", incoming_->received,
@@ -242,7 +244,7 @@ absl::Status PushStream::CheckContinues() const {
 // A worker that was dropped would keep memory for as long as it sends a little now and then.
 absl::Status PushStream::CheckKeepsSpace() const {
   if (!incoming_->staged.is_revoked()) return absl::OkStatus();
-  const ContributionKey& key = incoming_->staged.key();
+  const shard::ContributionKey& key = incoming_->staged.key();
   absl::Status refusal =
       shard_->RefusalFor(key.worker, key.incarnation,
                          absl::UnavailableError("others have the space of what it pushes"));
@@ -260,7 +262,7 @@ absl::Status PushStream::CopyChunk() {
   if (!incoming_->staged.is_discard()) {
     const int64_t begin_bytes = EncodedBytes(encoding, begin);
     std::byte* const place = incoming_->staged.bytes().data() + begin_bytes;
-    const auto look = [&](const ArrivedBytes& arrived) {
+    const auto look = [&](const wire::ArrivedBytes& arrived) {
       incoming_->staged.OnArrived(begin_bytes + static_cast<int64_t>(arrived.end), arrived.last);
     };
     // In shared memory, the worker may change everything that is looked at except for the copy.
@@ -292,26 +294,26 @@ void PushStream::HandOver() {
     ++num_uncounted_;
     silence_.reset();
   }
-  StagedBucket staged = std::move(incoming_->staged);
+  shard::StagedBucket staged = std::move(incoming_->staged);
   incoming_.reset();
   const uint32_t bucket = staged.bucket();
-  shard_->FinishBucket(std::move(staged), [self = shared_from_this(),
-                                           bucket](const absl::StatusOr<PushOutcome>& outcome) {
+  shard_->FinishBucket(std::move(staged), [self = shared_from_this(), bucket](
+                                              const absl::StatusOr<shard::PushOutcome>& outcome) {
     self->OnCounted(bucket, outcome);
   });
 }
 
-void PushStream::OnCounted(uint32_t bucket, const absl::StatusOr<PushOutcome>& outcome) {
+void PushStream::OnCounted(uint32_t bucket, const absl::StatusOr<shard::PushOutcome>& outcome) {
   if (!outcome.ok()) return Fail(outcome.status());
   absl::MutexLock lock(&mutex_);
   switch (*outcome) {
-    case PushOutcome::kCounted:
+    case shard::PushOutcome::kCounted:
       result_.set_buckets_counted(result_.buckets_counted() + 1);
       break;
-    case PushOutcome::kDuplicate:
+    case shard::PushOutcome::kDuplicate:
       result_.set_buckets_duplicate(result_.buckets_duplicate() + 1);
       break;
-    case PushOutcome::kLate:
+    case shard::PushOutcome::kLate:
       result_.set_buckets_late(result_.buckets_late() + 1);
       result_.add_late_buckets(bucket);
       break;
@@ -383,7 +385,7 @@ void PushStream::Fail(const absl::Status& status) {
 void PushStream::FinishLocked(const absl::Status& status) {
   if (finished_) return;
   finished_ = true;
-  grpc::Status answer = ToGrpcStatus(status);
+  grpc::Status answer = wire::ToGrpcStatus(status);
   if (status.ok()) {
     result_.set_duplicate(result_.buckets_counted() == 0 && result_.buckets_late() == 0 &&
                           result_.buckets_duplicate() > 0);
@@ -398,4 +400,4 @@ void PushStream::FinishLocked(const absl::Status& status) {
   Finish(answer);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

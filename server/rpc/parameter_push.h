@@ -26,7 +26,7 @@
 #include "server/rpc/stream_guard.h"
 #include "server/shard/parameter_shard.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
                          public WatchedStream,
@@ -34,7 +34,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
  public:
   // `reply` is gRPC's and is filled before the stream finishes.
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(
-      absl::StatusOr<std::shared_ptr<ParameterShard>> shard,
+      absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
       std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply);
 
@@ -47,9 +47,9 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
  private:
   // A bucket while its chunks arrive.
   struct Incoming {
-    StagedBucket staged;
-    PushChunkHeader first;  // header of its first chunk
-    int64_t received = 0;   // elements
+    shard::StagedBucket staged;
+    wire::PushChunkHeader first;  // header of its first chunk
+    int64_t received = 0;         // elements
   };
 
   PushStream(std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
@@ -59,19 +59,19 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   absl::Status TakeSeat(const WorkerLife& life);
 
   void BeginBucket() ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnSpace(absl::StatusOr<StagedBucket> staged) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnSpace(absl::StatusOr<shard::StagedBucket> staged) ABSL_LOCKS_EXCLUDED(mutex_);
   void TakeChunk() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status ReadHeader();
   absl::Status CopyChunk();
   // Returns the error for chunks that do not follow one another: DataLoss if the client gives
   // checksums, because a chunk was lost on its way, and InvalidArgument otherwise.
   template <typename... Text>
-  absl::Status BrokenOrder(const PushChunkHeader& header, const Text&... text) const;
+  absl::Status BrokenOrder(const wire::PushChunkHeader& header, const Text&... text) const;
   absl::Status CheckContinues() const;
   // Errors: Aborted if the life that pushes is over.
   absl::Status CheckKeepsSpace() const;
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnCounted(uint32_t bucket, const absl::StatusOr<PushOutcome>& outcome)
+  void OnCounted(uint32_t bucket, const absl::StatusOr<shard::PushOutcome>& outcome)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void OnClientDone() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -80,7 +80,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::shared_ptr<PushStream> self_;  // until OnDone()
-  std::shared_ptr<ParameterShard> shard_;
+  std::shared_ptr<shard::ParameterShard> shard_;
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
   const std::shared_ptr<BulkCall> call_;
@@ -89,18 +89,18 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
 
   // The read side: touched by one callback at a time, each of which starts the next.
   grpc::ByteBuffer message_;
-  std::optional<PushChunkReader> reader_;
+  std::optional<wire::PushChunkReader> reader_;
   // If the payload of the chunk in reader_ is in shared memory, it is in the region of this stream.
   std::shared_ptr<SharedMemoryStream> shared_;
   std::optional<Incoming> incoming_;
   std::unique_ptr<StreamQuota::Seat> seat_;
   StreamQuota::Caller caller_ = StreamQuota::Caller::kStranger;  // kind of caller that holds seat_
-  OriginPlaces::Place strangers_place_;                          // its place if it is a stranger
+  limits::OriginPlaces::Place strangers_place_;                  // its place if it is a stranger
   bool gives_checksums_ = false;  // a header of this stream came with a checksum
   WorkerLife speaker_;            // that the caller has been found to speak for
 
   absl::Mutex mutex_;
-  PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
+  shard::PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_begun_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time begun_at_ ABSL_GUARDED_BY(mutex_);  // the last one
   absl::Duration held_ ABSL_GUARDED_BY(mutex_);  // of all of them
@@ -110,10 +110,10 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   absl::Time received_at_ ABSL_GUARDED_BY(mutex_);  // all of it; if client_done_
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   // Tells how long nothing has come of the bucket under way; null while there is none.
-  std::shared_ptr<PushSilence> silence_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<shard::PushSilence> silence_ ABSL_GUARDED_BY(mutex_);
   absl::Duration silent_for_ ABSL_GUARDED_BY(mutex_);
   uint64_t silent_from_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the connection
   v1::PushReply result_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

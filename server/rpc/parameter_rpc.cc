@@ -8,7 +8,7 @@
 #include "server/rpc/parameter_pull.h"
 #include "server/rpc/parameter_push.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 // More than any client has open; an answer that is not read is kept.
@@ -41,7 +41,7 @@ ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, const Confi
       connections_(std::make_shared<WorkerConnections>(config.state_of)),
       calls_(std::make_shared<BulkCalls>()),
       quota_(std::make_shared<StreamQuota>(config.streams)),
-      strangers_(std::make_shared<OriginPlaces>(OriginPlaces::Config{
+      strangers_(std::make_shared<limits::OriginPlaces>(limits::OriginPlaces::Config{
           .in_all = config.streams.strangers, .of_origin = config.streams.strangers / 4})),
       watch_(std::make_shared<StreamWatch>(config.message_timeout)),
       refusals_(config.refusals),
@@ -52,7 +52,7 @@ ParameterRpc::ParameterRpc(ShardProvider shards, Executor* executor, const Confi
 ParameterRpc::~ParameterRpc() = default;
 
 void ParameterRpc::EndStalled(absl::Time now) {
-  refusals_->Count(LimitReached::kSlowPeers, watch_->EndStalled(now));
+  refusals_->Count(limits::LimitReached::kSlowPeers, watch_->EndStalled(now));
 }
 
 BulkTraffic ParameterRpc::traffic() const {
@@ -97,7 +97,7 @@ grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* Paramet
   return SharedMemoryStream::Start(
       regions_, watch_, processes_,
       [shards = shards_, guard = GuardOf(*context)](const WorkerLife& life) {
-        const absl::StatusOr<std::shared_ptr<ParameterShard>> shard = shards();
+        const absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard = shards();
         return shard.ok() ? guard.CheckLife(**shard, life) : shard.status();
       });
 }
@@ -116,4 +116,4 @@ grpc::ServerUnaryReactor* ParameterRpc::DescribeCalls(grpc::CallbackServerContex
   return reactor;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

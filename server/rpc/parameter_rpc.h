@@ -26,7 +26,7 @@
 #include "server/rpc/worker_processes.h"
 #include "server/shard/parameter_shard.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // BulkTraffic is what crossed the wire since the service was made.
 struct BulkTraffic {
@@ -43,7 +43,7 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   // The shard as of now; it may be replaced when the server is assigned anew, and a stream stays
   // with the one it began with. Unavailable with what is waited for while there is none.
   // Called from any thread; must not block.
-  using ShardProvider = std::function<absl::StatusOr<std::shared_ptr<ParameterShard>>()>;
+  using ShardProvider = std::function<absl::StatusOr<std::shared_ptr<shard::ParameterShard>>()>;
 
   struct Config {
     bool share_memory = true;
@@ -51,13 +51,13 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
     StreamQuota::Config streams = {};
     absl::Duration message_timeout = absl::Minutes(1);  // see ServerLimits
     absl::Duration refusal_pause = kRefusalPause;
-    std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>();
+    std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
     // Returns how many bytes have come from `peer`, as grpc::ServerContext::peer() names it. Null
     // means that it cannot be told. Thread-safe.
     std::function<std::optional<uint64_t>(const std::string& peer)> connection_bytes = nullptr;
     // Returns what has become of the connection from `peer`. Thread-safe.
     WorkerConnections::StateOf state_of = [](absl::string_view) {
-      return ConnectionState::kUnknown;
+      return firewall::ConnectionState::kUnknown;
     };
   };
   // `executor` outlives the gRPC server.
@@ -101,12 +101,12 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   const std::shared_ptr<WorkerConnections> connections_;
   const std::shared_ptr<BulkCalls> calls_;
   const std::shared_ptr<StreamQuota> quota_;
-  const std::shared_ptr<OriginPlaces> strangers_;
+  const std::shared_ptr<limits::OriginPlaces> strangers_;
   const std::shared_ptr<StreamWatch> watch_;
-  const std::shared_ptr<RefusalCounts> refusals_;
+  const std::shared_ptr<limits::RefusalCounts> refusals_;
   const uint64_t export_key_;
   const absl::Duration refusal_pause_;
   const std::function<std::optional<uint64_t>(const std::string&)> connection_bytes_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

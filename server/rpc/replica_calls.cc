@@ -19,7 +19,7 @@
 #include "server/rpc/outgoing_calls.h"
 #include "server/rpc/replica_convert.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr absl::Duration kBeginPatience = absl::Seconds(30);
@@ -33,7 +33,7 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration patience) {
 
 // If this side ends a call, the caller did not cancel it: the error becomes Unavailable.
 absl::Status FromCall(const grpc::Status& status) {
-  absl::Status native = FromGrpcStatus(status);
+  absl::Status native = wire::FromGrpcStatus(status);
   if (absl::IsCancelled(native)) native = absl::UnavailableError("the connection was ended");
   if (absl::IsUnimplemented(native)) {
     native = absl::UnavailableError("there is no replica: start ps_server --replica there");
@@ -72,9 +72,9 @@ class Call {
   bool has_begun_;
 };
 
-class GrpcLane final : public ReplicaLane {
+class GrpcLane final : public replica::ReplicaLane {
  public:
-  GrpcLane(std::shared_ptr<Channel> channel, ReplicaStore::Term term)
+  GrpcLane(std::shared_ptr<Channel> channel, replica::ReplicaStore::Term term)
       : term_(term), call_(std::move(channel)) {
     if (call_.begun().ok()) stream_ = call_.stub().Mirror(&call_.context());
   }
@@ -84,16 +84,16 @@ class GrpcLane final : public ReplicaLane {
     Finish().IgnoreError();
   }
 
-  absl::Status Send(FileChange change) override {
-    auto* const append = std::get_if<AppendChange>(&change);
-    if (append == nullptr || append->bytes.size() <= kChunkBytes) {
+  absl::Status Send(replica::FileChange change) override {
+    auto* const append = std::get_if<replica::AppendChange>(&change);
+    if (append == nullptr || append->bytes.size() <= wire::kChunkBytes) {
       return Write(ToProto(std::move(change))).status();
     }
     for (absl::string_view rest = append->bytes; !rest.empty();
-         rest.remove_prefix(std::min(rest.size(), kChunkBytes))) {
-      RETURN_IF_ERROR(
-          Write(ToProto(AppendChange{append->file, std::string(rest.substr(0, kChunkBytes))}))
-              .status());
+         rest.remove_prefix(std::min(rest.size(), wire::kChunkBytes))) {
+      RETURN_IF_ERROR(Write(ToProto(replica::AppendChange{
+                                append->file, std::string(rest.substr(0, wire::kChunkBytes))}))
+                          .status());
     }
     return absl::OkStatus();
   }
@@ -135,7 +135,7 @@ class GrpcLane final : public ReplicaLane {
     return end_;
   }
 
-  const ReplicaStore::Term term_;
+  const replica::ReplicaStore::Term term_;
   Call call_;
   std::unique_ptr<MirrorStream> stream_;  // null: the connection had ended before
   absl::Mutex write_mutex_;
@@ -145,23 +145,24 @@ class GrpcLane final : public ReplicaLane {
   absl::Status end_ ABSL_GUARDED_BY(read_mutex_);
 };
 
-class GrpcConnection final : public ReplicaConnection {
+class GrpcConnection final : public replica::ReplicaConnection {
  public:
-  GrpcConnection(const std::string& replica, const TransportSecurity& security)
+  GrpcConnection(const std::string& replica, const wire::TransportSecurity& security)
       : channel_(std::make_shared<Channel>()) {
-    channel_->stub = v1::ReplicaService::NewStub(
-        grpc::CreateCustomChannel(replica, security.channel_credentials(), DataChannelArguments()));
+    channel_->stub = v1::ReplicaService::NewStub(grpc::CreateCustomChannel(
+        replica, security.channel_credentials(), wire::DataChannelArguments()));
   }
 
-  absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) override {
+  absl::StatusOr<replica::TermGrant> BeginTerm(const replica::TermRequest& request) override {
     term_ = {request.shard, request.term, request.connection};
     Call call(channel_);
     RETURN_IF_ERROR(call.begun());
     SetDeadline(call.context(), kBeginPatience);
     v1::BeginTermReply reply;
     RETURN_IF_ERROR(FromCall(call.stub().BeginTerm(&call.context(), ToProto(request), &reply)));
-    return TermGrant{reply.is_to_fetch() ? TermVerdict::kFetch : TermVerdict::kUpdate,
-                     reply.keeps_checkpoints()};
+    return replica::TermGrant{
+        reply.is_to_fetch() ? replica::TermVerdict::kFetch : replica::TermVerdict::kUpdate,
+        reply.keeps_checkpoints()};
   }
 
   absl::Status CheckTerm() override {
@@ -174,18 +175,18 @@ class GrpcConnection final : public ReplicaConnection {
     return FromCall(call.stub().CheckTerm(&call.context(), request, &reply));
   }
 
-  absl::StatusOr<std::vector<FileEntry>> ListFiles() override {
+  absl::StatusOr<std::vector<replica::FileEntry>> ListFiles() override {
     Call call(channel_);
     RETURN_IF_ERROR(call.begun());
     v1::ListFilesRequest request;
     *request.mutable_term() = ToProto(term_);
     const auto replies = call.stub().ListFiles(&call.context(), request);
-    std::vector<FileEntry> entries;
+    std::vector<replica::FileEntry> entries;
     v1::ListFilesReply reply;
     absl::Status status;
     while (status.ok() && replies->Read(&reply)) {
       for (const v1::FileEntry& entry : reply.entries()) {
-        absl::StatusOr<FileEntry> native = FromProto(entry);
+        absl::StatusOr<replica::FileEntry> native = FromProto(entry);
         status.Update(native.status());
         if (native.ok()) entries.push_back(*std::move(native));
       }
@@ -194,7 +195,7 @@ class GrpcConnection final : public ReplicaConnection {
     return entries;
   }
 
-  absl::Status ReadFile(const MirroredPath& path,
+  absl::Status ReadFile(const replica::MirroredPath& path,
                         absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
     Call call(channel_);
     RETURN_IF_ERROR(call.begun());
@@ -208,7 +209,7 @@ class GrpcConnection final : public ReplicaConnection {
     return Finish(call, *replies, status);
   }
 
-  absl::StatusOr<std::unique_ptr<ReplicaLane>> OpenLane() override {
+  absl::StatusOr<std::unique_ptr<replica::ReplicaLane>> OpenLane() override {
     return std::make_unique<GrpcLane>(channel_, term_);
   }
 
@@ -224,14 +225,14 @@ class GrpcConnection final : public ReplicaConnection {
   }
 
   const std::shared_ptr<Channel> channel_;
-  ReplicaStore::Term term_;
+  replica::ReplicaStore::Term term_;
 };
 
 }  // namespace
 
-std::unique_ptr<ReplicaConnection> ConnectReplica(const std::string& replica,
-                                                  const TransportSecurity& security) {
+std::unique_ptr<replica::ReplicaConnection> ConnectReplica(
+    const std::string& replica, const wire::TransportSecurity& security) {
   return std::make_unique<GrpcConnection>(replica, security);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -7,10 +7,10 @@
 #include "proto/transport_security.h"
 #include "server/durability/replica/replica_connection.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // Connects with the first call. `replica` is HOST:PORT.
-std::unique_ptr<ReplicaConnection> ConnectReplica(const std::string& replica,
-                                                  const TransportSecurity& security);
+std::unique_ptr<replica::ReplicaConnection> ConnectReplica(const std::string& replica,
+                                                           const wire::TransportSecurity& security);
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -11,7 +11,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr size_t kMaxServerBytes = 256;
@@ -24,26 +24,27 @@ uint32_t ChecksumOf(uint64_t file, absl::string_view bytes) {
 
 }  // namespace
 
-v1::MirroredPath ToProto(const MirroredPath& path) {
+v1::MirroredPath ToProto(const replica::MirroredPath& path) {
   v1::MirroredPath proto;
-  proto.set_folder(path.folder == MirroredFolder::kJournal ? v1::MIRRORED_FOLDER_JOURNAL
-                                                           : v1::MIRRORED_FOLDER_CHECKPOINTS);
+  proto.set_folder(path.folder == replica::MirroredFolder::kJournal
+                       ? v1::MIRRORED_FOLDER_JOURNAL
+                       : v1::MIRRORED_FOLDER_CHECKPOINTS);
   proto.set_path(path.path);
   return proto;
 }
 
-absl::StatusOr<MirroredPath> FromProto(const v1::MirroredPath& path) {
+absl::StatusOr<replica::MirroredPath> FromProto(const v1::MirroredPath& path) {
   switch (path.folder()) {
     case v1::MIRRORED_FOLDER_JOURNAL:
-      return MirroredPath{MirroredFolder::kJournal, path.path()};
+      return replica::MirroredPath{replica::MirroredFolder::kJournal, path.path()};
     case v1::MIRRORED_FOLDER_CHECKPOINTS:
-      return MirroredPath{MirroredFolder::kCheckpoints, path.path()};
+      return replica::MirroredPath{replica::MirroredFolder::kCheckpoints, path.path()};
     default:
       return absl::InvalidArgumentError(absl::StrCat("folder ", path.folder(), " is unknown"));
   }
 }
 
-v1::FileEntry ToProto(const FileEntry& entry) {
+v1::FileEntry ToProto(const replica::FileEntry& entry) {
   v1::FileEntry proto;
   *proto.mutable_path() = ToProto(entry.path);
   proto.set_is_directory(entry.is_directory);
@@ -52,12 +53,13 @@ v1::FileEntry ToProto(const FileEntry& entry) {
   return proto;
 }
 
-absl::StatusOr<FileEntry> FromProto(const v1::FileEntry& entry) {
-  ASSIGN_OR_RETURN(MirroredPath path, FromProto(entry.path()));
-  return FileEntry{std::move(path), entry.is_directory(), entry.num_bytes(), entry.crc32c()};
+absl::StatusOr<replica::FileEntry> FromProto(const v1::FileEntry& entry) {
+  ASSIGN_OR_RETURN(replica::MirroredPath path, FromProto(entry.path()));
+  return replica::FileEntry{std::move(path), entry.is_directory(), entry.num_bytes(),
+                            entry.crc32c()};
 }
 
-v1::Term ToProto(const ReplicaStore::Term& term) {
+v1::Term ToProto(const replica::ReplicaStore::Term& term) {
   v1::Term proto;
   proto.set_shard(term.shard);
   proto.set_id(term.id);
@@ -65,14 +67,14 @@ v1::Term ToProto(const ReplicaStore::Term& term) {
   return proto;
 }
 
-ReplicaStore::Term FromProto(const v1::Term& term) {
+replica::ReplicaStore::Term FromProto(const v1::Term& term) {
   return {term.shard(), term.id(), term.connection()};
 }
 
-v1::BeginTermRequest ToProto(const TermRequest& request) {
+v1::BeginTermRequest ToProto(const replica::TermRequest& request) {
   v1::BeginTermRequest proto;
   *proto.mutable_term() =
-      ToProto(ReplicaStore::Term{request.shard, request.term, request.connection});
+      ToProto(replica::ReplicaStore::Term{request.shard, request.term, request.connection});
   for (const uint64_t previous : request.previous) proto.add_previous(previous);
   proto.set_has_nothing(request.has_nothing);
   proto.set_may_begin_copy(request.may_begin_copy);
@@ -83,13 +85,13 @@ v1::BeginTermRequest ToProto(const TermRequest& request) {
   return proto;
 }
 
-absl::StatusOr<TermRequest> FromProto(const v1::BeginTermRequest& request) {
+absl::StatusOr<replica::TermRequest> FromProto(const v1::BeginTermRequest& request) {
   if (request.wire_version() != kWireVersion) {
     return absl::FailedPreconditionError(absl::StrCat("the server speaks wire version ",
                                                       request.wire_version(), ", the replica ",
                                                       kWireVersion, ": use the same release"));
   }
-  TermRequest native;
+  replica::TermRequest native;
   native.term = request.term().id();
   native.connection = request.term().connection();
   native.previous.assign(request.previous().begin(), request.previous().end());
@@ -102,45 +104,46 @@ absl::StatusOr<TermRequest> FromProto(const v1::BeginTermRequest& request) {
   return native;
 }
 
-v1::MirrorRequest ToProto(FileChange change) {
+v1::MirrorRequest ToProto(replica::FileChange change) {
   v1::MirrorRequest proto;
-  std::visit(
-      Overloaded{
-          [&](const CreateFileChange& create) {
-            proto.mutable_create_file()->set_file(create.file);
-            *proto.mutable_create_file()->mutable_path() = ToProto(create.path);
-            proto.mutable_create_file()->set_goes_on(create.goes_on);
-          },
-          [&](AppendChange& append) {
-            proto.mutable_append()->set_file(append.file);
-            proto.mutable_append()->set_crc32c(ChecksumOf(append.file, append.bytes));
-            proto.mutable_append()->set_data(std::move(append.bytes));
-          },
-          [&](const SyncFileChange& sync) { proto.set_sync_file(sync.file); },
-          [&](const CloseFileChange& close) { proto.set_close_file(close.file); },
-          [&](const CreateDirectoriesChange& create) {
-            *proto.mutable_create_directories() = ToProto(create.path);
-          },
-          [&](const RenameChange& rename) {
-            *proto.mutable_rename()->mutable_from() = ToProto(rename.from);
-            *proto.mutable_rename()->mutable_to() = ToProto(rename.to);
-          },
-          [&](const RemoveChange& remove) { *proto.mutable_remove() = ToProto(remove.path); },
-          [&](const SyncDirectoryChange& sync) {
-            *proto.mutable_sync_directory() = ToProto(sync.path);
-          },
-          [&](const CopyIsWholeChange&) { proto.mutable_copy_is_whole(); },
-      },
-      change);
+  std::visit(Overloaded{
+                 [&](const replica::CreateFileChange& create) {
+                   proto.mutable_create_file()->set_file(create.file);
+                   *proto.mutable_create_file()->mutable_path() = ToProto(create.path);
+                   proto.mutable_create_file()->set_goes_on(create.goes_on);
+                 },
+                 [&](replica::AppendChange& append) {
+                   proto.mutable_append()->set_file(append.file);
+                   proto.mutable_append()->set_crc32c(ChecksumOf(append.file, append.bytes));
+                   proto.mutable_append()->set_data(std::move(append.bytes));
+                 },
+                 [&](const replica::SyncFileChange& sync) { proto.set_sync_file(sync.file); },
+                 [&](const replica::CloseFileChange& close) { proto.set_close_file(close.file); },
+                 [&](const replica::CreateDirectoriesChange& create) {
+                   *proto.mutable_create_directories() = ToProto(create.path);
+                 },
+                 [&](const replica::RenameChange& rename) {
+                   *proto.mutable_rename()->mutable_from() = ToProto(rename.from);
+                   *proto.mutable_rename()->mutable_to() = ToProto(rename.to);
+                 },
+                 [&](const replica::RemoveChange& remove) {
+                   *proto.mutable_remove() = ToProto(remove.path);
+                 },
+                 [&](const replica::SyncDirectoryChange& sync) {
+                   *proto.mutable_sync_directory() = ToProto(sync.path);
+                 },
+                 [&](const replica::CopyIsWholeChange&) { proto.mutable_copy_is_whole(); },
+             },
+             change);
   return proto;
 }
 
-absl::StatusOr<FileChange> FromProto(v1::MirrorRequest request) {
+absl::StatusOr<replica::FileChange> FromProto(v1::MirrorRequest request) {
   switch (request.change_case()) {
     case v1::MirrorRequest::kCreateFile: {
-      ASSIGN_OR_RETURN(MirroredPath path, FromProto(request.create_file().path()));
-      return CreateFileChange{request.create_file().file(), std::move(path),
-                              request.create_file().goes_on()};
+      ASSIGN_OR_RETURN(replica::MirroredPath path, FromProto(request.create_file().path()));
+      return replica::CreateFileChange{request.create_file().file(), std::move(path),
+                                       request.create_file().goes_on()};
     }
     case v1::MirrorRequest::kAppend: {
       v1::MirrorRequest::Append& append = *request.mutable_append();
@@ -149,35 +152,35 @@ absl::StatusOr<FileChange> FromProto(v1::MirrorRequest request) {
         return absl::DataLossError(absl::StrCat("change ", request.number(), " has the checksum ",
                                                 crc32c, ", and was sent with ", append.crc32c()));
       }
-      return AppendChange{append.file(), std::move(*append.mutable_data())};
+      return replica::AppendChange{append.file(), std::move(*append.mutable_data())};
     }
     case v1::MirrorRequest::kSyncFile:
-      return SyncFileChange{request.sync_file()};
+      return replica::SyncFileChange{request.sync_file()};
     case v1::MirrorRequest::kCloseFile:
-      return CloseFileChange{request.close_file()};
+      return replica::CloseFileChange{request.close_file()};
     case v1::MirrorRequest::kCreateDirectories: {
-      ASSIGN_OR_RETURN(MirroredPath path, FromProto(request.create_directories()));
-      return CreateDirectoriesChange{std::move(path)};
+      ASSIGN_OR_RETURN(replica::MirroredPath path, FromProto(request.create_directories()));
+      return replica::CreateDirectoriesChange{std::move(path)};
     }
     case v1::MirrorRequest::kRename: {
-      ASSIGN_OR_RETURN(MirroredPath from, FromProto(request.rename().from()));
-      ASSIGN_OR_RETURN(MirroredPath to, FromProto(request.rename().to()));
-      return RenameChange{std::move(from), std::move(to)};
+      ASSIGN_OR_RETURN(replica::MirroredPath from, FromProto(request.rename().from()));
+      ASSIGN_OR_RETURN(replica::MirroredPath to, FromProto(request.rename().to()));
+      return replica::RenameChange{std::move(from), std::move(to)};
     }
     case v1::MirrorRequest::kRemove: {
-      ASSIGN_OR_RETURN(MirroredPath path, FromProto(request.remove()));
-      return RemoveChange{std::move(path)};
+      ASSIGN_OR_RETURN(replica::MirroredPath path, FromProto(request.remove()));
+      return replica::RemoveChange{std::move(path)};
     }
     case v1::MirrorRequest::kSyncDirectory: {
-      ASSIGN_OR_RETURN(MirroredPath path, FromProto(request.sync_directory()));
-      return SyncDirectoryChange{std::move(path)};
+      ASSIGN_OR_RETURN(replica::MirroredPath path, FromProto(request.sync_directory()));
+      return replica::SyncDirectoryChange{std::move(path)};
     }
     case v1::MirrorRequest::kCopyIsWhole:
-      return CopyIsWholeChange{};
+      return replica::CopyIsWholeChange{};
     case v1::MirrorRequest::CHANGE_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError(absl::StrCat("message ", request.number(), " has no change"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -9,20 +9,20 @@
 #include "server/durability/replica/replica_store.h"
 #include "server/durability/replica/replication_mark.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
-v1::MirroredPath ToProto(const MirroredPath& path);
-absl::StatusOr<MirroredPath> FromProto(const v1::MirroredPath& path);
-v1::FileEntry ToProto(const FileEntry& entry);
-absl::StatusOr<FileEntry> FromProto(const v1::FileEntry& entry);
-v1::BeginTermRequest ToProto(const TermRequest& request);
+v1::MirroredPath ToProto(const replica::MirroredPath& path);
+absl::StatusOr<replica::MirroredPath> FromProto(const v1::MirroredPath& path);
+v1::FileEntry ToProto(const replica::FileEntry& entry);
+absl::StatusOr<replica::FileEntry> FromProto(const v1::FileEntry& entry);
+v1::BeginTermRequest ToProto(const replica::TermRequest& request);
 // Errors also: FailedPrecondition for another wire version.
-absl::StatusOr<TermRequest> FromProto(const v1::BeginTermRequest& request);
-v1::Term ToProto(const ReplicaStore::Term& term);
-ReplicaStore::Term FromProto(const v1::Term& term);
+absl::StatusOr<replica::TermRequest> FromProto(const v1::BeginTermRequest& request);
+v1::Term ToProto(const replica::ReplicaStore::Term& term);
+replica::ReplicaStore::Term FromProto(const v1::Term& term);
 
 // The request has neither number nor term. What is appended is moved.
-v1::MirrorRequest ToProto(FileChange change);
-absl::StatusOr<FileChange> FromProto(v1::MirrorRequest request);
+v1::MirrorRequest ToProto(replica::FileChange change);
+absl::StatusOr<replica::FileChange> FromProto(v1::MirrorRequest request);
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

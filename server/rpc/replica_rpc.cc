@@ -13,7 +13,7 @@
 #include "proto/status_mapping.h"
 #include "server/rpc/replica_convert.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr size_t kMaxServerBytes = 256;
@@ -25,8 +25,8 @@ using MirrorStream = grpc::ServerReaderWriter<v1::MirrorReply, v1::MirrorRequest
 absl::Status Gone() { return absl::CancelledError("the server has gone"); }
 
 // Carries changes out until the server ends the stream. Errors end it.
-absl::Status CarryAll(ReplicaStore& store, MirrorStream& stream) {
-  std::unique_ptr<ReplicaStore::Lane> lane;
+absl::Status CarryAll(replica::ReplicaStore& store, MirrorStream& stream) {
+  std::unique_ptr<replica::ReplicaStore::Lane> lane;
   uint64_t last_number = 0;
   v1::MirrorRequest request;
   while (stream.Read(&request)) {
@@ -44,7 +44,7 @@ absl::Status CarryAll(ReplicaStore& store, MirrorStream& stream) {
       if (!stream.Write(reply)) return Gone();
       continue;
     }
-    ASSIGN_OR_RETURN(const FileChange change, FromProto(std::move(request)));
+    ASSIGN_OR_RETURN(const replica::FileChange change, FromProto(std::move(request)));
     RETURN_IF_ERROR(lane->Carry(change));
   }
   return absl::OkStatus();
@@ -54,20 +54,21 @@ absl::Status CarryAll(ReplicaStore& store, MirrorStream& stream) {
 
 grpc::Status ReplicaRpc::BeginTerm(grpc::ServerContext* /*context*/,
                                    const v1::BeginTermRequest* request, v1::BeginTermReply* reply) {
-  const auto begin = [&]() -> absl::StatusOr<TermGrant> {
-    ASSIGN_OR_RETURN(const TermRequest native, FromProto(*request));
-    ASSIGN_OR_RETURN(const TermGrant grant, store_->BeginTerm(native));
-    LogInfo("shard={} is written by the server on {}{}", native.shard, native.server,
-            grant.verdict == TermVerdict::kFetch ? ", which takes what is here first" : "");
+  const auto begin = [&]() -> absl::StatusOr<replica::TermGrant> {
+    ASSIGN_OR_RETURN(const replica::TermRequest native, FromProto(*request));
+    ASSIGN_OR_RETURN(const replica::TermGrant grant, store_->BeginTerm(native));
+    LogInfo(
+        "shard={} is written by the server on {}{}", native.shard, native.server,
+        grant.verdict == replica::TermVerdict::kFetch ? ", which takes what is here first" : "");
     return grant;
   };
-  const absl::StatusOr<TermGrant> grant = begin();
+  const absl::StatusOr<replica::TermGrant> grant = begin();
   if (!grant.ok()) {
     LogWarn("refuses the server on {}: {}", PeerText(request->server(), kMaxServerBytes),
             grant.status().message());
-    return ToGrpcStatus(grant.status());
+    return wire::ToGrpcStatus(grant.status());
   }
-  reply->set_is_to_fetch(grant->verdict == TermVerdict::kFetch);
+  reply->set_is_to_fetch(grant->verdict == replica::TermVerdict::kFetch);
   reply->set_keeps_checkpoints(grant->keeps_checkpoints);
   return grpc::Status::OK;
 }
@@ -75,20 +76,20 @@ grpc::Status ReplicaRpc::BeginTerm(grpc::ServerContext* /*context*/,
 grpc::Status ReplicaRpc::CheckTerm(grpc::ServerContext* /*context*/,
                                    const v1::CheckTermRequest* request,
                                    v1::CheckTermReply* /*reply*/) {
-  return ToGrpcStatus(store_->CheckTerm(FromProto(request->term())));
+  return wire::ToGrpcStatus(store_->CheckTerm(FromProto(request->term())));
 }
 
 grpc::Status ReplicaRpc::ListFiles(grpc::ServerContext* /*context*/,
                                    const v1::ListFilesRequest* request,
                                    grpc::ServerWriter<v1::ListFilesReply>* replies) {
-  const absl::StatusOr<std::vector<FileEntry>> entries =
+  const absl::StatusOr<std::vector<replica::FileEntry>> entries =
       store_->ListFiles(FromProto(request->term()));
-  if (!entries.ok()) return ToGrpcStatus(entries.status());
+  if (!entries.ok()) return wire::ToGrpcStatus(entries.status());
   v1::ListFilesReply reply;
-  for (const FileEntry& entry : *entries) {
+  for (const replica::FileEntry& entry : *entries) {
     *reply.add_entries() = ToProto(entry);
     if (reply.entries_size() < kEntriesPerReply) continue;
-    if (!replies->Write(reply)) return ToGrpcStatus(Gone());
+    if (!replies->Write(reply)) return wire::ToGrpcStatus(Gone());
     reply.Clear();
   }
   if (reply.entries_size() > 0) replies->Write(reply);
@@ -98,13 +99,13 @@ grpc::Status ReplicaRpc::ListFiles(grpc::ServerContext* /*context*/,
 grpc::Status ReplicaRpc::ReadFile(grpc::ServerContext* /*context*/,
                                   const v1::ReadFileRequest* request,
                                   grpc::ServerWriter<v1::ReadFileReply>* replies) {
-  const absl::StatusOr<MirroredPath> path = FromProto(request->path());
-  if (!path.ok()) return ToGrpcStatus(path.status());
-  return ToGrpcStatus(
+  const absl::StatusOr<replica::MirroredPath> path = FromProto(request->path());
+  if (!path.ok()) return wire::ToGrpcStatus(path.status());
+  return wire::ToGrpcStatus(
       store_->ReadFile(FromProto(request->term()), *path, [&](absl::string_view block) {
-        for (; !block.empty(); block.remove_prefix(std::min(block.size(), kChunkBytes))) {
+        for (; !block.empty(); block.remove_prefix(std::min(block.size(), wire::kChunkBytes))) {
           v1::ReadFileReply reply;
-          reply.set_data(std::string(block.substr(0, kChunkBytes)));
+          reply.set_data(std::string(block.substr(0, wire::kChunkBytes)));
           if (!replies->Write(reply)) return Gone();
         }
         return absl::OkStatus();
@@ -114,7 +115,7 @@ grpc::Status ReplicaRpc::ReadFile(grpc::ServerContext* /*context*/,
 grpc::Status ReplicaRpc::Mirror(grpc::ServerContext* /*context*/, MirrorStream* stream) {
   const absl::Status status = CarryAll(*store_, *stream);
   if (!status.ok() && !absl::IsCancelled(status)) LogWarn("{}", status.message());
-  return ToGrpcStatus(status);
+  return wire::ToGrpcStatus(status);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

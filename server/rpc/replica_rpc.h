@@ -6,14 +6,14 @@
 #include "proto/replica_service.grpc.pb.h"
 #include "server/durability/replica/replica_store.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // Every call has a thread of gRPC's, which blocks for the disk: there are a few per server, and
 // nothing else in the process.
 class ReplicaRpc final : public v1::ReplicaService::Service {
  public:
   // `store` outlives the service.
-  explicit ReplicaRpc(ReplicaStore* store) : store_(store) {}
+  explicit ReplicaRpc(replica::ReplicaStore* store) : store_(store) {}
 
   grpc::Status BeginTerm(grpc::ServerContext* context, const v1::BeginTermRequest* request,
                          v1::BeginTermReply* reply) override;
@@ -28,7 +28,7 @@ class ReplicaRpc final : public v1::ReplicaService::Service {
       grpc::ServerReaderWriter<v1::MirrorReply, v1::MirrorRequest>* stream) override;
 
  private:
-  ReplicaStore* const store_;
+  replica::ReplicaStore* const store_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

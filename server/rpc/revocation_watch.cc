@@ -12,7 +12,7 @@
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(10);
@@ -20,7 +20,7 @@ constexpr size_t kMaxReasonBytes = 512;
 
 }  // namespace
 
-RevocationWatch::RevocationWatch(TransportSecurity security, const std::string& servers,
+RevocationWatch::RevocationWatch(wire::TransportSecurity security, const std::string& servers,
                                  absl::Duration interval)
     : security_(std::move(security)),
       servers_(absl::StrSplit(servers, ',')),
@@ -44,7 +44,7 @@ absl::Status RevocationWatch::CheckNotRevoked(const Identity& identity) const {
 
 absl::Status RevocationWatch::AskAt(const std::string& server) {
   const auto stub = v1::AuthorityService::NewStub(grpc::CreateCustomChannel(
-      server, security_.channel_credentials(), ControlChannelArguments()));
+      server, security_.channel_credentials(), wire::ControlChannelArguments()));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kTimeout));
   {
@@ -53,7 +53,7 @@ absl::Status RevocationWatch::AskAt(const std::string& server) {
     call_ = &context;
   }
   v1::ListRevokedReply reply;
-  const absl::Status answer = FromGrpcStatus(stub->ListRevoked(&context, {}, &reply));
+  const absl::Status answer = wire::FromGrpcStatus(stub->ListRevoked(&context, {}, &reply));
   absl::MutexLock lock(&mutex_);
   call_ = nullptr;
   if (!answer.ok()) return answer;
@@ -83,4 +83,4 @@ void RevocationWatch::Run() {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -17,7 +17,7 @@
 #include "common/security/identity.h"
 #include "proto/transport_security.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // Thread-safe. A thread of its own.
 class RevocationWatch {
@@ -25,7 +25,7 @@ class RevocationWatch {
   static constexpr absl::Duration kInterval = absl::Seconds(5);
 
   // `servers` are HOST:PORT[,HOST:PORT...], where the coordinator may be.
-  RevocationWatch(TransportSecurity security, const std::string& servers,
+  RevocationWatch(wire::TransportSecurity security, const std::string& servers,
                   absl::Duration interval = kInterval);
   ~RevocationWatch();
 
@@ -36,7 +36,7 @@ class RevocationWatch {
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AskAt(const std::string& server) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const TransportSecurity security_;
+  const wire::TransportSecurity security_;
   const std::vector<std::string> servers_;
   const absl::Duration interval_;
   mutable absl::Mutex mutex_;
@@ -46,4 +46,4 @@ class RevocationWatch {
   std::thread thread_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -13,7 +13,7 @@
 #include "proto/status_mapping.h"
 #include "server/rpc/call_refusal.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 using ::testing::HasSubstr;
@@ -52,7 +52,7 @@ class FakeAuthority final : public v1::AuthorityService::Service {
                            v1::ListRevokedReply* reply) override {
     absl::MutexLock lock(&mutex_);
     ++num_calls_;
-    if (!successor_.empty()) return ToGrpcStatus(NotTheCoordinator(1, successor_));
+    if (!successor_.empty()) return wire::ToGrpcStatus(NotTheCoordinator(1, successor_));
     if (is_away_) return {grpc::StatusCode::UNAVAILABLE, "away"};
     if (revoked_.empty()) return grpc::Status::OK;
     v1::RevokedIdentity* const identity = reply->add_identities();
@@ -73,7 +73,8 @@ class FakeAuthority final : public v1::AuthorityService::Service {
 
 TEST(RevocationWatchTest, KnowsWhoIsRevokedAndStaysWithThatWhileTheAuthorityIsAway) {
   FakeAuthority authority;
-  const RevocationWatch watch(TransportSecurity(), authority.address(), absl::Milliseconds(1));
+  const RevocationWatch watch(wire::TransportSecurity(), authority.address(),
+                              absl::Milliseconds(1));
   const Identity identity{Role::kServer, "server-1", "0af3"};
   const auto is_revoked =
       StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("it was lost\\x1b[2J"));
@@ -91,7 +92,8 @@ TEST(RevocationWatchTest, KnowsWhoIsRevokedAndStaysWithThatWhileTheAuthorityIsAw
 TEST(RevocationWatchTest, FollowsTheCoordinatorToAnotherServer) {
   FakeAuthority authority;
   FakeAuthority standby;
-  const RevocationWatch watch(TransportSecurity(), authority.address(), absl::Milliseconds(1));
+  const RevocationWatch watch(wire::TransportSecurity(), authority.address(),
+                              absl::Milliseconds(1));
   authority.Say("");
   authority.HandOver(standby);
   standby.Say("0af3");
@@ -100,4 +102,4 @@ TEST(RevocationWatchTest, FollowsTheCoordinatorToAnotherServer) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

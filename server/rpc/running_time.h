@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class RunningTime {
  public:
@@ -35,4 +35,4 @@ class RunningTime {
   absl::Duration gaps_;  // all of them together
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

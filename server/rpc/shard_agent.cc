@@ -16,7 +16,7 @@
 #include "server/rpc/command_order.h"
 #include "server/rpc/shard_convert.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
@@ -29,13 +29,13 @@ constexpr double kSlowestBytesPerSecond = 1e5;
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
 std::shared_ptr<grpc::Channel> NewChannel(const std::string& coordinator,
-                                          const TransportSecurity& security) {
+                                          const wire::TransportSecurity& security) {
   return grpc::CreateCustomChannel(coordinator, security.channel_credentials(),
-                                   ControlChannelArguments());
+                                   wire::ControlChannelArguments());
 }
 
 std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator,
-                                                  const TransportSecurity& security) {
+                                                  const wire::TransportSecurity& security) {
   return v1::ClusterService::NewStub(NewChannel(coordinator, security));
 }
 
@@ -60,7 +60,7 @@ std::string FailureText(const ShardEvent& event) {
 }  // namespace
 
 absl::Status ShardAgent::AwaitCoordinator(const AddressList& coordinator,
-                                          const TransportSecurity& security,
+                                          const wire::TransportSecurity& security,
                                           const std::function<bool()>& is_interrupted) {
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (const std::string& address : coordinator.all()) {
@@ -88,7 +88,7 @@ ShardAgent::ShardAgent(Config config, Deps deps)
 
 ShardAgent::~ShardAgent() { Stop(); }
 
-void ShardAgent::Start(ShardHost* host, const std::string& address) {
+void ShardAgent::Start(host::ShardHost* host, const std::string& address) {
   host_ = host;
   address_ = address;
   attachments_ = std::thread([this] { RunAttachments(); });
@@ -176,7 +176,7 @@ std::shared_ptr<v1::ClusterService::Stub> ShardAgent::BeginCall(grpc::ClientCont
 
 absl::Status ShardAgent::EndCall(grpc::ClientContext* context, const grpc::Status& status) {
   calls_.End(context);
-  absl::Status native = FromGrpcStatus(status);
+  absl::Status native = wire::FromGrpcStatus(status);
   if (absl::IsCancelled(native) && !calls_.are_cancelled()) {
     native =
         absl::UnavailableError("the connection to the coordinator was silent, and is given up");
@@ -397,7 +397,7 @@ void ShardAgent::OnEvent(ShardEvent event) {
 
 void ShardAgent::OnContributed(uint64_t server_incarnation, const WorkerLife& life, Round round) {
   v1::ShardReport::Contributed::Contribution contribution;
-  SetLife(life, &contribution);
+  wire::SetLife(life, &contribution);
   contribution.set_round(round.value());
   {
     absl::MutexLock lock(&mutex_);
@@ -436,7 +436,7 @@ void ShardAgent::RunStats() {
     // Counted, not timed: a process that did not run has not asked either.
     CountUnanswered(1);
     if (!connection().ok()) continue;
-    const ShardReading reading = deps_.read_stats();
+    const status::ShardReading reading = deps_.read_stats();
     v1::ShardReport report = NewReport();
     *report.mutable_stats() = ToProto(reading.stats, reading.bytes_received, reading.bytes_sent);
     // Another one follows, and soon: it is this server's sign of life, and its answer on the stream
@@ -454,4 +454,4 @@ void ShardAgent::RunStats() {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

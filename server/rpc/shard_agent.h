@@ -26,13 +26,13 @@
 #include "server/rpc/outgoing_calls.h"
 #include "server/status/status_board.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
-class ShardAgent : public ShardReports {
+class ShardAgent : public host::ShardReports {
  public:
   struct Config {
     AddressList coordinator;
-    TransportSecurity security = {};
+    wire::TransportSecurity security = {};
     int shard = 1;
     int num_shards = 2;
     absl::Duration stats_interval = absl::Seconds(1);
@@ -43,7 +43,7 @@ class ShardAgent : public ShardReports {
     absl::Duration longest_last_save_call = LastSaveCalls::kLongestCall;
   };
   struct Deps {
-    std::function<ShardReading()> read_stats;
+    std::function<status::ShardReading()> read_stats;
     // The coordinator has told the servers to exit (OK), or refuses this one for good.
     std::function<void(const absl::Status&)> on_stop;
     // Whether this process still holds the folder of its journal. The agent asks before each
@@ -53,7 +53,7 @@ class ShardAgent : public ShardReports {
 
   // Blocks until a server serves at one of the addresses. Errors: Cancelled once interrupted.
   static absl::Status AwaitCoordinator(const AddressList& coordinator,
-                                       const TransportSecurity& security,
+                                       const wire::TransportSecurity& security,
                                        const std::function<bool()>& is_interrupted);
 
   ShardAgent(Config config, Deps deps);
@@ -61,7 +61,7 @@ class ShardAgent : public ShardReports {
 
   // `host` outlives the agent's threads, which end in Stop(). `address` is where workers reach this
   // server.
-  void Start(ShardHost* host, const std::string& address);
+  void Start(host::ShardHost* host, const std::string& address);
   // This server was told to stop: asks the coordinator for the last checkpoint and blocks until it
   // is published. While the connection is cut it waits for the next one, if there is anything to
   // save. Errors: those of the coordinator's outcome; DeadlineExceeded or DataLoss after
@@ -127,7 +127,7 @@ class ShardAgent : public ShardReports {
   const Config config_;
   const Deps deps_;
   ChangeLogger notices_;
-  ShardHost* host_ = nullptr;
+  host::ShardHost* host_ = nullptr;
   std::string address_;
   OutgoingCalls calls_;
 
@@ -153,4 +153,4 @@ class ShardAgent : public ShardReports {
   std::thread stats_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -22,7 +22,7 @@
 #include "server/rpc/command_order.h"
 #include "server/rpc/last_save_calls.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 using ::testing::ElementsAre;
@@ -137,12 +137,12 @@ class IdleExecutor final : public Executor {
 absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(
     const std::string& coordinator, absl::Duration patience, bool is_attached = false,
     absl::Duration longest_call = LastSaveCalls::kLongestCall,
-    const std::function<void(ShardHost&)>& begin = [](ShardHost&) {}) {
+    const std::function<void(host::ShardHost&)>& begin = [](host::ShardHost&) {}) {
   IdleExecutor commands;
   ShardAgent agent(
       {.coordinator = AddressList::Of(coordinator), .longest_last_save_call = longest_call},
-      {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
-  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+      {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
+  host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   AssignCommand assignment;
   assignment.server_incarnation = 3;
   host.Obey(assignment);
@@ -166,9 +166,10 @@ TEST(ShardAgentTest, TheCoordinatorHearsOfAlarmsWhereverItIs) {
   const std::vector<std::string> addresses = {"127.0.0.1:1", absl::StrCat("127.0.0.1:", port),
                                               coordinator.address};
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = AddressList(addresses)},
-                   {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
-  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  ShardAgent agent(
+      {.coordinator = AddressList(addresses)},
+      {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
+  host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
   agent.OnEvent(ShardAlarm{"the disk is full"});
   coordinator.alarmed.WaitForNotification();
@@ -179,9 +180,10 @@ TEST(ShardAgentTest, TheCoordinatorHearsOfAlarmsWhereverItIs) {
 TEST(ShardAgentTest, TheCoordinatorHearsOfWholeContributions) {
   ScriptedCoordinator coordinator;
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = AddressList::Of(coordinator.address)},
-                   {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
-  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  ShardAgent agent(
+      {.coordinator = AddressList::Of(coordinator.address)},
+      {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
+  host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
   while (!agent.connection().ok()) std::this_thread::yield();
   std::vector<std::array<uint64_t, 4>> told;
@@ -241,14 +243,15 @@ TEST(ShardAgentTest, AStoppingServerWhoseCallIsNotAnsweredAsksAgain) {
 
 TEST(ShardAgentTest, WhatWasSaidBeforeAServerHasLoadedAgainIsNotBelieved) {
   ScriptedCoordinator coordinator;
-  const auto saved = SaveBeforeStop(coordinator.address, kNeverOver, /*is_attached=*/true,
-                                    LastSaveCalls::kLongestCall, [&coordinator](ShardHost& host) {
-                                      coordinator.before_first_answer = [&host] {
-                                        AssignCommand assignment;
-                                        assignment.server_incarnation = 4;
-                                        host.Obey(assignment);
-                                      };
-                                    });
+  const auto saved =
+      SaveBeforeStop(coordinator.address, kNeverOver, /*is_attached=*/true,
+                     LastSaveCalls::kLongestCall, [&coordinator](host::ShardHost& host) {
+                       coordinator.before_first_answer = [&host] {
+                         AssignCommand assignment;
+                         assignment.server_incarnation = 4;
+                         host.Obey(assignment);
+                       };
+                     });
   ASSERT_OK(saved);
   EXPECT_EQ(saved->round, Round(4)) << "of the first answer";
 }
@@ -262,9 +265,9 @@ TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAga
   std::atomic<bool> is_told_to_stop = false;
   IdleExecutor commands;
   ShardAgent agent({.coordinator = AddressList::Of(coordinator.address)},
-                   {.read_stats = [] { return ShardReading{}; },
+                   {.read_stats = [] { return status::ShardReading{}; },
                     .on_stop = [&](const absl::Status&) { is_told_to_stop = true; }});
-  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
   // The limit is for a server that stays.
   EXPECT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
@@ -279,14 +282,14 @@ TEST(ShardAgentTest, AServerSaysThatItGoesBeforeItDoes) {
   absl::Notification goes;
   IdleExecutor commands;
   ShardAgent agent({.coordinator = AddressList::Of(coordinator.address)},
-                   {.read_stats = [] { return ShardReading{}; },
+                   {.read_stats = [] { return status::ShardReading{}; },
                     .on_stop =
                         [&](const absl::Status& status) {
                           EXPECT_OK(status);
                           EXPECT_TRUE(coordinator.has_heard_of_exit);
                           goes.Notify();
                         }});
-  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
   // The limit is for a server that stays.
   EXPECT_TRUE(goes.WaitForNotificationWithTimeout(absl::Seconds(10)));
@@ -298,11 +301,12 @@ TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   ScriptedCoordinator coordinator;
   coordinator.first_stream.clear();
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = AddressList::Of(coordinator.address),
-                    .stats_interval = absl::Milliseconds(50),
-                    .max_unanswered = 2},
-                   {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
-  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  ShardAgent agent(
+      {.coordinator = AddressList::Of(coordinator.address),
+       .stats_interval = absl::Milliseconds(50),
+       .max_unanswered = 2},
+      {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
+  host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
   // The limit is for a server that stays.
   EXPECT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
@@ -315,11 +319,12 @@ TEST(ShardAgentTest, AConnectionThatSwallowsEverythingIsGivenUpAfterAFewSignsOfL
   ScriptedCoordinator coordinator;
   coordinator.swallows_signs_of_life = true;
   IdleExecutor commands;
-  ShardAgent agent({.coordinator = AddressList::Of(coordinator.address),
-                    .stats_interval = absl::Milliseconds(20),
-                    .max_unanswered = 8},
-                   {.read_stats = [] { return ShardReading{}; }, .on_stop = [](const auto&) {}});
-  ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
+  ShardAgent agent(
+      {.coordinator = AddressList::Of(coordinator.address),
+       .stats_interval = absl::Milliseconds(20),
+       .max_unanswered = 8},
+      {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
+  host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
   // The limit is for a server that stays.
   ASSERT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
@@ -409,4 +414,4 @@ TEST(CommandOrderTest, NamesWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

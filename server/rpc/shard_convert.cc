@@ -15,7 +15,7 @@
 #include "proto/convert.h"
 #include "proto/convert_cluster.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 // A Save with this round takes each bucket as it is.
@@ -26,7 +26,7 @@ constexpr size_t kMaxTroubleBytes = 1024;
 constexpr size_t kMaxReasonBytes = 2048;
 constexpr size_t kMaxReplicaBytes = 256;
 // This is less than the limit of messages on the control channel.
-constexpr size_t kMaxManifestPartBytes = kMaxMessageBytes - (1 << 20);
+constexpr size_t kMaxManifestPartBytes = wire::kMaxMessageBytes - (1 << 20);
 
 absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& assign) {
   switch (assign.source_case()) {
@@ -46,20 +46,20 @@ absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& as
 
 // The layout with initialisers, if the model is one that we know: they do not travel.
 absl::StatusOr<Layout> LayoutOf(const v1::ShardCommand::Assign& assign, const JobSpec& job) {
-  ASSIGN_OR_RETURN(Layout received, FromProto(assign.layout()));
+  ASSIGN_OR_RETURN(Layout received, wire::FromProto(assign.layout()));
   if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) return received;
   return RecognizeLayout(job.model, "this server", received, "the coordinator");
 }
 
 void SetAssign(const AssignCommand& command, v1::ShardCommand::Assign* assign) {
   assign->set_server_incarnation(command.server_incarnation);
-  *assign->mutable_job() = ToProto(command.job);
-  *assign->mutable_layout() = ToProto(command.map->layout);
+  *assign->mutable_job() = wire::ToProto(command.job);
+  *assign->mutable_layout() = wire::ToProto(command.map->layout);
   assign->set_checkpoint_dir(command.folder.path);
   assign->set_folder_claim_id(command.folder.claim_id);
   assign->set_life_key(command.life_key);
   for (const ServerAddress& server : command.map->servers) {
-    *assign->add_servers() = ToProto(server);
+    *assign->add_servers() = wire::ToProto(server);
   }
   std::visit(Overloaded{
                  [&](const InitialSource&) { assign->set_initial(true); },
@@ -72,7 +72,7 @@ void SetAssign(const AssignCommand& command, v1::ShardCommand::Assign* assign) {
 
 absl::StatusOr<AssignCommand> AssignFromProto(const v1::ShardCommand::Assign& assign) {
   AssignCommand result;
-  ASSIGN_OR_RETURN(result.job, FromProto(assign.job()));
+  ASSIGN_OR_RETURN(result.job, wire::FromProto(assign.job()));
   result.server_incarnation = assign.server_incarnation();
   result.folder = {assign.checkpoint_dir(), assign.folder_claim_id()};
   result.life_key = assign.life_key();
@@ -80,7 +80,7 @@ absl::StatusOr<AssignCommand> AssignFromProto(const v1::ShardCommand::Assign& as
   auto map = std::make_shared<ClusterMap>();
   ASSIGN_OR_RETURN(map->layout, LayoutOf(assign, result.job));
   std::vector<ElementRange> ranges;
-  ASSIGN_OR_RETURN(map->servers, FromProto(assign.servers()));
+  ASSIGN_OR_RETURN(map->servers, wire::FromProto(assign.servers()));
   for (const ServerAddress& server : map->servers) ranges.push_back(server.range);
   ASSIGN_OR_RETURN(map->buckets, PlanBuckets(map->layout, ranges, result.job.bucket_bytes));
   result.map = std::move(map);
@@ -206,7 +206,7 @@ v1::ShardCommand ToProto(const ShardCommand& command, const CoordinatorRecord& f
             wire.mutable_norm_total()->set_total_square_sum(norm.total_square_sum);
           },
           [&](const AskConnectionsCommand& ask) {
-            SetLife(ask.life, wire.mutable_ask_connections());
+            wire::SetLife(ask.life, wire.mutable_ask_connections());
           },
           [&](const StopCommand& stop) {
             wire.mutable_stop()->set_failure(stop.failure);
@@ -249,7 +249,7 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command) {
       return NormTotalCommand{Round(command.norm_total().round()),
                               command.norm_total().total_square_sum()};
     case v1::ShardCommand::kAskConnections:
-      return AskConnectionsCommand{LifeFromProto(command.ask_connections())};
+      return AskConnectionsCommand{wire::LifeFromProto(command.ask_connections())};
     case v1::ShardCommand::kStop:
       return StopCommand{PeerText(command.stop().failure(), kMaxReasonBytes),
                          command.stop().instance_id()};
@@ -320,7 +320,7 @@ void SetEvent(const ShardEvent& event, v1::ShardReport* report) {
                    report->mutable_failing()->set_error(std::string(failing.error.message()));
                  },
                  [&](const ShardConnections& connections) {
-                   SetLife(connections.life, report->mutable_connections());
+                   wire::SetLife(connections.life, report->mutable_connections());
                    report->mutable_connections()->set_are_closed(connections.are_closed);
                  },
                  [&](const ShardAlarm& alarm) {
@@ -361,7 +361,7 @@ absl::StatusOr<ShardEvent> EventOf(const v1::ShardReport& report) {
       return ShardFailing{incarnation, absl::ResourceExhaustedError(
                                            PeerText(report.failing().error(), kMaxReasonBytes))};
     case v1::ShardReport::kConnections:
-      return ShardConnections{LifeFromProto(report.connections()),
+      return ShardConnections{wire::LifeFromProto(report.connections()),
                               report.connections().are_closed()};
     case v1::ShardReport::kAlarm:
       return ShardAlarm{PeerText(report.alarm().text(), kMaxReasonBytes),
@@ -442,7 +442,7 @@ Pusher FromProto(const v1::ShardReport::Stats::Pusher& pusher) {
 
 }  // namespace
 
-v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
+v1::ShardReport::Stats ToProto(const shard::ShardStats& stats, uint64_t bytes_received,
                                uint64_t bytes_sent) {
   v1::ShardReport::Stats result;
   result.set_version(stats.version.value());
@@ -477,8 +477,8 @@ v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
   return result;
 }
 
-ShardStats FromProto(const v1::ShardReport::Stats& stats) {
-  ShardStats result;
+shard::ShardStats FromProto(const v1::ShardReport::Stats& stats) {
+  shard::ShardStats result;
   result.version = Version(stats.version());
   result.weight_bytes = stats.weight_bytes();
   result.resident_bytes = stats.resident_bytes();
@@ -509,11 +509,11 @@ ShardStats FromProto(const v1::ShardReport::Stats& stats) {
   return result;
 }
 
-JournalState JournalOf(const ShardStats& stats) {
+JournalState JournalOf(const shard::ShardStats& stats) {
   return {.bytes = stats.journal_bytes,
           .trouble = PeerText(stats.journal_trouble, kMaxTroubleBytes),
           .replica = PeerText(stats.journal_replica, kMaxReplicaBytes),
           .end = stats.journal_end};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

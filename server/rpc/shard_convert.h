@@ -14,7 +14,7 @@
 #include "server/shard/shard_observer.h"
 #include "server/sync/round_plan.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 v1::ShardCommand ToProto(const ShardCommand& command, const CoordinatorRecord& follows = {});
 absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command);
@@ -34,10 +34,10 @@ v1::RosterMember ToProto(const RosterMember& member);
 RosterMember FromProto(const v1::RosterMember& member);
 
 // The wire form has less: staleness histogram, totals and one sentence.
-v1::ShardReport::Stats ToProto(const ShardStats& stats, uint64_t bytes_received,
+v1::ShardReport::Stats ToProto(const shard::ShardStats& stats, uint64_t bytes_received,
                                uint64_t bytes_sent);
-ShardStats FromProto(const v1::ShardReport::Stats& stats);
+shard::ShardStats FromProto(const v1::ShardReport::Stats& stats);
 // The texts are cut by PeerText().
-JournalState JournalOf(const ShardStats& stats);
+JournalState JournalOf(const shard::ShardStats& stats);
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -4,7 +4,7 @@
 
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 std::shared_ptr<ShardStream> ShardStream::Create(std::function<void()> on_done) {
   std::shared_ptr<ShardStream> stream(new ShardStream(std::move(on_done)));
@@ -36,7 +36,7 @@ void ShardStream::WriteOrFinish() {
     StartWrite(&queue_.front());
   } else if (is_ending_) {
     is_finished_ = true;
-    Finish(ToGrpcStatus(end_status_));
+    Finish(wire::ToGrpcStatus(end_status_));
   }
 }
 
@@ -59,4 +59,4 @@ void ShardStream::OnDone() {
   self_.reset();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "proto/cluster_service.grpc.pb.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // Thread-safe. Keeps itself alive until gRPC is done with it. Commands wait in a queue without a
 // limit; there are few, because a round opens only after every shard has done its part of the last.
@@ -46,4 +46,4 @@ class ShardStream : public grpc::ServerWriteReactor<v1::ShardCommand> {
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -8,7 +8,7 @@
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr size_t kMaxRegions = 4096;
@@ -55,7 +55,7 @@ absl::Status SharedMemoryRegions::CheckRoomLocked(WorkerId worker, uint64_t byte
     return absl::FailedPreconditionError("this server does not share memory");
   }
   if (bytes > kMaxRegionBytes) {
-    refusals_->Count(LimitReached::kSharedMemory);
+    refusals_->Count(limits::LimitReached::kSharedMemory);
     return absl::FailedPreconditionError(absl::StrCat(
         "a region of ", bytes, " bytes of shared memory; allowed are ", kMaxRegionBytes));
   }
@@ -66,13 +66,13 @@ absl::Status SharedMemoryRegions::CheckRoomLocked(WorkerId worker, uint64_t byte
     all_bytes += stream->region().size();
   }
   if (of_worker >= kMaxRegionsOfWorker) {
-    refusals_->Count(LimitReached::kSharedMemory);
+    refusals_->Count(limits::LimitReached::kSharedMemory);
     return absl::FailedPreconditionError(absl::StrCat("worker ", worker.value(), " shares ",
                                                       of_worker,
                                                       " regions already, the most there may be"));
   }
   if (by_name_.size() >= kMaxRegions || all_bytes > kMaxBytes) {
-    refusals_->Count(LimitReached::kSharedMemory);
+    refusals_->Count(limits::LimitReached::kSharedMemory);
     return absl::FailedPreconditionError(absl::StrCat(
         "this server shares memory with ", by_name_.size(), " workers already, and ", all_bytes,
         " bytes with this one; allowed are ", kMaxRegions, " and ", kMaxBytes));
@@ -99,7 +99,7 @@ void SharedMemoryRegions::Remove(uint64_t name) {
 bool SharedMemoryRegions::TryBeginOpening() {
   absl::MutexLock lock(&mutex_);
   if (num_opening_ == kMaxOpening) {
-    refusals_->Count(LimitReached::kSharedMemory);
+    refusals_->Count(limits::LimitReached::kSharedMemory);
     return false;
   }
   ++num_opening_;
@@ -153,11 +153,11 @@ absl::Status SharedMemoryStream::Open() {
   worker_ = WorkerId(request_.worker_id());
   const WorkerLife life = {worker_, Incarnation(request_.incarnation())};
   RETURN_IF_ERROR(check_life_(life));
-  if (request_.block_bytes() < kMinBlockBytes || request_.block_bytes() > kMaxChunkBytes ||
+  if (request_.block_bytes() < kMinBlockBytes || request_.block_bytes() > wire::kMaxChunkBytes ||
       request_.block_bytes() % sizeof(float) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "shared memory in blocks of ", request_.block_bytes(),
-        " bytes, allowed are multiples of 4 from ", kMinBlockBytes, " to ", kMaxChunkBytes));
+        " bytes, allowed are multiples of 4 from ", kMinBlockBytes, " to ", wire::kMaxChunkBytes));
   }
   block_bytes_ = static_cast<int64_t>(request_.block_bytes());
   RETURN_IF_ERROR(regions_->CheckRoom(worker_, request_.bytes()));
@@ -238,7 +238,7 @@ void SharedMemoryStream::ContinueLocked() {
   if (is_closed_) {
     if (!is_removed_) return;
     is_finished_ = true;
-    return Finish(ToGrpcStatus(end_status_));
+    return Finish(wire::ToGrpcStatus(end_status_));
   }
   if (pending_.region() == 0 && pending_.read_size() == 0) return;
   is_writing_ = true;
@@ -278,4 +278,4 @@ void SharedMemoryStream::OnCancel() { Close(absl::CancelledError("the client is 
 
 void SharedMemoryStream::OnDone() { self_.reset(); }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -24,7 +24,7 @@
 #include "server/rpc/stream_watch.h"
 #include "server/rpc/worker_processes.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class SharedMemoryStream;
 
@@ -32,8 +32,8 @@ class SharedMemoryStream;
 class SharedMemoryRegions {
  public:
   // Refuses all regions if not enabled.
-  explicit SharedMemoryRegions(
-      bool is_enabled, std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>())
+  explicit SharedMemoryRegions(bool is_enabled, std::shared_ptr<limits::RefusalCounts> refusals =
+                                                    std::make_shared<limits::RefusalCounts>())
       : is_enabled_(is_enabled), refusals_(std::move(refusals)) {}
 
   // Errors: Unavailable if there is no such region of this worker, or not any more.
@@ -60,7 +60,7 @@ class SharedMemoryRegions {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const bool is_enabled_;
-  const std::shared_ptr<RefusalCounts> refusals_;
+  const std::shared_ptr<limits::RefusalCounts> refusals_;
   mutable absl::Mutex mutex_;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   int num_opening_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -141,4 +141,4 @@ class SharedMemoryStream final
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -13,7 +13,7 @@
 #include "proto/transport_security.h"
 #include "server/membership/registration_limit.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr int64_t kDefaultIntervalMs = 1000;
@@ -30,7 +30,7 @@ constexpr char kStopping[] = "the server is stopping";
 class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
  public:
   StatusWatch(StatusRpc* owner, absl::StatusOr<std::optional<Identity>> caller, int64_t interval_ms,
-              OriginPlaces::Place place)
+              limits::OriginPlaces::Place place)
       : owner_(owner),
         caller_(std::move(caller)),
         interval_ms_(interval_ms),
@@ -41,7 +41,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
     if (is_finished_) return;
     if (const absl::Status may = owner_->Check(caller_); !may.ok()) {
       is_finished_ = true;
-      return Finish(ToGrpcStatus(may));
+      return Finish(wire::ToGrpcStatus(may));
     }
     message_ = owner_->read_();
     StartWrite(&message_);
@@ -85,7 +85,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
   StatusRpc* const owner_;
   const absl::StatusOr<std::optional<Identity>> caller_;
   const int64_t interval_ms_;
-  const OriginPlaces::Place place_;
+  const limits::OriginPlaces::Place place_;
   std::atomic<int> references_ = 1;
   absl::Mutex mutex_;
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
@@ -96,16 +96,16 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
 // A StatusCall has its place until the client has read the answer, or is gone.
 class StatusCall final : public grpc::ServerUnaryReactor {
  public:
-  explicit StatusCall(OriginPlaces::Place place) : place_(std::move(place)) {}
+  explicit StatusCall(limits::OriginPlaces::Place place) : place_(std::move(place)) {}
   void OnDone() override { delete this; }
 
  private:
-  const OriginPlaces::Place place_;
+  const limits::OriginPlaces::Place place_;
 };
 
 grpc::ServerUnaryReactor* StatusRpc::Answer(grpc::CallbackServerContext* context,
                                             absl::FunctionRef<void()> fill) {
-  OriginPlaces::Place place = answers_.Take(PeerOrigin(context->peer()));
+  limits::OriginPlaces::Place place = answers_.Take(PeerOrigin(context->peer()));
   const bool has_place = place != nullptr;
   auto* const reactor = new StatusCall(std::move(place));
   if (!has_place) {
@@ -126,7 +126,7 @@ grpc::ServerUnaryReactor* StatusRpc::GetStatus(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* StatusRpc::GetHistory(grpc::CallbackServerContext* context,
                                                 const v1::HistoryRequest* request,
                                                 v1::HistoryReply* reply) {
-  return Answer(context, [&] { *reply = HistoryToProto(read_history_(), *request); });
+  return Answer(context, [&] { *reply = wire::HistoryToProto(read_history_(), *request); });
 }
 
 absl::Status StatusRpc::Check(const absl::StatusOr<std::optional<Identity>>& caller) const {
@@ -134,8 +134,8 @@ absl::Status StatusRpc::Check(const absl::StatusOr<std::optional<Identity>>& cal
   return check_ == nullptr || !caller->has_value() ? absl::OkStatus() : check_(**caller);
 }
 
-grpc::Status StatusRpc::Refuse(const OriginPlaces& places, absl::string_view what) {
-  refusals_->Count(LimitReached::kWatches);
+grpc::Status StatusRpc::Refuse(const limits::OriginPlaces& places, absl::string_view what) {
+  refusals_->Count(limits::LimitReached::kWatches);
   return grpc::Status(
       grpc::StatusCode::RESOURCE_EXHAUSTED,
       absl::StrCat("there may be ", places.config().of_origin, " ", what,
@@ -144,11 +144,11 @@ grpc::Status StatusRpc::Refuse(const OriginPlaces& places, absl::string_view wha
 
 grpc::ServerWriteReactor<v1::ClusterStatus>* StatusRpc::WatchStatus(
     grpc::CallbackServerContext* context, const v1::WatchStatusRequest* request) {
-  OriginPlaces::Place place = watching_.Take(PeerOrigin(context->peer()));
+  limits::OriginPlaces::Place place = watching_.Take(PeerOrigin(context->peer()));
   const bool has_place = place != nullptr;
   const int64_t asked = request->interval_ms() == 0 ? kDefaultIntervalMs : request->interval_ms();
   auto* watch =
-      new StatusWatch(this, CallerOf(*context->auth_context()),
+      new StatusWatch(this, wire::CallerOf(*context->auth_context()),
                       std::clamp(asked, kMinIntervalMs, kMaxIntervalMs), std::move(place));
   bool is_stopping = false;
   {
@@ -182,4 +182,4 @@ void StatusRpc::Stop(bool is_job_over) {
   for (StatusWatch* watch : watches_) watch->End(end);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -19,7 +19,7 @@
 #include "server/limits/origin_places.h"
 #include "server/limits/refusal_counts.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class StatusWatch;
 
@@ -33,9 +33,10 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   using CallerCheck = std::function<absl::Status(const Identity& caller)>;
 
   // `check` may be null: all may.
-  StatusRpc(StatusReader read, HistoryReader read_history,
-            std::shared_ptr<RefusalCounts> refusals = std::make_shared<RefusalCounts>(),
-            CallerCheck check = nullptr)
+  StatusRpc(
+      StatusReader read, HistoryReader read_history,
+      std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>(),
+      CallerCheck check = nullptr)
       : read_(std::move(read)),
         read_history_(std::move(read_history)),
         refusals_(std::move(refusals)),
@@ -60,21 +61,21 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
                                    absl::FunctionRef<void()> fill);
   // Refuses a call that finds no place, and counts it.
-  grpc::Status Refuse(const OriginPlaces& places, absl::string_view what);
+  grpc::Status Refuse(const limits::OriginPlaces& places, absl::string_view what);
   void Forget(StatusWatch* watch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status Check(const absl::StatusOr<std::optional<Identity>>& caller) const;
 
   const StatusReader read_;
   const HistoryReader read_history_;
-  const std::shared_ptr<RefusalCounts> refusals_;
+  const std::shared_ptr<limits::RefusalCounts> refusals_;
   const CallerCheck check_;
   // These places are for calls whose answer has not been read, and for watches.
-  OriginPlaces answers_{{.in_all = 1024, .of_origin = 128}};
-  OriginPlaces watching_{{.in_all = 256, .of_origin = 64}};
+  limits::OriginPlaces answers_{{.in_all = 1024, .of_origin = 128}};
+  limits::OriginPlaces watching_{{.in_all = 256, .of_origin = 64}};
   absl::Mutex mutex_;
   absl::flat_hash_set<StatusWatch*> watches_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

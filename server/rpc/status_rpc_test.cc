@@ -10,7 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 // A watch's second status is read by its alarm, on a thread for which the gRPC server does not wait
@@ -55,4 +55,4 @@ TEST(StatusRpcTest, NoStatusIsReadAfterStop) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

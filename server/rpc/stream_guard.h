@@ -19,12 +19,12 @@
 #include "server/rpc/stream_watch.h"
 #include "server/shard/parameter_shard.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 struct StreamGuard {
   std::shared_ptr<StreamQuota> quota;
   std::shared_ptr<StreamWatch> watch;
-  std::shared_ptr<RefusalCounts> refusals;
+  std::shared_ptr<limits::RefusalCounts> refusals;
   // A read of worker 0 sees weights even if no worker is a member. Such reads are the coordinator's
   // own, for an export: they show this number, which the server has told no other program. 0 means
   // that there are no such reads.
@@ -33,7 +33,7 @@ struct StreamGuard {
   // These places are for streams whose caller is no member, or has not named its worker. No stream
   // that begins to push has named one. A caller that opens very many leaves some to callers from
   // elsewhere.
-  std::shared_ptr<OriginPlaces> strangers;
+  std::shared_ptr<limits::OriginPlaces> strangers;
   std::string origin;  // of the caller, see PeerOrigin()
   absl::Duration refusal_pause = kRefusalPause;
   Clock* clock = &Clock::Real();
@@ -44,17 +44,17 @@ struct StreamGuard {
   std::function<void(const WorkerLife&)> on_life = [](const WorkerLife&) {};
 
   // Errors: ResourceExhausted, which is counted.
-  absl::StatusOr<OriginPlaces::Place> TakeStrangersPlace() const {
-    OriginPlaces::Place place = strangers->Take(origin);
+  absl::StatusOr<limits::OriginPlaces::Place> TakeStrangersPlace() const {
+    limits::OriginPlaces::Place place = strangers->Take(origin);
     if (place != nullptr) return place;
-    refusals->Count(LimitReached::kStreams);
+    refusals->Count(limits::LimitReached::kStreams);
     return absl::ResourceExhaustedError(
         "too many pushes and pulls are open from this address of callers that are not announced to "
         "this server; try again later");
   }
   // Whether the caller may speak for this life. Errors: those of LifeClaim; Aborted if the life is
   // over, as after servers that had another key.
-  absl::Status CheckLife(const ParameterShard& shard, const WorkerLife& life) const {
+  absl::Status CheckLife(const shard::ParameterShard& shard, const WorkerLife& life) const {
     if (!claim.ok()) return claim.status();
     absl::Status claimed = claim->Check(shard.life_key(), life);
     if (claimed.ok()) {
@@ -65,4 +65,4 @@ struct StreamGuard {
   }
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 absl::StatusOr<std::unique_ptr<StreamQuota::Seat>> StreamQuota::Take(WorkerId worker,
                                                                      Caller caller) {
@@ -39,4 +39,4 @@ void StreamQuota::Free(WorkerId worker, Caller caller) {
   if (known->second.members == 0 && known->second.strangers == 0) of_workers_.erase(known);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // Thread-safe.
 class StreamQuota : public std::enable_shared_from_this<StreamQuota> {
@@ -62,4 +62,4 @@ class StreamQuota : public std::enable_shared_from_this<StreamQuota> {
   std::map<WorkerId, Count> of_workers_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

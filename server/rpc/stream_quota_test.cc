@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 using ::testing::HasSubstr;
@@ -55,4 +55,4 @@ TEST_F(StreamQuotaTest, StrangersTakeNoPlaceOfMembers) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

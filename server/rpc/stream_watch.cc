@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 void StreamWatch::Add(std::weak_ptr<WatchedStream> stream) {
   absl::MutexLock lock(&mutex_);
@@ -57,4 +57,4 @@ size_t StreamWatch::size() const {
   return entries_.size();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 // A WatchedStream is one that can be watched.
 class WatchedStream {
@@ -70,4 +70,4 @@ class StreamWatch {
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -6,7 +6,7 @@
 #include "common/testing/simulated_clock.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 using ::testing::HasSubstr;
@@ -95,4 +95,4 @@ TEST_F(StreamWatchTest, ForgetsWhatIsGone) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -16,7 +16,7 @@
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 // This is the time for the update under way to come to its end, and for a path that is slow.
@@ -34,8 +34,8 @@ absl::string_view AsBytes(absl::Span<const float> values) {
 
 absl::Status WritePieces(absl::string_view bytes, WeightsExport::Sink sink) {
   while (!bytes.empty()) {
-    RETURN_IF_ERROR(sink(bytes.substr(0, kChunkBytes)));
-    bytes.remove_prefix(std::min(bytes.size(), kChunkBytes));
+    RETURN_IF_ERROR(sink(bytes.substr(0, wire::kChunkBytes)));
+    bytes.remove_prefix(std::min(bytes.size(), wire::kChunkBytes));
   }
   return absl::OkStatus();
 }
@@ -71,18 +71,19 @@ absl::Status WeightsExport::WriteHeader(Sink sink) const {
 }
 
 absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) const {
-  ASSIGN_OR_RETURN(const std::shared_ptr<ParameterShard> shard, local_->shard());
+  ASSIGN_OR_RETURN(const std::shared_ptr<shard::ParameterShard> shard, local_->shard());
   // Shared, because an answer may come while the call is being given up.
   struct Answer {
     absl::Notification arrived;
-    absl::StatusOr<PublishedBucket> bucket = absl::InternalError("no answer");
+    absl::StatusOr<shard::PublishedBucket> bucket = absl::InternalError("no answer");
   };
   const auto answer = std::make_shared<Answer>();
-  PendingCall call = shard->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, min_round_,
-                                       [answer](absl::StatusOr<PublishedBucket> published) {
-                                         answer->bucket = std::move(published);
-                                         answer->arrived.Notify();
-                                       });
+  shard::PendingCall call =
+      shard->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, min_round_,
+                        [answer](absl::StatusOr<shard::PublishedBucket> published) {
+                          answer->bucket = std::move(published);
+                          answer->arrived.Notify();
+                        });
   if (!answer->arrived.WaitForNotificationWithTimeout(kUpdatePatience)) {
     call.Cancel();
     return absl::DeadlineExceededError(
@@ -95,7 +96,7 @@ absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) co
 
 absl::Status WeightsExport::WriteRemoteBuckets(const ServerAddress& server, Sink sink) const {
   const auto stub = v1::ParameterService::NewStub(grpc::CreateCustomChannel(
-      server.address, security_.channel_credentials(), DataChannelArguments()));
+      server.address, security_.channel_credentials(), wire::DataChannelArguments()));
   for (const Bucket& bucket : map_->buckets) {
     if (bucket.shard != server.shard) continue;
     // Whole before any of it is handed on: a slow reader must not look like a slow server.
@@ -138,7 +139,7 @@ absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub
     bytes += chunk.data();
   }
   if (!fits.ok()) context.TryCancel();
-  const absl::Status finished = FromGrpcStatus(reader->Finish());
+  const absl::Status finished = wire::FromGrpcStatus(reader->Finish());
   calls_->End(&context);
   RETURN_IF_ERROR(fits);
   if (absl::IsCancelled(finished) && calls_->are_cancelled()) return StoppingStatus();
@@ -147,4 +148,4 @@ absl::StatusOr<std::string> WeightsExport::PullBucket(v1::ParameterService::Stub
   return absl::DataLossError(absl::StrCat(bytes.size(), " bytes came, wanted are ", wanted));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

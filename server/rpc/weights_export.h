@@ -18,7 +18,7 @@
 #include "server/host/shard_host.h"
 #include "server/rpc/outgoing_calls.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class WeightsExport {
  public:
@@ -29,8 +29,8 @@ class WeightsExport {
   // servers are asked under their addresses, until `calls` are cancelled. Both outlive the object.
   // `export_keys` has one per shard, see StreamGuard.
   WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, Round min_round,
-                const ShardHost* local, OutgoingCalls* calls, TransportSecurity security,
-                std::vector<uint64_t> export_keys = {})
+                const host::ShardHost* local, OutgoingCalls* calls,
+                wire::TransportSecurity security, std::vector<uint64_t> export_keys = {})
       : map_(std::move(map)),
         job_(std::move(job)),
         min_round_(min_round),
@@ -55,10 +55,10 @@ class WeightsExport {
   const std::shared_ptr<const ClusterMap> map_;
   const JobSpec job_;
   const Round min_round_;
-  const ShardHost* const local_;
+  const host::ShardHost* const local_;
   OutgoingCalls* const calls_;
-  const TransportSecurity security_;
+  const wire::TransportSecurity security_;
   const std::vector<uint64_t> export_keys_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

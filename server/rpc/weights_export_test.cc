@@ -21,7 +21,7 @@
 #include "server/rpc/admin_rpc.h"
 #include "server/rpc/coordinator_strand.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 constexpr int64_t kBucketBytes = 256;
@@ -59,7 +59,7 @@ class FrozenServer final : public v1::ParameterService::CallbackService {
   std::unique_ptr<grpc::Server> server_;
 };
 
-class LoadWaiter final : public ShardReports {
+class LoadWaiter final : public host::ShardReports {
  public:
   void OnEvent(ShardEvent event) override {
     const auto* loaded = std::get_if<ShardLoaded>(&event);
@@ -99,7 +99,7 @@ class WeightsExportTest : public ::testing::Test {
 
   LoadWaiter loads_;
   ThreadPool executor_;
-  ShardHost host_;
+  host::ShardHost host_;
   OutgoingCalls calls_;
   JobSpec job_;
   std::shared_ptr<const ClusterMap> map_;
@@ -117,7 +117,7 @@ TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheRoundWanted) {
     go.Notify();
   });
   int num_pieces = 0;
-  const WeightsExport weights(map_, job_, Round(1), &host_, &calls_, TransportSecurity());
+  const WeightsExport weights(map_, job_, Round(1), &host_, &calls_, wire::TransportSecurity());
   EXPECT_OK(weights.WriteTo([&](absl::string_view) {
     if (num_pieces++ == 0) return absl::OkStatus();  // the head of the file
     EXPECT_TRUE(go.HasBeenNotified());
@@ -134,7 +134,7 @@ TEST_F(WeightsExportTest, DoesNotWaitForAFrozenServerOnceCancelled) {
   auto map = std::make_shared<ClusterMap>(*map_);
   map->servers.push_back({1, frozen.address(), {}});
   map->buckets.back().shard = 1;
-  WeightsExport weights(map, job_, Round(0), &host_, &calls_, TransportSecurity());
+  WeightsExport weights(map, job_, Round(0), &host_, &calls_, wire::TransportSecurity());
   std::thread stopper([&] {
     frozen.AwaitCall();
     calls_.CancelAll();
@@ -148,7 +148,7 @@ TEST_F(WeightsExportTest, DoesNotWaitForAFrozenServerOnceCancelled) {
 }
 
 TEST_F(WeightsExportTest, EndsWithTheServer) {
-  const WeightsExport weights(map_, job_, Round(1), &host_, &calls_, TransportSecurity());
+  const WeightsExport weights(map_, job_, Round(1), &host_, &calls_, wire::TransportSecurity());
   EXPECT_THAT(weights.WriteTo([&](absl::string_view) {
     host_.Shutdown(absl::UnavailableError("the server stops"));
     return absl::OkStatus();
@@ -202,7 +202,7 @@ class AdminExportTest : public WeightsExportTest {
     v1::ExportChunk chunk;
     while (export_->Read(&chunk)) {
     }
-    return FromGrpcStatus(export_->Finish());
+    return wire::FromGrpcStatus(export_->Finish());
   }
 
   SimulatedClock clock_;
@@ -225,4 +225,4 @@ TEST_F(AdminExportTest, FailsWhenTheServersHaveGoneBackMeanwhile) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 void WorkerConnections::Note(const WorkerLife& life, const std::string& peer) {
   absl::MutexLock lock(&mutex_);
@@ -15,7 +15,7 @@ void WorkerConnections::Note(const WorkerLife& life, const std::string& peer) {
   if (life.incarnation > worker.incarnation) worker = Worker{life.incarnation, {}, false};
   if (std::find(worker.peers.begin(), worker.peers.end(), peer) != worker.peers.end()) return;
   std::erase_if(worker.peers, [this](const std::string& other) {
-    return state_of_(other) != ConnectionState::kOpen;
+    return state_of_(other) != firewall::ConnectionState::kOpen;
   });
   if (worker.peers.size() >= kMaxConnections) {
     worker.has_more = true;
@@ -35,8 +35,8 @@ bool WorkerConnections::AreClosed(const WorkerLife& life) const {
     peers = found->second.peers;
   }
   return std::all_of(peers.begin(), peers.end(), [this](const std::string& peer) {
-    return state_of_(peer) == ConnectionState::kClosed;
+    return state_of_(peer) == firewall::ConnectionState::kClosed;
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -16,12 +16,12 @@
 #include "common/runtime/ids.h"
 #include "server/firewall/connection_table.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class WorkerConnections {
  public:
   // Returns what has become of the connection from this grpc::ServerContext::peer().
-  using StateOf = std::function<ConnectionState(absl::string_view peer)>;
+  using StateOf = std::function<firewall::ConnectionState(absl::string_view peer)>;
 
   // A worker has one or two connections, and others while these are replaced.
   static constexpr size_t kMaxConnections = 8;
@@ -49,4 +49,4 @@ class WorkerConnections {
   bool has_more_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -9,7 +9,7 @@
 #include <limits>
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 size_t MostProcesses() {
@@ -60,4 +60,4 @@ std::vector<WorkerLife> WorkerProcesses::TakeEnded() {
   return ended;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -14,7 +14,7 @@
 #include "common/runtime/file_descriptor.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::rpc {
 
 class WorkerProcesses {
  public:
@@ -45,4 +45,4 @@ class WorkerProcesses {
   std::map<WorkerId, Process> processes_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::rpc

@@ -9,7 +9,7 @@
 
 #include <thread>
 
-namespace lodestar {
+namespace lodestar::rpc {
 namespace {
 
 using ::testing::ElementsAre;
@@ -108,4 +108,4 @@ TEST_F(WorkerProcessesTest, FindsNothingForNumbersThatAreNoProcess) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::rpc

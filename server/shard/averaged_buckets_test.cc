@@ -11,7 +11,7 @@
 #include "server/shard/shard_observer.h"
 #include "server/shard/testing/test_cluster.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::AllOf;
@@ -148,4 +148,4 @@ TEST(AveragedBucketsTest, ValuesTravelAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

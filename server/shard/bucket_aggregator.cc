@@ -12,7 +12,7 @@
 #include "kernels/vectors/reduce.h"
 #include "server/shard/contribution_mean.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 MeanShare ShareOf(const BucketStep& step, const ContributionKey& key) {
@@ -60,7 +60,7 @@ BucketAggregator::BucketAggregator(std::shared_ptr<ShardContext> context, const 
 absl::Status BucketAggregator::Load(const Filler& fill) {
   ASSIGN_OR_RETURN(const absl::Span<float> weights, weights_.InitialWeights());
   RETURN_IF_ERROR(fill(bucket_.range, weights));
-  if (!AllFinite(weights.data(), bucket_.range.size())) return NotFinite("the weights");
+  if (!vectors::AllFinite(weights.data(), bucket_.range.size())) return NotFinite("the weights");
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   protocol_.OnWeights(Round(0), Version(0), {});
@@ -450,8 +450,8 @@ absl::Status BucketAggregator::Replay(const StepRecord& record,
       break;
     case BucketStep::Kind::kTakeWeights: {
       ASSIGN_OR_RETURN(const absl::Span<float> space, weights_.InitialWeights());
-      AccumulateDecoded(key.encoding, payload.data(), bucket_.range.size(), key.scale, space.data(),
-                        Accumulate::kSet);
+      codec::AccumulateDecoded(key.encoding, payload.data(), bucket_.range.size(), key.scale,
+                               space.data(), kernels::Accumulate::kSet);
       BecomeReady(calls);
       break;
     }
@@ -702,8 +702,8 @@ double BucketAggregator::NormOf(const Contribution& contribution) const {
   const ContributionKey& key = contribution.key;
   const float* const base = BaseOf(key);
   if (base == nullptr) return contribution.numbers->norm();
-  return std::sqrt(SquareDistance(key.encoding, contribution.slot->bytes(), bucket_.range.size(),
-                                  key.scale, base));
+  return std::sqrt(codec::SquareDistance(key.encoding, contribution.slot->bytes(),
+                                         bucket_.range.size(), key.scale, base));
 }
 
 bool BucketAggregator::ApplyMean(const BucketStep& step) {
@@ -756,8 +756,8 @@ void BucketAggregator::TakeWeights(CallId call, const ContributionKey& key,
                                    const std::shared_ptr<StagingSlot>& slot) {
   const absl::StatusOr<absl::Span<float>> space = weights_.InitialWeights();
   if (space.ok()) {
-    AccumulateDecoded(key.encoding, slot->bytes(), bucket_.range.size(), key.scale, space->data(),
-                      Accumulate::kSet);
+    codec::AccumulateDecoded(key.encoding, slot->bytes(), bucket_.range.size(), key.scale,
+                             space->data(), kernels::Accumulate::kSet);
   }
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
@@ -882,4 +882,4 @@ void BucketAggregator::AddPushes(std::vector<UnfinishedPush>& unfinished,
   });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -52,7 +52,7 @@
 #include "server/sync/bucket_policy.h"
 #include "server/sync/push_space.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // A ShardContext is what all buckets of a shard share. Every member is thread-safe or never
 // changes.
@@ -60,8 +60,8 @@ struct ShardContext {
   const JobSpec job;
   const Layout layout;
   const std::unique_ptr<const BucketPolicy> policy;
-  const std::unique_ptr<const Optimizer> optimizer;
-  const std::unique_ptr<const Optimizer> averaging;  // of buckets of averaged tensors
+  const std::unique_ptr<const optimizer::Optimizer> optimizer;
+  const std::unique_ptr<const optimizer::Optimizer> averaging;  // of buckets of averaged tensors
   const std::shared_ptr<PagePool> pages;
   const std::shared_ptr<StagingPool> staging;
   const std::unique_ptr<RoundNorm> norm;             // null: updates do not wait for a norm
@@ -248,4 +248,4 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   std::deque<std::pair<int64_t, std::function<void()>>> outbox_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

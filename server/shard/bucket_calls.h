@@ -15,7 +15,7 @@
 #include "server/shard/shard_state.h"
 #include "server/shard/staging_pool.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // Wants to send a contribution.
 struct PushCall {
@@ -98,4 +98,4 @@ class DeferredCalls {
   std::vector<std::function<void()>> calls_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -2,7 +2,7 @@
 
 #include "server/shard/staging_pool.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 StagedBucket::StagedBucket() = default;
 StagedBucket::StagedBucket(StagedBucket&&) noexcept = default;
@@ -32,4 +32,4 @@ absl::Span<float> StagedBucket::data() {
   return {reinterpret_cast<float*>(bytes().data()), bytes().size() / sizeof(float)};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

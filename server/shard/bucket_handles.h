@@ -17,7 +17,7 @@
 #include "server/shard/contribution.h"
 #include "server/shard/page.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 class BucketAggregator;
 class PushSilence;
@@ -115,4 +115,4 @@ class PendingCall {
   std::shared_ptr<CallTicket> ticket_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -10,7 +10,7 @@
 #include "common/runtime/check.h"
 #include "server/sync/asynchronous.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using Effect = BucketEffect::Kind;
@@ -681,4 +681,4 @@ std::string BucketProtocol::WaitingFor() const {
   return config_.policy->OnRosterChange(Facts()).reason;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

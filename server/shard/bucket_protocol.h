@@ -41,7 +41,7 @@
 #include "server/sync/bucket_policy.h"
 #include "server/sync/worker_fault.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // A CallId names one push, contribution, read or capture until it is answered.
 using CallId = uint32_t;
@@ -95,7 +95,7 @@ struct BucketStep {
   // contributions are weights; otherwise `rescale` has it.
   float clip = 1.0f;
   bool has_update = false;
-  OptimizerCall call = {};
+  optimizer::OptimizerCall call = {};
   // kApplyAlone, where that makes a part of a step: how far the step is after it.
   std::optional<DelayedStep::Memory> delayed = {};
 };
@@ -306,4 +306,4 @@ class BucketProtocol {
   bool roster_changed_ = false;       // ask OnRosterChange
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -20,7 +20,7 @@
 #include "common/testing/status_matchers.h"
 #include "server/sync/policy_factory.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::ElementsAre;
@@ -982,4 +982,4 @@ TEST(BucketProtocolAnyOrderTest, EveryAcknowledgedContributionIsInTheWeightsOnce
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

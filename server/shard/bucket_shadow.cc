@@ -8,7 +8,7 @@
 #include "common/runtime/random.h"
 #include "kernels/codec/encoded_vectors.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 // Tells these random numbers from others of the same seed.
@@ -66,18 +66,20 @@ void BucketShadow::AdvancePart(int64_t begin, absl::Span<const float> weights) {
   std::byte* const encoded =
       reinterpret_cast<std::byte*>(next_change_->data()) + EncodedBytes(config_.encoding, begin);
   float* const shadow = shadow_->data() + begin;
-  const Rounding rounding = {
-      .kind = config_.error_feedback ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
-      .key = NoiseKey(config_.seed),
-      .stream = static_cast<uint64_t>(version_.value()),
-      .first_element = range_.begin + begin};
+  const kernels::Rounding rounding = {.kind = config_.error_feedback
+                                                  ? kernels::Rounding::Kind::kToNearest
+                                                  : kernels::Rounding::Kind::kStochastic,
+                                      .key = NoiseKey(config_.seed),
+                                      .stream = static_cast<uint64_t>(version_.value()),
+                                      .first_element = range_.begin + begin};
   if (config_.error_feedback) {
-    return EncodeChangeAndAdvance(config_.encoding, weights.data(), shadow, size, rounding,
-                                  encoded);
+    return codec::EncodeChangeAndAdvance(config_.encoding, weights.data(), shadow, size, rounding,
+                                         encoded);
   }
   float* const last_weights = last_weights_->data() + begin;
-  EncodeChange(config_.encoding, weights.data(), last_weights, size, rounding, encoded);
-  AccumulateDecoded(config_.encoding, encoded, size, 1.0f, shadow, Accumulate::kAdd);
+  codec::EncodeChange(config_.encoding, weights.data(), last_weights, size, rounding, encoded);
+  codec::AccumulateDecoded(config_.encoding, encoded, size, 1.0f, shadow,
+                           kernels::Accumulate::kAdd);
   std::copy(weights.begin(), weights.end(), last_weights);
 }
 
@@ -103,4 +105,4 @@ PublishedBucket BucketShadow::Lend(std::optional<Version> held) const {
   return {Page::Lend(shadow_), range_.size(), version_};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -19,7 +19,7 @@
 #include "server/shard/bucket_handles.h"
 #include "server/shard/page.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // The class is not thread-safe. An advance may run without the owner's lock if nothing is lent
 // meanwhile.
@@ -69,4 +69,4 @@ class BucketShadow {
   Version version_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -11,7 +11,7 @@
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 // The parts of `range` that belong to tensors with decay, relative to its start, joined where they
@@ -58,7 +58,7 @@ void CopyPage(const Page& from, Page& to, int64_t elements) {
 }  // namespace
 
 BucketWeights::BucketWeights(const Part& part, const JobSpec& job, const Layout& layout,
-                             const Optimizer& optimizer, PagePool& pages)
+                             const optimizer::Optimizer& optimizer, PagePool& pages)
     : range_(part.range),
       is_averaged_(part.is_averaged),
       layout_(layout),
@@ -69,7 +69,7 @@ BucketWeights::BucketWeights(const Part& part, const JobSpec& job, const Layout&
       mean_(MakeContributionMean(MeanOf(job, layout, range_, is_averaged_), range_.size(), pages)) {
   if (is_averaged_) return;
   if (job.momentum_correction == MomentumCorrectionKind::kHeloco) {
-    correction_.emplace(Correction{MomentumCorrection({.momentum = job.outer_momentum}),
+    correction_.emplace(Correction{optimizer::MomentumCorrection({.momentum = job.outer_momentum}),
                                    layout.TensorParts(range_)});
   }
   if (job.pull_encoding == Encoding::kFp32) return;
@@ -122,7 +122,7 @@ absl::Status BucketWeights::Restore(const BucketState& state) {
 }
 
 absl::Status BucketWeights::Replace(absl::Span<const float> weights) {
-  if (!AllFinite(weights.data(), num_elements())) {
+  if (!vectors::AllFinite(weights.data(), num_elements())) {
     return absl::InvalidArgumentError(absl::StrCat("new weights of elements ", range_.begin, " to ",
                                                    range_.end, " are not all finite"));
   }
@@ -137,9 +137,10 @@ std::vector<double> BucketWeights::SegmentSquareSums() const {
   const Page* const mean = is_averaged_ ? nullptr : mean_->mean();
   std::vector<double> sums;
   for (const ElementRange& segment : SegmentsOf(layout_, range_)) {
-    sums.push_back(mean == nullptr ? 0.0
-                                   : SumOfSquares(mean->data() + (segment.begin - range_.begin),
-                                                  segment.size()));
+    sums.push_back(
+        mean == nullptr
+            ? 0.0
+            : vectors::SumOfSquares(mean->data() + (segment.begin - range_.begin), segment.size()));
   }
   return sums;
 }
@@ -151,9 +152,10 @@ void BucketWeights::Add(ContributionKind kind, Encoding encoding, const std::byt
   }
   const std::shared_ptr<Page> nearer = pages_.Allocate(num_elements());
   if (nearer == nullptr) return;
-  AccumulateDecoded(encoding, values, num_elements(), share.scale, nearer->data(),
-                    Accumulate::kSet);
-  AccumulateScaled(nearer->data(), data(), 1.0f - share.scale, num_elements(), Accumulate::kAdd);
+  codec::AccumulateDecoded(encoding, values, num_elements(), share.scale, nearer->data(),
+                           kernels::Accumulate::kSet);
+  vectors::AccumulateScaled(nearer->data(), data(), 1.0f - share.scale, num_elements(),
+                            kernels::Accumulate::kAdd);
   mean_->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(nearer->data()),
              {.weight = share.weight, .factor = share.factor, .order = share.order});
 }
@@ -163,14 +165,14 @@ void BucketWeights::FinishMean(float rescale, float clip) {
   if (clip != 1.0f) mean_->Approach(data(), clip);
 }
 
-bool BucketWeights::ApplyMean(const OptimizerCall& call, bool has_update) {
+bool BucketWeights::ApplyMean(const optimizer::OptimizerCall& call, bool has_update) {
   const Page* const mean = mean_->mean();
   const bool is_finite = !has_update || Apply(call, mean == nullptr ? nullptr : mean->data());
   mean_->Clear();
   return is_finite;
 }
 
-bool BucketWeights::FinishAndApply(const OptimizerCall& call,
+bool BucketWeights::FinishAndApply(const optimizer::OptimizerCall& call,
                                    const std::optional<LastContribution>& last, float rescale) {
   std::shared_ptr<Page> out;
   bool is_finite = true;
@@ -185,13 +187,14 @@ bool BucketWeights::FinishAndApply(const OptimizerCall& call,
   return is_finite;
 }
 
-bool BucketWeights::ApplyAlone(const OptimizerCall& call, ContributionKind kind, Encoding encoding,
-                               const std::byte* contribution) {
+bool BucketWeights::ApplyAlone(const optimizer::OptimizerCall& call, ContributionKind kind,
+                               Encoding encoding, const std::byte* contribution) {
   if (kind == ContributionKind::kWeights) {
     LODESTAR_CHECK(encoding == Encoding::kFp32) << "weights in " << EncodingText(encoding);
     const std::shared_ptr<Page> change = pages_.Allocate(num_elements());
     if (change == nullptr) return Apply(call, nullptr);
-    Subtract(change->data(), data(), reinterpret_cast<const float*>(contribution), num_elements());
+    vectors::Subtract(change->data(), data(), reinterpret_cast<const float*>(contribution),
+                      num_elements());
     return ApplyAlone(call, change->data());
   }
   if (encoding == Encoding::kFp32) {
@@ -210,38 +213,39 @@ bool BucketWeights::ApplyAlone(const OptimizerCall& call, ContributionKind kind,
   return is_finite;
 }
 
-bool BucketWeights::ApplyAlone(const OptimizerCall& call, const float* gradient) {
+bool BucketWeights::ApplyAlone(const optimizer::OptimizerCall& call, const float* gradient) {
   if (!correction_.has_value()) return Apply(call, gradient);
   const std::shared_ptr<Page> corrected = Corrected(call, gradient);
   return Apply(call, corrected == nullptr ? gradient : corrected->data());
 }
 
-std::shared_ptr<Page> BucketWeights::Corrected(const OptimizerCall& call, const float* gradient) {
+std::shared_ptr<Page> BucketWeights::Corrected(const optimizer::OptimizerCall& call,
+                                               const float* gradient) {
   const std::vector<ElementRange>& parts = correction_->parts;
   const float* const momentum = state_[0]->data();
   // This is the scale of the contribution itself, whatever part of a step it is.
   const float scale = call.gradient_scale / call.part.factor;
-  const std::vector<MomentumCorrection::Factors> factors =
+  const std::vector<optimizer::MomentumCorrection::Factors> factors =
       correction_->rule.FactorsOf(parts, gradient, scale, momentum);
   std::shared_ptr<Page> corrected;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (factors[i] == MomentumCorrection::Factors()) continue;
+    if (factors[i] == optimizer::MomentumCorrection::Factors()) continue;
     if (corrected == nullptr) {
       corrected = pages_.Allocate(num_elements());
       if (corrected == nullptr) return nullptr;
       std::memcpy(corrected->data(), gradient, num_elements() * sizeof(float));
     }
     float* const part = corrected->data() + parts[i].begin;
-    AccumulateScaled(part, part, static_cast<float>(factors[i].keep), parts[i].size(),
-                     Accumulate::kSet);
-    AccumulateScaled(part, momentum + parts[i].begin,
-                     static_cast<float>(factors[i].add / double{scale}), parts[i].size(),
-                     Accumulate::kAdd);
+    vectors::AccumulateScaled(part, part, static_cast<float>(factors[i].keep), parts[i].size(),
+                              kernels::Accumulate::kSet);
+    vectors::AccumulateScaled(part, momentum + parts[i].begin,
+                              static_cast<float>(factors[i].add / double{scale}), parts[i].size(),
+                              kernels::Accumulate::kAdd);
   }
   return corrected;
 }
 
-bool BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
+bool BucketWeights::Apply(const optimizer::OptimizerCall& call, const float* gradient) {
   std::shared_ptr<Page> out;
   if (gradient != nullptr) out = BeginUpdate(call);
   const bool is_finite =
@@ -250,7 +254,7 @@ bool BucketWeights::Apply(const OptimizerCall& call, const float* gradient) {
   return is_finite;
 }
 
-std::shared_ptr<Page> BucketWeights::BeginUpdate(const OptimizerCall& call) {
+std::shared_ptr<Page> BucketWeights::BeginUpdate(const optimizer::OptimizerCall& call) {
   LODESTAR_CHECK(has_weights()) << "no weights in elements from " << range_.begin;
   std::shared_ptr<Page> out = weights_->is_lent() ? pages_.Allocate(num_elements()) : weights_;
   if (out == nullptr) return nullptr;
@@ -265,7 +269,7 @@ std::shared_ptr<Page> BucketWeights::BeginUpdate(const OptimizerCall& call) {
   return out;
 }
 
-bool BucketWeights::UpdatePart(const OptimizerCall& call, int64_t begin,
+bool BucketWeights::UpdatePart(const optimizer::OptimizerCall& call, int64_t begin,
                                absl::Span<const float> gradient, Page& out) {
   bool is_finite = true;
   // With a shadow each piece is encoded while it is in the cache. Without a shadow the whole is not
@@ -275,7 +279,7 @@ bool BucketWeights::UpdatePart(const OptimizerCall& call, int64_t begin,
     const absl::Span<const float> piece = gradient.subspan(offset, piece_elements);
     const int64_t first = begin + static_cast<int64_t>(offset);
     const absl::Span<float> weights = out.mutable_span().subspan(first, piece.size());
-    OptimizerVectors vectors = {
+    optimizer::OptimizerVectors vectors = {
         .gradient = piece,
         .weights_in = weights_->span().subspan(first, piece.size()),
         .weights_out = weights,
@@ -294,7 +298,7 @@ bool BucketWeights::UpdatePart(const OptimizerCall& call, int64_t begin,
   return is_finite;
 }
 
-void BucketWeights::EndUpdate(const OptimizerCall& call, std::shared_ptr<Page> out) {
+void BucketWeights::EndUpdate(const optimizer::OptimizerCall& call, std::shared_ptr<Page> out) {
   const bool has_begun = out != nullptr;
   if (has_begun) weights_ = std::move(out);
   if (!shadow_.has_value()) return;
@@ -306,9 +310,9 @@ void BucketWeights::EndUpdate(const OptimizerCall& call, std::shared_ptr<Page> o
 }
 
 bool BucketWeights::AreFinite() const {
-  return AllFinite(weights_->data(), num_elements()) &&
+  return vectors::AllFinite(weights_->data(), num_elements()) &&
          std::all_of(state_.begin(), state_.end(), [this](const std::shared_ptr<Page>& page) {
-           return AllFinite(page->data(), num_elements());
+           return vectors::AllFinite(page->data(), num_elements());
          });
 }
 
@@ -338,4 +342,4 @@ void BucketWeights::LendTo(BucketState& state) const {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -24,7 +24,7 @@
 #include "server/shard/page.h"
 #include "server/shard/shard_state.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // The class is not thread-safe. Apply() may run without the owner's lock if nothing is lent
 // meanwhile. What was lent before stays as it was (copy on write).
@@ -37,7 +37,7 @@ class BucketWeights {
   };
   // The last three outlive the object.
   BucketWeights(const Part& part, const JobSpec& job, const Layout& layout,
-                const Optimizer& optimizer, PagePool& pages);
+                const optimizer::Optimizer& optimizer, PagePool& pages);
 
   int64_t num_elements() const { return range_.size(); }
   ElementRange range() const { return range_; }
@@ -72,14 +72,14 @@ class BucketWeights {
   // Makes one update with the mean, which is finished and given back. Without an update the mean is
   // only dropped. Returns, as the next three do, whether weights and state are finite after it. The
   // shadow of workers that take encoded changes moves along, to version call.step.
-  bool ApplyMean(const OptimizerCall& call, bool has_update);
+  bool ApplyMean(const optimizer::OptimizerCall& call, bool has_update);
   // Add() of `last`, where there is one and it is no weights with another scale than 1,
   // FinishMean() without a clip and ApplyMean() with an update, in one pass.
-  bool FinishAndApply(const OptimizerCall& call, const std::optional<LastContribution>& last,
-                      float rescale);
+  bool FinishAndApply(const optimizer::OptimizerCall& call,
+                      const std::optional<LastContribution>& last, float rescale);
   // Makes one update with a contribution alone, corrected by the momentum if the job wants that. If
   // the contribution is weights, the way from here to them counts.
-  bool ApplyAlone(const OptimizerCall& call, ContributionKind kind, Encoding encoding,
+  bool ApplyAlone(const optimizer::OptimizerCall& call, ContributionKind kind, Encoding encoding,
                   const std::byte* contribution);
   // In one more pass over them.
   bool AreFinite() const;
@@ -101,24 +101,24 @@ class BucketWeights {
  private:
   // A Correction is what an update corrects by, and where.
   struct Correction {
-    MomentumCorrection rule;
+    optimizer::MomentumCorrection rule;
     std::vector<ElementRange> parts;
   };
 
   // Makes one update with `gradient`, [num_elements()]. Without a gradient (null) the weights stay.
-  bool Apply(const OptimizerCall& call, const float* gradient);
+  bool Apply(const optimizer::OptimizerCall& call, const float* gradient);
   // Begins the same in parts, in order and each from a multiple of kWholeBlocks. Returns the page
   // where new weights are written, after state that is lent has been copied. Null means that there
   // is no memory for them.
-  std::shared_ptr<Page> BeginUpdate(const OptimizerCall& call);
+  std::shared_ptr<Page> BeginUpdate(const optimizer::OptimizerCall& call);
   // Does the part from `begin`.
-  bool UpdatePart(const OptimizerCall& call, int64_t begin, absl::Span<const float> gradient,
-                  Page& out);
+  bool UpdatePart(const optimizer::OptimizerCall& call, int64_t begin,
+                  absl::Span<const float> gradient, Page& out);
   // Ends the update when all parts are there, or there was nothing to begin with (null).
-  void EndUpdate(const OptimizerCall& call, std::shared_ptr<Page> out);
-  bool ApplyAlone(const OptimizerCall& call, const float* gradient);
+  void EndUpdate(const optimizer::OptimizerCall& call, std::shared_ptr<Page> out);
+  bool ApplyAlone(const optimizer::OptimizerCall& call, const float* gradient);
   // Returns the corrected gradient. Null means that it stays as it is.
-  std::shared_ptr<Page> Corrected(const OptimizerCall& call, const float* gradient);
+  std::shared_ptr<Page> Corrected(const optimizer::OptimizerCall& call, const float* gradient);
   absl::Status OutOfMemory() const;
   // Pages for the weights and the optimizer state, in place of those there are.
   absl::Status AllocateAll();
@@ -126,7 +126,7 @@ class BucketWeights {
   const ElementRange range_;
   const bool is_averaged_;
   const Layout& layout_;
-  const Optimizer& optimizer_;
+  const optimizer::Optimizer& optimizer_;
   PagePool& pages_;
   const int num_state_vectors_;
   std::vector<ElementRange> decay_;  // relative to the bucket's start
@@ -137,4 +137,4 @@ class BucketWeights {
   std::optional<BucketShadow> shadow_;  // where weights travel as encoded changes
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

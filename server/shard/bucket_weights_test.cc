@@ -15,7 +15,7 @@
 #include "kernels/codec/codec.h"
 #include "server/optimizer/optimizer_factory.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 // Several parts, the last of them short.
@@ -34,7 +34,7 @@ std::vector<float> Random(int seed) {
 
 std::vector<std::byte> Encoded(Encoding encoding, int seed) {
   std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
-  CodecOf(encoding).Encode(Random(seed).data(), kElements, {}, bytes.data());
+  codec::CodecOf(encoding).Encode(Random(seed).data(), kElements, {}, bytes.data());
   return bytes;
 }
 
@@ -48,7 +48,7 @@ class BucketWeightsTest : public ::testing::TestWithParam<Encoding> {
                                       {"c", {kElements - kDecayEnd}, kDecayEnd, 0, false, {}}})) {
     job_.optimizer.kind = OptimizerKind::kAdamW;
     job_.optimizer.weight_decay = 0.1;
-    optimizer_ = MakeServerOptimizer(job_);
+    optimizer_ = optimizer::MakeServerOptimizer(job_);
   }
 
   // Makes weights with the first contribution of a round in the mean.
@@ -86,14 +86,14 @@ class BucketWeightsTest : public ::testing::TestWithParam<Encoding> {
 
   JobSpec job_;
   const Layout layout_;
-  std::unique_ptr<const Optimizer> optimizer_;
+  std::unique_ptr<const optimizer::Optimizer> optimizer_;
   PagePool pages_;
 };
 
 TEST_P(BucketWeightsTest, OnePassHasTheBitsOfItsSteps) {
   const Encoding encoding = GetParam();
   const std::vector<std::byte> last_bytes = Encoded(encoding, 3);
-  const OptimizerCall call = {.step = 3, .learning_rate = 0.1, .gradient_scale = 0.9f};
+  const optimizer::OptimizerCall call = {.step = 3, .learning_rate = 0.1, .gradient_scale = 0.9f};
   for (const First first : {First::kNone, First::kAdded, First::kAdopted}) {
     for (const bool has_last : {false, true}) {
       for (const float rescale : {1.0f, 0.7f}) {
@@ -122,7 +122,7 @@ TEST_P(BucketWeightsTest, OnePassHasTheBitsOfItsSteps) {
 
 TEST_P(BucketWeightsTest, AContributionAloneHasTheBitsOfAMeanOfOne) {
   const std::vector<std::byte> bytes = Encoded(GetParam(), 3);
-  const OptimizerCall call = {.step = 3, .learning_rate = 0.1, .gradient_scale = 0.9f};
+  const optimizer::OptimizerCall call = {.step = 3, .learning_rate = 0.1, .gradient_scale = 0.9f};
   const auto mean_of_one = Make(First::kNone);
   mean_of_one->mean().Add(GetParam(), bytes.data(), MeanShare());
   mean_of_one->FinishMean(/*rescale=*/1.0f, /*clip=*/1.0f);
@@ -166,7 +166,7 @@ TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
   job.seed = 7;
   const Layout layout =
       *Layout::FromTensors({{"a", {kElements}, 0, 0, /*decay=*/false, /*init=*/{}}});
-  const std::unique_ptr<const Optimizer> optimizer = MakeServerOptimizer(job);
+  const std::unique_ptr<const optimizer::Optimizer> optimizer = optimizer::MakeServerOptimizer(job);
   PagePool pages;
   BucketWeights weights({.range = {0, kElements}}, job, layout, *optimizer, pages);
   const std::vector<float> first = Random(1);
@@ -185,7 +185,7 @@ TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
   const auto* const bytes = reinterpret_cast<const std::byte*>(gradient.data());
   for (int step = 1; step <= 5; ++step) {
     SCOPED_TRACE(step);
-    const OptimizerCall call = {.step = step, .learning_rate = 0.1};
+    const optimizer::OptimizerCall call = {.step = step, .learning_rate = 0.1};
     const std::vector<float> before(weights.data(), weights.data() + kElements);
     const LastContribution last = {Encoding::kFp32, bytes, MeanShare()};
     switch (step) {
@@ -235,4 +235,4 @@ INSTANTIATE_TEST_SUITE_P(Encodings, BucketShadowTest,
 INSTANTIATE_TEST_SUITE_P(Encodings, BucketWeightsTest, ::testing::ValuesIn(kAllEncodings));
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -9,7 +9,7 @@
 #include "common/runtime/check.h"
 #include "kernels/codec/encoded_vectors.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 // Returns the limit of elements that are within kMaxContribution when they are scaled.
@@ -81,7 +81,7 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
 
 absl::Status CheckBytes(const ContributionKey& key, const Bucket& bucket,
                         const std::byte* elements) {
-  const int64_t bad = FirstMalformed(key.encoding, elements, bucket.range.size());
+  const int64_t bad = codec::FirstMalformed(key.encoding, elements, bucket.range.size());
   if (bad == bucket.range.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "worker ", key.worker.value(), ", bucket ", bucket.index, ", block of ",
@@ -110,8 +110,9 @@ void NumbersCheck::Look(const std::byte* elements, int64_t num_bytes,
     const std::byte* const part =
         is_in_last ? last.data() + (begin - last_begin) : elements + begin;
     double square_sum = 0.0;
-    const int64_t bad = measures_norm_ ? FirstNotBelow(encoding_, part, limit_, size, &square_sum)
-                                       : FirstNotBelow(encoding_, part, limit_, size);
+    const int64_t bad = measures_norm_
+                            ? codec::FirstNotBelow(encoding_, part, limit_, size, &square_sum)
+                            : codec::FirstNotBelow(encoding_, part, limit_, size);
     if (bad < size) first_bad_ = num_seen_ + bad;
     square_sum_ += square_sum;
     num_seen_ += size;
@@ -127,4 +128,4 @@ absl::Status NumbersCheck::Result(const ContributionKey& key, const Layout& layo
 
 double NumbersCheck::norm() const { return std::sqrt(square_sum_) * double{scale_}; }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

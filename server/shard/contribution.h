@@ -15,7 +15,7 @@
 #include "common/params/layout.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // Names one contribution of one worker to one round; together with the bucket it is counted once.
 struct ContributionKey {
@@ -87,4 +87,4 @@ class NumbersCheck {
   double square_sum_ = 0.0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

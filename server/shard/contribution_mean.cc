@@ -9,10 +9,10 @@
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
-static_assert(kMaxRobustContributions <= kMaxTrimmedValues);
+static_assert(kMaxRobustContributions <= vectors::kMaxTrimmedValues);
 
 // A page of staging space is as large as the largest bucket.
 bool IsWellFilled(int64_t page_elements, int64_t num_elements) {
@@ -21,7 +21,8 @@ bool IsWellFilled(int64_t page_elements, int64_t num_elements) {
 
 void Scale(Page& page, float factor, int64_t num_elements) {
   if (factor == 1.0f) return;
-  AccumulateScaled(page.data(), page.data(), factor, num_elements, Accumulate::kSet);
+  vectors::AccumulateScaled(page.data(), page.data(), factor, num_elements,
+                            kernels::Accumulate::kSet);
 }
 
 void DivideWherePositive(float* sums, const float* weights, int64_t n) {
@@ -39,7 +40,8 @@ void DecodeInPlace(Encoding encoding, float factor, int64_t num_elements, float*
     const int64_t bytes = EncodedBytes(encoding, size);
     LODESTAR_CHECK(bytes <= static_cast<int64_t>(sizeof(encoded))) << EncodingText(encoding);
     std::copy_n(all + EncodedBytes(encoding, begin), bytes, encoded);
-    AccumulateDecoded(encoding, encoded, size, factor, values + begin, Accumulate::kSet);
+    codec::AccumulateDecoded(encoding, encoded, size, factor, values + begin,
+                             kernels::Accumulate::kSet);
   }
 }
 
@@ -90,7 +92,8 @@ class WeightedSum final : public ContributionMean {
   void Approach(const float* base, float share) override {
     if (sum_ == nullptr) return;
     Scale(*sum_, share, num_elements_);
-    AccumulateScaled(sum_->data(), base, 1.0f - share, num_elements_, Accumulate::kAdd);
+    vectors::AccumulateScaled(sum_->data(), base, 1.0f - share, num_elements_,
+                              kernels::Accumulate::kAdd);
   }
 
   const Page* mean() const override { return sum_.get(); }
@@ -121,8 +124,8 @@ class WeightedSum final : public ContributionMean {
     const bool is_first = sum_ == nullptr;
     if (is_first) sum_ = pages_.Allocate(num_elements_);
     if (sum_ == nullptr) return;
-    AccumulateDecoded(encoding, values, num_elements_, factor, sum_->data(),
-                      is_first ? Accumulate::kSet : Accumulate::kAdd);
+    codec::AccumulateDecoded(encoding, values, num_elements_, factor, sum_->data(),
+                             is_first ? kernels::Accumulate::kSet : kernels::Accumulate::kAdd);
   }
 
   // The sum, if it is there as it is; else null.
@@ -135,11 +138,11 @@ class WeightedSum final : public ContributionMean {
   // Forms, to the bit, what the elements from `begin` are after Add() and Finish().
   void FormPart(const std::optional<LastContribution>& last, float rescale, int64_t begin,
                 absl::Span<float> part) const {
-    Accumulate next = Accumulate::kSet;
+    kernels::Accumulate next = kernels::Accumulate::kSet;
     const auto add = [&](Encoding encoding, const std::byte* values, float factor) {
-      AccumulateDecoded(encoding, values + EncodedBytes(encoding, begin),
-                        static_cast<int64_t>(part.size()), factor, part.data(), next);
-      next = Accumulate::kAdd;
+      codec::AccumulateDecoded(encoding, values + EncodedBytes(encoding, begin),
+                               static_cast<int64_t>(part.size()), factor, part.data(), next);
+      next = kernels::Accumulate::kAdd;
     };
     if (sum_ != nullptr) {
       add(Encoding::kFp32, reinterpret_cast<const std::byte*>(sum_->data()), 1.0f);
@@ -147,8 +150,8 @@ class WeightedSum final : public ContributionMean {
     if (adopted_.has_value()) add(adopted_->encoding, adopted_->bytes(), adopted_->factor);
     if (last.has_value()) add(last->encoding, last->values, last->share.factor);
     if (rescale != 1.0f) {
-      AccumulateScaled(part.data(), part.data(), rescale, static_cast<int64_t>(part.size()),
-                       Accumulate::kSet);
+      vectors::AccumulateScaled(part.data(), part.data(), rescale,
+                                static_cast<int64_t>(part.size()), kernels::Accumulate::kSet);
     }
   }
 
@@ -177,9 +180,9 @@ class MeanOfSenders final : public ContributionMean {
     // If the contributions have equal weights, all of these weights are 1. One contribution alone
     // is its own mean to the bit.
     const auto weight = static_cast<float>(static_cast<double>(share.weight) / first_weight_);
-    AccumulateDecoded(encoding, values, num_elements_, share.scale * weight, sum_->data(),
-                      Accumulate::kAdd);
-    AddWhereKept(encoding, values, num_elements_, weight, weights_->data());
+    codec::AccumulateDecoded(encoding, values, num_elements_, share.scale * weight, sum_->data(),
+                             kernels::Accumulate::kAdd);
+    codec::AddWhereKept(encoding, values, num_elements_, weight, weights_->data());
   }
 
   bool CanAdopt(Encoding, int64_t) const override { return false; }
@@ -237,7 +240,8 @@ class DirectionMean final : public ContributionMean {
     }
     const std::shared_ptr<Page> decoded = pages_.Allocate(num_elements_);
     if (decoded == nullptr) return;
-    AccumulateDecoded(encoding, values, num_elements_, 1.0f, decoded->data(), Accumulate::kSet);
+    codec::AccumulateDecoded(encoding, values, num_elements_, 1.0f, decoded->data(),
+                             kernels::Accumulate::kSet);
     AddElements(decoded->data(), share);
   }
 
@@ -299,8 +303,8 @@ class DirectionMean final : public ContributionMean {
       BeginDirections(share.weight);
     }
     AddDirections(elements, share);
-    AccumulateScaled(sum_->data(), elements, share.factor, num_elements_,
-                     is_first ? Accumulate::kSet : Accumulate::kAdd);
+    vectors::AccumulateScaled(sum_->data(), elements, share.factor, num_elements_,
+                              is_first ? kernels::Accumulate::kSet : kernels::Accumulate::kAdd);
   }
 
   void AddDirections(const float* elements, const MeanShare& share) {
@@ -310,23 +314,23 @@ class DirectionMean final : public ContributionMean {
     total_weight_ += weight;
     for (size_t i = 0; i < parts_.size(); ++i) {
       const ElementRange& part = parts_[i];
-      const double length = std::sqrt(SumOfSquares(elements + part.begin, part.size()));
+      const double length = std::sqrt(vectors::SumOfSquares(elements + part.begin, part.size()));
       lengths_[i] += std::abs(double{share.factor}) * length;
       if (length < kLeastLength || length * std::abs(double{share.scale}) < kLeastLength) continue;
-      AccumulateScaled(directions_->data() + part.begin, elements + part.begin,
-                       static_cast<float>(std::copysign(weight / length, share.scale)), part.size(),
-                       Accumulate::kAdd);
+      vectors::AccumulateScaled(directions_->data() + part.begin, elements + part.begin,
+                                static_cast<float>(std::copysign(weight / length, share.scale)),
+                                part.size(), kernels::Accumulate::kAdd);
     }
   }
 
   void TakeDirection(size_t index, float rescale) {
     const ElementRange& part = parts_[index];
     const float* const direction = directions_->data() + part.begin;
-    const double length = std::sqrt(SumOfSquares(direction, part.size()));
+    const double length = std::sqrt(vectors::SumOfSquares(direction, part.size()));
     if (length <= kLeastDirection * total_weight_) return;
-    AccumulateScaled(sum_->data() + part.begin, direction,
-                     static_cast<float>(lengths_[index] * double{rescale} / length), part.size(),
-                     Accumulate::kSet);
+    vectors::AccumulateScaled(sum_->data() + part.begin, direction,
+                              static_cast<float>(lengths_[index] * double{rescale} / length),
+                              part.size(), kernels::Accumulate::kSet);
   }
 
   const std::vector<ElementRange> parts_;
@@ -349,7 +353,8 @@ class TrimmedContributions final : public ContributionMean {
     if (!IsWanted(share)) return;
     std::shared_ptr<Page> page = pages_.Allocate(num_elements_);
     if (page == nullptr) return;
-    AccumulateDecoded(encoding, values, num_elements_, share.scale, page->data(), Accumulate::kSet);
+    codec::AccumulateDecoded(encoding, values, num_elements_, share.scale, page->data(),
+                             kernels::Accumulate::kSet);
     Keep(std::move(page), share);
   }
 
@@ -379,8 +384,8 @@ class TrimmedContributions final : public ContributionMean {
     }
     if (are_alike) weights.clear();
     mean_ = contributions_.front().page;
-    TrimmedMean(mean_->data(), values, weights, kind_.TrimOf(static_cast<int>(values.size())),
-                num_elements_);
+    vectors::TrimmedMean(mean_->data(), values, weights,
+                         kind_.TrimOf(static_cast<int>(values.size())), num_elements_);
     contributions_.clear();
   }
 
@@ -438,4 +443,4 @@ std::unique_ptr<ContributionMean> MakeContributionMean(const MeanKind& kind, int
   return std::make_unique<WeightedSum>(num_elements, pages);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

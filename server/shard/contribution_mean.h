@@ -15,7 +15,7 @@
 #include "common/params/layout.h"
 #include "server/shard/page.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // A MeanShare is what one contribution is in the mean.
 struct MeanShare {
@@ -87,4 +87,4 @@ struct MeanKind {
 std::unique_ptr<ContributionMean> MakeContributionMean(const MeanKind& kind, int64_t num_elements,
                                                        PagePool& pages);
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

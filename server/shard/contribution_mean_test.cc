@@ -14,7 +14,7 @@
 #include "common/params/layout.h"
 #include "kernels/codec/codec.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::Each;
@@ -152,7 +152,7 @@ TEST_P(ContributionMeanTest, AdoptedEncodedPagesAreTheSameAsValues) {
   const MeanShare second = {.scale = 0.25f, .weight = 2, .factor = 0.125f, .order = 1};
   for (const Encoding encoding : {Encoding::kBf16, Encoding::kInt8, Encoding::TopK(2, 4)}) {
     std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
-    CodecOf(encoding).Encode(Vector(4).data(), kElements, {}, bytes.data());
+    codec::CodecOf(encoding).Encode(Vector(4).data(), kElements, {}, bytes.data());
     for (const bool has_second : {false, true}) {
       const std::unique_ptr<ContributionMean> added = Make();
       const std::unique_ptr<ContributionMean> adopted = Make();
@@ -176,9 +176,9 @@ TEST_P(ContributionMeanTest, EncodedValuesAreDecoded) {
   for (const Encoding encoding :
        {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4, Encoding::TopK(2, 4)}) {
     std::vector<std::byte> bytes(EncodedBytes(encoding, kElements));
-    CodecOf(encoding).Encode(Vector(4).data(), kElements, {}, bytes.data());
+    codec::CodecOf(encoding).Encode(Vector(4).data(), kElements, {}, bytes.data());
     std::vector<float> decoded(kElements);
-    CodecOf(encoding).Decode(bytes.data(), kElements, decoded.data());
+    codec::CodecOf(encoding).Decode(bytes.data(), kElements, decoded.data());
     const std::unique_ptr<ContributionMean> mean = Make();
     mean->Add(encoding, bytes.data(), MeanShare());
     mean->Finish(1.0f);
@@ -274,7 +274,7 @@ class MeanOfSendersTest : public testing::Test {
 
   void Add(const std::vector<float>& values, const MeanShare& share) {
     std::vector<std::byte> bytes(EncodedBytes(kTwo, kSize));
-    CodecOf(kTwo).Encode(values.data(), kSize, {}, bytes.data());
+    codec::CodecOf(kTwo).Encode(values.data(), kSize, {}, bytes.data());
     mean_->Add(kTwo, bytes.data(), share);
   }
   std::vector<float> Mean() const { return {mean_->mean()->data(), mean_->mean()->data() + kSize}; }
@@ -417,4 +417,4 @@ TEST(TrimmedMeanTest, IsTheMeanOfThoseBetween) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

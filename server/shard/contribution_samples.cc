@@ -8,7 +8,7 @@
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 constexpr int64_t kBlock = ContributionSamples::kSampledBlock;
@@ -38,9 +38,10 @@ void ContributionSamples::Add(WorkerId worker, Incarnation incarnation, Round ro
     const size_t end = sample.elements.size();
     sample.elements.resize(end + size);
     float* const elements = sample.elements.data() + end;
-    DecodePart(encoding, encoded, num_elements_, begin, size, elements);
-    AccumulateScaled(elements, elements, scale, size, Accumulate::kSet);
-    if (base != nullptr) AccumulateScaled(elements, base + begin, -scale, size, Accumulate::kAdd);
+    codec::DecodePart(encoding, encoded, num_elements_, begin, size, elements);
+    vectors::AccumulateScaled(elements, elements, scale, size, kernels::Accumulate::kSet);
+    if (base != nullptr)
+      vectors::AccumulateScaled(elements, base + begin, -scale, size, kernels::Accumulate::kAdd);
   }
   double square_sum = 0.0;
   for (const float element : sample.elements) square_sum += double{element} * double{element};
@@ -74,4 +75,4 @@ std::vector<DirectionPart> ContributionSamples::EndRound() {
   return parts;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -13,7 +13,7 @@
 #include "common/params/encoding.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // A DirectionPart says how a worker's part of a bucket lies to that of the others. It has sums over
 // the sample. Each contribution is made of length 1 before, so that a long one does not hide the
@@ -57,4 +57,4 @@ class ContributionSamples {
   std::vector<Sample> samples_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

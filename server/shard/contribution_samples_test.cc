@@ -10,7 +10,7 @@
 
 #include "kernels/codec/codec.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::IsEmpty;
@@ -34,7 +34,7 @@ void Add(ContributionSamples& samples, uint32_t worker, const std::vector<float>
          Encoding encoding = Encoding::kFp32, const float* base = nullptr, int64_t round = 0) {
   const auto n = static_cast<int64_t>(values.size());
   std::vector<std::byte> encoded(EncodedBytes(encoding, n));
-  CodecOf(encoding).Encode(values.data(), n, {}, encoded.data());
+  codec::CodecOf(encoding).Encode(values.data(), n, {}, encoded.data());
   samples.Add(WorkerId(worker), Incarnation(worker + 10), Round(round), encoding, encoded.data(),
               0.5f, base);
 }
@@ -127,4 +127,4 @@ TEST(ContributionSamplesTest, OneAloneHasNothingBesideIt) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -14,7 +14,7 @@
 #include "common/testing/status_matchers.h"
 #include "kernels/codec/codec.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::HasSubstr;
@@ -38,7 +38,7 @@ class NumbersCheckTest : public ::testing::TestWithParam<Encoding> {
     for (float& value : values) value = normal(generator);
     if (bad.has_value()) values[*bad] = std::numeric_limits<float>::quiet_NaN();
     std::vector<std::byte> bytes(EncodedBytes(GetParam(), kElements));
-    CodecOf(GetParam()).Encode(values.data(), kElements, {}, bytes.data());
+    codec::CodecOf(GetParam()).Encode(values.data(), kElements, {}, bytes.data());
     return bytes;
   }
 
@@ -146,4 +146,4 @@ INSTANTIATE_TEST_SUITE_P(Encodings, NumbersCheckTest,
                                            Encoding::kInt8, Encoding::kInt4));
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

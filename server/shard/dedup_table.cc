@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::shard {
 
 void DedupTable::Restore(const std::vector<CountedWorker>& rows) {
   counted_.clear();
@@ -48,4 +48,4 @@ std::vector<CountedWorker> DedupTable::Published() const {
   return rows;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

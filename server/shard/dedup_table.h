@@ -12,7 +12,7 @@
 #include "server/shard/shard_state.h"
 #include "server/sync/bucket_policy.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 class DedupTable {
  public:
@@ -39,4 +39,4 @@ class DedupTable {
   std::vector<std::pair<WorkerId, std::optional<CountedContribution>>> unpublished_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 CountedContribution Row(int incarnation, int round) {
@@ -45,4 +45,4 @@ TEST(DedupTableTest, ForgetsTheOldestOfThoseWhoAreGoneAndNoMember) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -9,7 +9,7 @@
 #include "common/runtime/check.h"
 #include "server/optimizer/optimizer.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 class DelayedStep {
  public:
@@ -27,9 +27,9 @@ class DelayedStep {
 
   // The next contribution, whose weight is `weight` where that of a usual one is `usual_weight`,
   // both above 0. `num_parts`, at least 1, is looked at if it is the first of a step.
-  StepPart Add(int64_t weight, int64_t usual_weight, int num_parts) {
+  optimizer::StepPart Add(int64_t weight, int64_t usual_weight, int num_parts) {
     LODESTAR_CHECK(weight > 0 && usual_weight > 0 && num_parts > 0);
-    StepPart part;
+    optimizer::StepPart part;
     part.is_first = memory_.arrived == 0;
     if (part.is_first) memory_ = {num_parts, 0, num_parts * usual_weight, 0};
     ++memory_.arrived;
@@ -50,4 +50,4 @@ class DelayedStep {
   Memory memory_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -2,28 +2,29 @@
 
 #include <gtest/gtest.h>
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 TEST(DelayedStepTest, EqualContributionsAreEqualPartsOfOneStep) {
   DelayedStep step;
   for (int round = 0; round < 2; ++round) {
     for (int i = 0; i < 4; ++i) {
-      const StepPart part = step.Add(/*weight=*/6, /*usual_weight=*/6, /*num_parts=*/4);
-      EXPECT_EQ(part, (StepPart{.is_first = i == 0, .is_last = i == 3, .factor = 0.25f}));
+      const optimizer::StepPart part = step.Add(/*weight=*/6, /*usual_weight=*/6, /*num_parts=*/4);
+      EXPECT_EQ(part,
+                (optimizer::StepPart{.is_first = i == 0, .is_last = i == 3, .factor = 0.25f}));
     }
     EXPECT_EQ(step.memory(), DelayedStep::Memory());
   }
 }
 
 TEST(DelayedStepTest, OneContributionAloneIsAWholeStep) {
-  EXPECT_EQ(DelayedStep().Add(3, 3, 1), StepPart());
+  EXPECT_EQ(DelayedStep().Add(3, 3, 1), optimizer::StepPart());
 }
 
 TEST(DelayedStepTest, TheLastMakesTheMeanOfThoseThatCame) {
   DelayedStep step;
   EXPECT_EQ(step.Add(8, 8, 2).factor, 0.5f);
-  const StepPart last = step.Add(2, 8, 2);
+  const optimizer::StepPart last = step.Add(2, 8, 2);
   EXPECT_EQ(last.factor, 0.125f);
   // 8 and 2 of 10: 0.5 and 0.125 times this.
   EXPECT_EQ(last.rescale, 1.6f);
@@ -45,4 +46,4 @@ TEST(DelayedStepTest, GoesOnFromItsMemory) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 // The lower one of two in the middle.
@@ -92,4 +92,4 @@ std::vector<DirectionWatch::Finding> DirectionWatch::OnRound(
   return findings;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -25,7 +25,7 @@
 #include "common/runtime/ids.h"
 #include "server/shard/contribution_samples.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // Thread-safe. Its lock is a leaf.
 class DirectionWatch {
@@ -95,4 +95,4 @@ class DirectionWatch {
   std::map<WorkerId, History> histories_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

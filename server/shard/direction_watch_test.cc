@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::IsEmpty;
@@ -148,4 +148,4 @@ TEST(DirectionWatchTest, PartsOfNothingSayNothing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -12,7 +12,7 @@
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/test_cluster.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::AllOf;
@@ -379,4 +379,4 @@ TEST(DivergenceTest, WhatIsLoadedMustBeFinite) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -11,7 +11,7 @@
 #include "kernels/codec/encoded_vectors.h"
 #include "server/shard/testing/test_cluster.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::AllOf;
@@ -51,8 +51,9 @@ class Shadow {
       EXPECT_OK(published);
       float* const shadow = elements_.data() + bucket.range.begin;
       for (const std::shared_ptr<const Page>& change : published->changes) {
-        AccumulateDecoded(published->encoding, reinterpret_cast<const std::byte*>(change->data()),
-                          bucket.range.size(), 1.0f, shadow, Accumulate::kAdd);
+        codec::AccumulateDecoded(published->encoding,
+                                 reinterpret_cast<const std::byte*>(change->data()),
+                                 bucket.range.size(), 1.0f, shadow, kernels::Accumulate::kAdd);
       }
       if (published->changes.empty()) {
         std::copy(published->data().begin(), published->data().end(), shadow);
@@ -102,8 +103,8 @@ TEST_P(EncodedShardTest, SumsDecodedContributions) {
     for (const Bucket& bucket : plain.buckets()) {
       std::vector<std::byte> bytes(EncodedBytes(GetParam(), bucket.range.size()));
       float* const part = values.data() + bucket.range.begin;
-      CodecOf(GetParam()).Encode(part, bucket.range.size(), {}, bytes.data());
-      CodecOf(GetParam()).Decode(bytes.data(), bucket.range.size(), part);
+      codec::CodecOf(GetParam()).Encode(part, bucket.range.size(), {}, bytes.data());
+      codec::CodecOf(GetParam()).Decode(bytes.data(), bucket.range.size(), part);
     }
     EXPECT_THAT(plain.PushAll(TestCluster::Key(worker, 0, 0), values), IsOkAndHolds(kCounted));
   }
@@ -286,8 +287,8 @@ std::vector<float> Received(const TestCluster& cluster, std::vector<float> value
   for (const Bucket& bucket : cluster.buckets()) {
     std::vector<std::byte> bytes(EncodedBytes(kTopK, bucket.range.size()));
     float* const part = values.data() + bucket.range.begin;
-    CodecOf(kTopK).Encode(part, bucket.range.size(), {}, bytes.data());
-    CodecOf(kTopK).Decode(bytes.data(), bucket.range.size(), part);
+    codec::CodecOf(kTopK).Encode(part, bucket.range.size(), {}, bytes.data());
+    codec::CodecOf(kTopK).Decode(bytes.data(), bucket.range.size(), part);
   }
   return values;
 }
@@ -393,4 +394,4 @@ TEST(TopKShardTest, ABlockOfNanIsRefusedAsOfOtherEncodings) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

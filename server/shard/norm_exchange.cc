@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::shard {
 
 RoundNorm::RoundNorm(int num_buckets, std::shared_ptr<NormExchange> exchange, Note note)
     : num_buckets_(num_buckets), exchange_(std::move(exchange)), note_(std::move(note)) {}
@@ -43,4 +43,4 @@ void RoundNorm::Submit(Round round, int bucket, std::vector<double> segment_sums
       });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

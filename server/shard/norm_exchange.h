@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // Among the shards.
 class NormExchange {
@@ -64,4 +64,4 @@ class RoundNorm {
   std::map<Round, Collected> rounds_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace lodestar {
+namespace lodestar::shard {
 
 bool NormWatch::IsKnown() const {
   return limit_ > 0.0 && usual_.contributions >= min_contributions_ && usual_.norm > 0.0;
@@ -80,4 +80,4 @@ void NormWatch::Restore(const UsualNorm& usual) {
   counted_.clear();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -26,7 +26,7 @@
 
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // All that a process which goes on has to know.
 struct UsualNorm {
@@ -94,4 +94,4 @@ class NormWatch {
   std::vector<Counted> counted_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::IsEmpty;
@@ -189,4 +189,4 @@ TEST(NormWatchTest, OffItKeepsNothing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

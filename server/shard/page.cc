@@ -14,7 +14,7 @@
 #include "common/crc32c/crc32c.h"
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 constexpr int64_t kHugePageBytes = 2 << 20;
@@ -153,4 +153,4 @@ int64_t PagePool::resident_bytes() const {
   return BytesOf(shelves_->resident_elements);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // A Page is a buffer of floats that starts on a cache line. Its owner may lend it to readers. While
 // any reader holds it, no thread may write to it.
@@ -100,4 +100,4 @@ class PagePool {
   const std::shared_ptr<Shelves> shelves_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -10,7 +10,7 @@
 
 #include "common/crc32c/crc32c.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::ElementsAre;
@@ -163,4 +163,4 @@ TEST(PagePoolTest, APageMayOutliveThePool) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -17,7 +17,7 @@
 #include "server/shard/bucket_aggregator.h"
 #include "server/sync/policy_factory.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 absl::Status CheckBuckets(ElementRange range, const std::vector<Bucket>& buckets) {
@@ -137,8 +137,8 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
     directions = std::make_unique<DirectionWatch>(num_buckets);
   }
   std::unique_ptr<const BucketPolicy> policy = MakeBucketPolicy(config.job);
-  std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(config.job);
-  std::unique_ptr<Optimizer> averaging = MakeAveraging(config.job);
+  std::unique_ptr<optimizer::Optimizer> optimizer = optimizer::MakeServerOptimizer(config.job);
+  std::unique_ptr<optimizer::Optimizer> averaging = optimizer::MakeAveraging(config.job);
   const FragmentPlan fragments(config.buckets, config.job.fragments);
   // A deferred one need not have all buckets.
   auto contributions =
@@ -423,4 +423,4 @@ void ParameterShard::Shutdown(const absl::Status& status) {
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->Shutdown(status);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -34,7 +34,7 @@
 #include "server/sync/push_space.h"
 #include "server/sync/round_plan.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 class BucketAggregator;
 struct ShardContext;
@@ -183,4 +183,4 @@ class ParameterShard {
   const std::vector<std::shared_ptr<BucketAggregator>> buckets_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

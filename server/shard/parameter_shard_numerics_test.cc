@@ -15,7 +15,7 @@
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/test_cluster.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 JobSpec SyncAdamW() {
@@ -30,15 +30,17 @@ JobSpec SyncAdamW() {
 class SequentialTraining {
  public:
   SequentialTraining(const Layout& layout, const JobSpec& job, std::vector<float> weights)
-      : layout_(layout), optimizer_(MakeServerOptimizer(job)), weights_(std::move(weights)) {
+      : layout_(layout),
+        optimizer_(optimizer::MakeServerOptimizer(job)),
+        weights_(std::move(weights)) {
     for (auto& state : state_) state.assign(weights_.size(), 0.0f);
   }
 
-  void Step(const OptimizerCall& call, const std::vector<float>& gradient) {
-    OptimizerVectors vectors = {.gradient = gradient,
-                                .weights_in = weights_,
-                                .weights_out = absl::MakeSpan(weights_),
-                                .state = {}};
+  void Step(const optimizer::OptimizerCall& call, const std::vector<float>& gradient) {
+    optimizer::OptimizerVectors vectors = {.gradient = gradient,
+                                           .weights_in = weights_,
+                                           .weights_out = absl::MakeSpan(weights_),
+                                           .state = {}};
     for (int i = 0; i < optimizer_->num_state_vectors(); ++i) {
       vectors.state[i] = absl::MakeSpan(state_[i]);
     }
@@ -52,9 +54,9 @@ class SequentialTraining {
 
  private:
   const Layout layout_;
-  const std::unique_ptr<Optimizer> optimizer_;
+  const std::unique_ptr<optimizer::Optimizer> optimizer_;
   std::vector<float> weights_;
-  std::vector<float> state_[kMaxStateVectors];
+  std::vector<float> state_[optimizer::kMaxStateVectors];
 };
 
 constexpr int kRounds = 3;
@@ -657,4 +659,4 @@ TEST(ShardNumericsTest, ASnapshotMidRoundForgetsWhatIsNotApplied) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -18,7 +18,7 @@
 #include "common/testing/status_matchers.h"
 #include "server/shard/testing/test_cluster.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::AllOf;
@@ -593,4 +593,4 @@ TEST(ParameterShardTest, ItsTraceShowsEveryStageOfEveryBucketOfARound) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -14,7 +14,7 @@
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/test_cluster.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 JobSpec SgdJob() {
@@ -240,4 +240,4 @@ TEST(ShardThreadsTest, ACallbackMayEndItsShard) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

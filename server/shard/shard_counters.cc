@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 template <typename Place>
@@ -85,4 +85,4 @@ void ShardCounters::FillIn(ShardStats& stats) const {
   stats.staleness_histogram = staleness_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -13,7 +13,7 @@
 #include "server/shard/contribution.h"
 #include "server/shard/shard_observer.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // A BucketPosition says how far a bucket is.
 struct BucketPosition {
@@ -59,4 +59,4 @@ class ShardCounters {
   int num_with_weights_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

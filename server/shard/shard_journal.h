@@ -16,7 +16,7 @@
 #include "server/shard/contribution.h"
 #include "server/sync/round_plan.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // A step of a bucket. Its payload is the contribution as it came, in the encoding of its key.
 struct StepRecord {
@@ -51,4 +51,4 @@ class ShardJournal {
                       std::shared_ptr<const void> payload_owner, std::function<void()> durable) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -16,7 +16,7 @@
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/test_cluster.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::HasSubstr;
@@ -399,4 +399,4 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

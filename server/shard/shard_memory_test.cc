@@ -18,7 +18,7 @@
 #include "server/shard/testing/test_cluster.h"
 #include "server/sync/policy_factory.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 using ::testing::AllOf;
@@ -133,7 +133,8 @@ TEST(ShardMemoryTest, StateIsThatOfTheServersOptimizer) {
           job.optimizer.kind = kind;
           job.outer_optimizer = outer;
           job.push_encoding = push;
-          EXPECT_EQ(NumServerStateVectors(job), MakeServerOptimizer(job)->num_state_vectors())
+          EXPECT_EQ(NumServerStateVectors(job),
+                    optimizer::MakeServerOptimizer(job)->num_state_vectors())
               << NameOf(mode) << " " << NameOf(kind) << " " << NameOf(outer);
           EXPECT_EQ(HasRosters(job), MakeBucketPolicy(job)->uses_rosters());
           ++num_jobs;
@@ -261,4 +262,4 @@ TEST_F(OutOfMemoryTest, BeyondTheLimitTheRoundUnderWayIsWholeAndTold) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

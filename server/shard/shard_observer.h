@@ -10,7 +10,7 @@
 #include "server/sync/push_space.h"
 #include "server/sync/worker_fault.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // Called without any lock held, from any thread; must not block.
 class ShardObserver {
@@ -56,4 +56,4 @@ struct ShardStats {
   PushSpace push_space;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

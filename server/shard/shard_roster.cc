@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 Standing RosterView::StandingOf(WorkerId worker, Incarnation incarnation) const {
   return directory_->StandingOf(worker, incarnation);
@@ -83,4 +83,4 @@ std::shared_ptr<const RosterView> ShardRoster::Now() const {
   return now_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

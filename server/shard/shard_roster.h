@@ -14,7 +14,7 @@
 #include "server/sync/member_directory.h"
 #include "server/sync/round_plan.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // A RosterView is one moment of the roster. It never changes, so buckets read it without a lock.
 class RosterView {
@@ -72,4 +72,4 @@ class ShardRoster {
   std::shared_ptr<const RosterView> now_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -13,7 +13,7 @@
 #include "server/shard/page.h"
 #include "server/sync/bucket_policy.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // A CountedWorker is one row of a bucket's dedup table.
 struct CountedWorker {
@@ -38,4 +38,4 @@ struct ShardState {
   std::vector<BucketState> buckets;  // in order, covering `range` exactly
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::shard {
 
 class StagingPool::Request {
  public:
@@ -108,4 +108,4 @@ int StagingPool::num_used() const {
   return num_used_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -22,7 +22,7 @@
 #include "server/shard/page.h"
 #include "server/sync/push_space.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 class StagingPool;
 
@@ -131,4 +131,4 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   std::list<std::shared_ptr<Request>> queue_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 class StagingPoolTest : public testing::Test {
@@ -175,4 +175,4 @@ TEST_F(StagingPoolTest, WithoutMemoryAContributionWaitsForASlotThatThereIs) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

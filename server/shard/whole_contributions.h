@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // Thread-safe. Its lock is a leaf.
 class WholeContributions {
@@ -62,4 +62,4 @@ class WholeContributions {
   std::map<WorkerId, Newest> newest_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

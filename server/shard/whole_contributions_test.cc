@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 constexpr WorkerId kWorker(1);
@@ -63,4 +63,4 @@ TEST(WholeContributionsTest, AnotherLifeBeginsAnewAtAnyRound) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::shard

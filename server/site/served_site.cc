@@ -8,7 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::site {
 namespace {
 
 // How often it is asked whether to go on waiting.
@@ -29,11 +29,12 @@ absl::StatusOr<Result> ServedSite::Await(
     bool is_there ABSL_GUARDED_BY(mutex) = false;
   };
   const auto answer = std::make_shared<Answer>();
-  const auto attempt = [answer, find = std::move(find)](
-                           Coordinator& coordinator, absl::Time now,
-                           CoordinatorStrand::Occasion occasion) -> CoordinatorStrand::Delivery {
+  const auto attempt =
+      [answer, find = std::move(find)](
+          Coordinator& coordinator, absl::Time now,
+          rpc::CoordinatorStrand::Occasion occasion) -> rpc::CoordinatorStrand::Delivery {
     std::optional<absl::StatusOr<Result>> found = find(coordinator, now);
-    if (!found.has_value() && occasion == CoordinatorStrand::Occasion::kChange) return nullptr;
+    if (!found.has_value() && occasion == rpc::CoordinatorStrand::Occasion::kChange) return nullptr;
     absl::StatusOr<Result> result = found.has_value() ? *std::move(found) : Stopping();
     return [answer, result = std::move(result)](const absl::Status&) {
       absl::MutexLock lock(&answer->mutex);
@@ -93,7 +94,7 @@ absl::Status ServedSite::PutWeights(absl::Span<const float> weights) {
 }
 
 absl::Status ServedSite::GetWeights(absl::Span<float> weights) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<ParameterShard> shard, host_->shard());
+  ASSIGN_OR_RETURN(const std::shared_ptr<shard::ParameterShard> shard, host_->shard());
   const auto [map, round] = strand_->Run([](Coordinator& coordinator, absl::Time) {
     return std::pair(coordinator.map(), coordinator.committed_round());
   });
@@ -101,16 +102,17 @@ absl::Status ServedSite::GetWeights(absl::Span<float> weights) {
   absl::Status first_error;
   size_t remaining = map->buckets.size();
   for (const Bucket& bucket : map->buckets) {
-    shard->ReadBucket(WorkerId(), Incarnation(), bucket.index, round,
-                      [&, range = bucket.range](const absl::StatusOr<PublishedBucket>& published) {
-                        if (published.ok()) {
-                          const absl::Span<const float> data = published->data();
-                          std::copy(data.begin(), data.end(), weights.begin() + range.begin);
-                        }
-                        absl::MutexLock lock(&mutex);
-                        first_error.Update(published.status());
-                        --remaining;
-                      });
+    shard->ReadBucket(
+        WorkerId(), Incarnation(), bucket.index, round,
+        [&, range = bucket.range](const absl::StatusOr<shard::PublishedBucket>& published) {
+          if (published.ok()) {
+            const absl::Span<const float> data = published->data();
+            std::copy(data.begin(), data.end(), weights.begin() + range.begin);
+          }
+          absl::MutexLock lock(&mutex);
+          first_error.Update(published.status());
+          --remaining;
+        });
   }
   const auto is_done = [&] { return remaining == 0; };
   absl::MutexLock lock(&mutex);
@@ -151,4 +153,4 @@ void ServedSite::OnUpstreamEnd(const absl::Status& outcome) {
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnUpstreamEnd(outcome, now); });
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::site

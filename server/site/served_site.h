@@ -13,13 +13,14 @@
 #include "server/rpc/coordinator_strand.h"
 #include "server/site/site.h"
 
-namespace lodestar {
+namespace lodestar::site {
 
 class ServedSite final : public Site {
  public:
   // All outlive the site. `patience`: how long an order that is under way is waited for once
   // interrupted. `clock`: by which calls wait.
-  ServedSite(CoordinatorStrand* strand, ShardHost* host, absl::Duration patience, Clock* clock)
+  ServedSite(rpc::CoordinatorStrand* strand, host::ShardHost* host, absl::Duration patience,
+             Clock* clock)
       : strand_(strand), host_(host), patience_(patience), clock_(clock) {}
 
   absl::StatusOr<DatasetInfo> AwaitData(const Interrupted& is_interrupted) override;
@@ -39,11 +40,11 @@ class ServedSite final : public Site {
       std::function<std::optional<absl::StatusOr<Result>>(const Coordinator&, absl::Time)> find,
       absl::FunctionRef<std::optional<absl::Status>()> give_up);
 
-  CoordinatorStrand* const strand_;
-  ShardHost* const host_;
+  rpc::CoordinatorStrand* const strand_;
+  host::ShardHost* const host_;
   const absl::Duration patience_;
   Clock* const clock_;
   bool has_new_weights_ = false;  // since the last order
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::site

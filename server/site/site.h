@@ -14,7 +14,7 @@
 #include "common/messages/cluster_messages.h"
 #include "server/coordinator/site_order.h"
 
-namespace lodestar {
+namespace lodestar::site {
 
 // The server's half, for one uplink. Calls block; all but AwaitData() and TellUpstream() come one
 // at a time. Errors of each also: Unavailable or Cancelled once the server stops.
@@ -58,4 +58,4 @@ class Uplink {
   virtual void Leave(const Site::Interrupted& is_interrupted) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::site

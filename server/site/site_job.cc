@@ -11,7 +11,7 @@
 #include "common/params/model_spec.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::site {
 namespace {
 
 constexpr absl::string_view kSiteModes[] = {"sync", "local_sgd"};
@@ -193,4 +193,4 @@ absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now, int steps_of_
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::site

@@ -9,7 +9,7 @@
 #include "common/job/job_spec.h"
 #include "common/messages/cluster_messages.h"
 
-namespace lodestar {
+namespace lodestar::site {
 
 // The job that a site's workers have. In sync its rounds are the local steps of `upstream`, and its
 // updates those of the inner optimizer there; in local_sgd its rounds are some of them each.
@@ -26,4 +26,4 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
 // setting, also if the other job is none for a site.
 absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now, int steps_of_order);
 
-}  // namespace lodestar
+}  // namespace lodestar::site

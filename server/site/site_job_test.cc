@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::site {
 namespace {
 
 using ::testing::AllOf;
@@ -209,4 +209,4 @@ TEST(SiteJobTest, DoesNotGoOnWithLocalStepsThatItsOwnDoNotDivide) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::site

@@ -8,7 +8,7 @@
 #include "common/history/run_history.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::status {
 
 HistoryKeeper::HistoryKeeper(std::string path, Deps deps)
     : path_(std::move(path)), deps_(std::move(deps)) {
@@ -59,4 +59,4 @@ void HistoryKeeper::WriteIfNew() {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::status

@@ -15,7 +15,7 @@
 #include "common/runtime/clock.h"
 #include "server/status/history_recorder.h"
 
-namespace lodestar {
+namespace lodestar::status {
 
 class HistoryKeeper {
  public:
@@ -51,4 +51,4 @@ class HistoryKeeper {
   std::thread thread_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::status

@@ -14,7 +14,7 @@
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::status {
 namespace {
 
 using ::testing::ElementsAre;
@@ -102,4 +102,4 @@ TEST_F(HistoryKeeperTest, WhatCannotBeWrittenIsTold) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::status

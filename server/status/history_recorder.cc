@@ -10,7 +10,7 @@
 #include "common/runtime/one_line.h"
 #include "common/runtime/overloaded.h"
 
-namespace lodestar {
+namespace lodestar::status {
 
 void HistoryRecorder::GoOnFrom(const RunHistory& history) {
   RunHistory kept = history;
@@ -135,4 +135,4 @@ uint64_t HistoryRecorder::version() const {
   return version_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::status

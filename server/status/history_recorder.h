@@ -17,7 +17,7 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/announcement.h"
 
-namespace lodestar {
+namespace lodestar::status {
 
 // Thread-safe.
 class HistoryRecorder {
@@ -53,4 +53,4 @@ class HistoryRecorder {
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::status

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 
-namespace lodestar {
+namespace lodestar::status {
 namespace {
 
 using ::testing::Contains;
@@ -160,4 +160,4 @@ TEST_F(HistoryRecorderTest, RoundsThatTheProcessBeforeMayHaveNotedAreThereOnce) 
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::status

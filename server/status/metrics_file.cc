@@ -17,7 +17,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::status {
 namespace {
 
 constexpr absl::string_view kLineStart = R"({"round":)";
@@ -167,4 +167,4 @@ absl::StatusOr<std::string> MetricsFile::SetAside() {
   return aside;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::status

@@ -15,7 +15,7 @@
 #include "common/output/output_file.h"
 #include "server/coordinator/announcement.h"
 
-namespace lodestar {
+namespace lodestar::status {
 
 // Not thread-safe.
 class MetricsFile {
@@ -44,4 +44,4 @@ class MetricsFile {
   bool is_of_this_run_ = false;  // as seen once; whatever this process goes back to afterwards
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::status

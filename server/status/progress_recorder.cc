@@ -9,7 +9,7 @@
 #include "common/runtime/json.h"
 #include "common/runtime/overloaded.h"
 
-namespace lodestar {
+namespace lodestar::status {
 namespace {
 
 // JSON has no NaN; a diverged loss is shown as null as well.
@@ -171,4 +171,4 @@ void ProgressRecorder::WriteTensorBoard(absl::string_view record) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::status

@@ -18,7 +18,7 @@
 #include "server/status/metrics_file.h"
 #include "server/status/tensorboard_file.h"
 
-namespace lodestar {
+namespace lodestar::status {
 
 // {"round","train_loss","heldout_loss","heldout_accuracy","train_bits_per_byte",
 // "heldout_bits_per_byte","samples","seconds","workers","compute_seconds",
@@ -78,4 +78,4 @@ class ProgressRecorder {
   ThreadPool writer_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::status

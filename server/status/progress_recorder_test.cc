@@ -17,7 +17,7 @@
 #include "common/testing/status_matchers.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::status {
 namespace {
 
 RoundSummary SummaryOf(int64_t round) {
@@ -293,4 +293,4 @@ TEST(ProgressRecorderTest, RefusesAFileItCannotOpen) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::status

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::status {
 
 void StatusBoard::SetReading(int shard, ShardReading reading) {
   absl::MutexLock lock(&mutex_);
@@ -27,4 +27,4 @@ ClusterReport StatusBoard::Report(ClusterSnapshot cluster) const {
   return report;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::status

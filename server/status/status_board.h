@@ -11,11 +11,11 @@
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/shard/shard_observer.h"
 
-namespace lodestar {
+namespace lodestar::status {
 
 // What one server measures about itself.
 struct ShardReading {
-  ShardStats stats;
+  shard::ShardStats stats;
   uint64_t bytes_received = 0;  // payload, since the server started
   uint64_t bytes_sent = 0;
 };
@@ -42,4 +42,4 @@ class StatusBoard {
   std::map<int, ShardReading> readings_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::status

@@ -18,7 +18,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::status {
 namespace {
 
 // Wire types of protocol buffers, little-endian as this machine. The fields are those of
@@ -196,4 +196,4 @@ absl::Status TensorBoardFile::Append(absl::string_view record) {
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::status

@@ -15,7 +15,7 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/announcement.h"
 
-namespace lodestar {
+namespace lodestar::status {
 
 // Tag and value.
 using TensorBoardScalars = std::vector<std::pair<std::string, double>>;
@@ -53,4 +53,4 @@ class TensorBoardFile {
   int64_t num_bytes_ = 0;  // whole records
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::status

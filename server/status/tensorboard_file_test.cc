@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::status {
 namespace {
 
 using ::testing::ElementsAre;
@@ -115,4 +115,4 @@ TEST(TensorBoardFileTest, RefusesAFolderInACheckpoint) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::status

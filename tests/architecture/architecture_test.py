@@ -104,17 +104,31 @@ class RulesCanFail(unittest.TestCase):
         def source(before, after, head="struct Count"):
             return f"namespace lodestar {{\n{before}{head} {{\n  int a;\n}};\n{after}}}  // namespace lodestar\n"
 
-        files = {"server/a.h": source("", ""), "worker/b.h": source("", "", head="class Count final : public A")}
+        files = {"deploy/a.h": source("", ""), "tests/b.h": source("", "", head="class Count final : public A")}
         self.assertNotEqual(violations_of_files(files), [])
         for unlike in (source("namespace {\n", "}  // namespace\n"), source("namespace b {\n", "}  // namespace b\n"),
                        source("", "", head="struct Count::State"), source("", "", head="struct Counts"),
                        "namespace lodestar {\nstruct Count;\n}  // namespace lodestar\n"):
-            files["worker/b.h"] = unlike
+            files["tests/b.h"] = unlike
             self.assertEqual(violations_of_files(files), [], unlike)
         for fields in ("void Describe(Archive& archive, Count& count)", "struct StoredForm<Count>"):
             files = {path: source("", "template <>\n" + fields + " {\n}\n", head="struct " + path[0].upper())
-                     for path in ("server/a.cc", "worker/b.cc")}
+                     for path in ("deploy/a.cc", "tests/b.cc")}
             self.assertNotEqual(violations_of_files(files), [], fields)
+
+    def test_folders_have_namespaces(self):
+        def block(name, content="void Run();"):
+            return f"namespace {name} {{\n\n{content}\n\n}}  // namespace {name}\n"
+
+        self.assert_taken("worker/client/a.h", block("lodestar::client"))
+        self.assert_taken("worker/client/a.h", block("lodestar::client::tables"))
+        self.assert_taken("server/shard/testing/a.h", block("lodestar::shard"))
+        self.assert_taken("proto/a.h", block("lodestar::wire"))
+        self.assert_taken("tests/a.h", block("lodestar"))
+        for name in ("lodestar", "lodestar::shard", "lodestar::clients"):
+            self.assert_refused("worker/client/a.h", block(name))
+            declaration = block(name, "class Run;\nenum class Kind : uint8_t;") + block("lodestar::client")
+            self.assert_taken("worker/client/a.h", declaration)
 
     def test_includes_are_of_direct_dependencies(self):
         def violations(deps, include):

@@ -70,6 +70,12 @@ LENGTH_UNIT = re.compile(r"//.*\b(bytes|elements|rows)\b")
 # One patch of one place each; see planted_faults.sh there.
 PLANTED_FAULTS = "tests/simulation/faults/"
 
+# A folder is a room with a namespace of its own, named for the folder. These have none yet.
+FOLDERS_WITHOUT_NAMESPACE = ("common/", "deploy/", "server/coordinator/", "server/membership/", "server/sync/", "tests/",
+                             "worker/capi/", "worker/python/")
+NAMESPACE_BLOCK = re.compile(r"^namespace (lodestar[\w:]*) \{\n(.*?)^\}  // namespace \1$", re.MULTILINE | re.DOTALL)
+FORWARD_DECLARATION = re.compile(r"(?:class|struct|enum class) \w+(?: : \w+)?;")
+
 # Where generated wire types may be seen.
 WIRE_FOLDERS = ("proto/", "server/http/", "server/rpc/", "worker/client/", "deploy/psctl/", "tests/")
 # Where a synchronisation mode may be told apart: facts of a job, and the factories.
@@ -172,6 +178,23 @@ def check_type_names(texts):
                 yield f"{path}: type {name} has the name of one in {other}"
 
 
+def namespace_of(path):
+    """Returns the namespace of a folder: its name; the converters of the wire have "wire"."""
+    folders = [name for name in path.split("/")[:-1] if name != "testing"]
+    return "lodestar::" + {"proto": "wire"}.get(folders[-1], folders[-1])
+
+
+def check_namespace(path, text):
+    """A file may declare types of other namespaces, but defines what it has in the namespace of its folder."""
+    if path.startswith(FOLDERS_WITHOUT_NAMESPACE) or path.startswith(CUDA_EMULATOR):
+        return
+    own = namespace_of(path)
+    for name, content in NAMESPACE_BLOCK.findall(text):
+        lines = [line for line in content.split("\n") if line]
+        if name != own and not name.startswith(own + "::") and not all(map(FORWARD_DECLARATION.fullmatch, lines)):
+            yield f"{path}: opens namespace {name}; the namespace of its folder is {own}"
+
+
 def check_modes(path, text):
     if not MODE_PLACES.search(path) and MODE_VALUE.search(COMMENT.sub("", text)):
         yield f"{path}: a mode is told apart outside of a factory"
@@ -202,7 +225,7 @@ def check_tree(root):
         with open(os.path.join(root, path), encoding="utf-8") as file:
             texts.append((path, file.read()))
     for path, text in texts:
-        for check in (check_includes, check_shape, check_cuda, check_kernel_shapes, check_modes):
+        for check in (check_includes, check_shape, check_cuda, check_kernel_shapes, check_modes, check_namespace):
             violations.extend(check(path, text))
     violations.extend(check_kernel_names(texts))
     violations.extend(check_type_names(texts))

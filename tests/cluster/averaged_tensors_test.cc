@@ -157,7 +157,7 @@ class AveragedTensorsTest : public testing::Test {
     return last[0];
   }
 
-  ServerConfig config_;
+  server::ServerConfig config_;
   std::unique_ptr<Program> a_;
   std::unique_ptr<Program> b_;
 };

@@ -137,8 +137,8 @@ class Program {
   OwnedWorker worker_;
 };
 
-ServerConfig RegressionJob() {
-  ServerConfig config = SmallJobConfig();
+server::ServerConfig RegressionJob() {
+  server::ServerConfig config = SmallJobConfig();
   config.job.schedule.peak = 0.25;
   config.job.schedule.total_rounds = 12;
   config.job.batch_size = 8;
@@ -169,7 +169,7 @@ double HeldoutLossOf(const std::vector<float>& weights) {
 }
 
 TEST(CApiTest, GradientsTrainAsALoopOfOnesOwn) {
-  const ServerConfig config = RegressionJob();
+  const server::ServerConfig config = RegressionJob();
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program program(cluster->address(), "alone");
   ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
@@ -217,7 +217,7 @@ TEST(CApiTest, EmbeddingsAreMarkedInTheJob) {
 }
 
 TEST(CApiTest, LocalStepsKeepTheProgramsOptimizer) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.job.mode = Mode::kLocalSgd;
   config.job.local_steps = 4;
   config.job.outer_optimizer = OuterOptimizerKind::kAverage;
@@ -233,7 +233,7 @@ TEST(CApiTest, LocalStepsKeepTheProgramsOptimizer) {
 }
 
 TEST(CApiTest, TwoProgramsShareTheSamples) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.job.min_workers = 2;
   config.job.schedule.total_rounds = 4;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
@@ -303,7 +303,7 @@ class Reducer {
 };
 
 TEST(CApiTest, ReduceBringsTheMeanOfARoundsGradientsByTheirSamples) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.job.optimizer.kind = OptimizerKind::kReduce;
   config.job.batch_size = 0;
   config.job.global_batch_size = 5;  // 3 and 2
@@ -335,7 +335,7 @@ TEST(CApiTest, ReduceBringsTheMeanOfARoundsGradientsByTheirSamples) {
 TEST(CApiTest, ARoundOfSkippedStepsChangesNothing) {
   for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
     for (const double clip_norm : {0.0, 100.0}) {
-      ServerConfig config = RegressionJob();
+      server::ServerConfig config = RegressionJob();
       config.job.mode = mode;
       config.job.clip_norm = clip_norm;
       ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
@@ -353,7 +353,7 @@ TEST(CApiTest, ARoundOfSkippedStepsChangesNothing) {
 }
 
 TEST(CApiTest, ASkippedStepLeavesTheGradientOfTheOthers) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.job.min_workers = 2;
   config.job.push_encoding = Encoding::kBf16;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
@@ -373,7 +373,7 @@ TEST(CApiTest, ASkippedStepLeavesTheGradientOfTheOthers) {
 }
 
 TEST(CApiTest, WhatCannotBeSkippedIsSaid) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.job.schedule.total_rounds = 1;
   lodestar_step step = {};
   step.size = sizeof(step);
@@ -401,7 +401,7 @@ TEST(CApiTest, WhatCannotBeSkippedIsSaid) {
 }
 
 TEST(CApiTest, WhoStopsHandsOverAndWhoLeavesGoesAtOnce) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.job.schedule.total_rounds = 1000000;
   config.exit_when_done = false;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
@@ -422,7 +422,7 @@ TEST(CApiTest, WhoStopsHandsOverAndWhoLeavesGoesAtOnce) {
 }
 
 TEST(CApiTest, LeavingBetweenStepsHandsInThoseThatWereMade) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.job.mode = Mode::kLocalSgd;
   config.job.local_steps = 4;
   config.job.schedule.total_rounds = 1000000;
@@ -447,7 +447,7 @@ TEST(CApiTest, LeavingBetweenStepsHandsInThoseThatWereMade) {
 }
 
 TEST(CApiTest, LeavingBetweenRoundsIsNoFailure) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.job.schedule.total_rounds = 1000000;
   config.exit_when_done = false;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
@@ -464,7 +464,7 @@ TEST(CApiTest, LeavingBetweenRoundsIsNoFailure) {
 }
 
 TEST(CApiTest, WhoWaitsMayLookAtSomethingElse) {
-  const ServerConfig config = RegressionJob();
+  const server::ServerConfig config = RegressionJob();
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program program(cluster->address(), "waiting");
   EXPECT_EQ(lodestar_wait(program.handle(), 0, 0), 1);  // not started: an error comes at once
@@ -509,7 +509,7 @@ class AdoptingProgram {
 };
 
 TEST(CApiTest, AProgramThatStartsFirstTakesTheOrderOfTheJob) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.job.min_workers = 2;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
   Program first(cluster->address(), "first");
@@ -546,7 +546,7 @@ TEST(CApiTest, AProgramThatStartsFirstTakesTheOrderOfTheJob) {
 }
 
 TEST(CApiTest, TheOrderThatWasTakenStaysWhenTheServersBeginAnew) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.exit_when_done = false;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   AdoptingProgram second(cluster->address(), "second");
@@ -565,7 +565,7 @@ TEST(CApiTest, TheOrderThatWasTakenStaysWhenTheServersBeginAnew) {
   ASSERT_EQ(lodestar_step_done(second.handle(), 0.0, 0, 0), 0);
   const uint64_t before = step.server_incarnation;
   // Without a checkpoint: the job begins with what the program has.
-  cluster->Stop(0, Server::StopKind::kImmediate);
+  cluster->Stop(0, server::Server::StopKind::kImmediate);
   ASSERT_OK(cluster->StartAgain(0));
   do {
     ASSERT_EQ(lodestar_next(second.handle(), &step), 0) << lodestar_last_error();
@@ -576,7 +576,7 @@ TEST(CApiTest, TheOrderThatWasTakenStaysWhenTheServersBeginAnew) {
 }
 
 TEST(CApiTest, TheFirstProgramMayStartBeforeItHasItsWeights) {
-  const ServerConfig config = RegressionJob();
+  const server::ServerConfig config = RegressionJob();
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   AdoptingProgram program(cluster->address(), "first");
   program.Add("weight", {kNumFeatures});
@@ -590,7 +590,7 @@ TEST(CApiTest, TheFirstProgramMayStartBeforeItHasItsWeights) {
 }
 
 TEST(CApiTest, AProgramTrainsTheServersModel) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.job.model = *ModelPreset("mlp");
   config.job.schedule.total_rounds = 3;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
@@ -611,7 +611,7 @@ TEST(CApiTest, AProgramTrainsTheServersModel) {
 }
 
 TEST(CApiTest, TensorsThatAreNotTheJobsAreNamed) {
-  const ServerConfig config = RegressionJob();
+  const server::ServerConfig config = RegressionJob();
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program first(cluster->address(), "first");
   ASSERT_EQ(first.Start(), 0);
@@ -626,7 +626,7 @@ TEST(CApiTest, TensorsThatAreNotTheJobsAreNamed) {
 }
 
 TEST(CApiTest, WhoWaitsForItsVectorsCanStopAndLeave) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.exit_when_done = false;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   for (const bool leaves : {true, false}) {
@@ -642,7 +642,7 @@ TEST(CApiTest, WhoWaitsForItsVectorsCanStopAndLeave) {
 }
 
 TEST(CApiTest, TheFirstProgramSaysWithWhichOptimizer) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   config.given = {"batch_size"};
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
   Program program(cluster->address(), "proposing");
@@ -662,7 +662,7 @@ TEST(CApiTest, TheFirstProgramSaysWithWhichOptimizer) {
 TEST(CApiTest, AServerThatIsStartedAgainGoesOnWithWhatWasProposed) {
   for (const bool has_journal : {true, false}) {
     SCOPED_TRACE(has_journal ? "from a journal" : "from a checkpoint");
-    ServerConfig config = RegressionJob();
+    server::ServerConfig config = RegressionJob();
     config.job.schedule.total_rounds = 1000000;
     config.exit_when_done = false;
     config.durability.checkpoint_dir = testing::TempDir() + "/proposed";
@@ -693,7 +693,7 @@ TEST(CApiTest, AServerThatIsStartedAgainGoesOnWithWhatWasProposed) {
     do {
       train(5);
     } while (!has_journal && !is_saved());
-    cluster->Stop(0, Server::StopKind::kImmediate);
+    cluster->Stop(0, server::Server::StopKind::kImmediate);
     ASSERT_OK(cluster->StartAgain(0));
     train(3);
     EXPECT_GE(step.round, 3) << "it has begun anew";
@@ -714,7 +714,7 @@ TEST(CApiTest, WhatCannotBeProposedIsSaid) {
   EXPECT_EQ(lodestar_propose(worker.get(), "momentum", "1"), 3);
   EXPECT_THAT(lodestar_last_error(), HasSubstr("--momentum=1 is out of range"));
   EXPECT_EQ(lodestar_propose(worker.get(), "momentum", nullptr), 3);
-  const ServerConfig config = RegressionJob();
+  const server::ServerConfig config = RegressionJob();
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program program(cluster->address(), "late");
   ASSERT_EQ(program.Start(), 0);
@@ -798,7 +798,7 @@ int CodeOfForkedChild(lodestar_worker* started) {
 }
 
 TEST(CApiTest, ARefusedForkedChildLeavesItsParentTraining) {
-  const ServerConfig config = RegressionJob();
+  const server::ServerConfig config = RegressionJob();
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program program(cluster->address(), "parent");
   ASSERT_EQ(program.Start(), 0) << lodestar_last_error();
@@ -821,7 +821,7 @@ TEST(CApiTest, ConnectTimeoutIsASetting) {
 }
 
 TEST(CApiTest, WhatCannotBeExpectedIsNothing) {
-  const ServerConfig config = RegressionJob();
+  const server::ServerConfig config = RegressionJob();
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program program(cluster->address(), "expecting");
   ASSERT_EQ(program.Start(), 0);
@@ -841,7 +841,7 @@ TEST(CApiTest, WhatCannotBeExpectedIsNothing) {
 }
 
 TEST(CApiTest, AFailedStepEndsTheWorkerWithItsReason) {
-  ServerConfig config = RegressionJob();
+  server::ServerConfig config = RegressionJob();
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program program(cluster->address(), "failing");
   ASSERT_EQ(program.Start(), 0);

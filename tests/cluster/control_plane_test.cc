@@ -34,8 +34,8 @@ constexpr size_t kElements = 4507;
 
 std::vector<float> Filled(float value) { return std::vector<float>(kElements, value); }
 
-ServerConfig TestConfig() {
-  ServerConfig config = SmallJobConfig();
+server::ServerConfig TestConfig() {
+  server::ServerConfig config = SmallJobConfig();
   config.job.bucket_bytes = 8192;
   return config;
 }
@@ -73,7 +73,7 @@ void RunRound(const std::vector<WireClient*>& workers, const std::vector<float>&
 }
 
 TEST(ControlPlaneTest, SyncAveragesTheGradientsOfAllWorkersOverTwoServers) {
-  ServerConfig config = TestConfig();
+  server::ServerConfig config = TestConfig();
   config.job.min_workers = 2;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
   const auto first = Joined(*cluster, "first");
@@ -94,7 +94,7 @@ TEST(ControlPlaneTest, SyncAveragesTheGradientsOfAllWorkersOverTwoServers) {
 }
 
 TEST(ControlPlaneTest, ClientThatJoinsBeforeTheFirstWeightsDoesNotShutThemOut) {
-  ServerConfig config = TestConfig();
+  server::ServerConfig config = TestConfig();
   config.job.min_workers = 2;  // both are in the round, and none waits for the other's lease
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
   WireClient supplier(cluster->address(), "supplier", 1);
@@ -111,7 +111,7 @@ TEST(ControlPlaneTest, ClientThatJoinsBeforeTheFirstWeightsDoesNotShutThemOut) {
 }
 
 TEST(ControlPlaneTest, AsyncAppliesEachGradientOnArrival) {
-  ServerConfig config = TestConfig();
+  server::ServerConfig config = TestConfig();
   config.job.mode = Mode::kAsync;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const auto first = Joined(*cluster, "first");
@@ -125,7 +125,7 @@ TEST(ControlPlaneTest, AsyncAppliesEachGradientOnArrival) {
 }
 
 TEST(ControlPlaneTest, LocalSgdAveragesWeights) {
-  ServerConfig config = TestConfig();
+  server::ServerConfig config = TestConfig();
   config.job.mode = Mode::kLocalSgd;
   config.job.local_steps = 3;
   config.job.outer_optimizer = OuterOptimizerKind::kAverage;
@@ -207,7 +207,7 @@ TEST(ControlPlaneTest, BadRegistrationsAreRefusedAndHarmless) {
 }
 
 TEST(ControlPlaneTest, HeldGrantIsAnsweredWithWhatItWaitsFor) {
-  ServerConfig config = TestConfig();
+  server::ServerConfig config = TestConfig();
   config.job.min_workers = 2;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const auto first = Joined(*cluster, "first");
@@ -219,7 +219,7 @@ TEST(ControlPlaneTest, HeldGrantIsAnsweredWithWhatItWaitsFor) {
 }
 
 TEST(ControlPlaneTest, RoundGoesOnWithoutAWorkerWhoseLeaseIsOver) {
-  ServerConfig config = TestConfig();
+  server::ServerConfig config = TestConfig();
   config.job.min_workers = 2;
   config.cluster.lease = absl::Milliseconds(300);
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
@@ -244,7 +244,7 @@ TEST(ControlPlaneTest, RoundGoesOnWithoutAWorkerWhoseLeaseIsOver) {
 TEST(ControlPlaneTest, ClippingGivesTheSameBitsForAnyNumberOfServers) {
   std::vector<std::vector<float>> results;
   for (const int num_shards : {1, 2, 3}) {
-    ServerConfig config = TestConfig();
+    server::ServerConfig config = TestConfig();
     config.job.clip_norm = 0.7;
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, num_shards));
     const auto worker = Joined(*cluster, "only");
@@ -266,7 +266,7 @@ TEST(ControlPlaneTest, ClippingGivesTheSameBitsForAnyNumberOfServers) {
 }
 
 TEST(ControlPlaneTest, CompleteJobTellsWorkersAndThenTheServersExit) {
-  ServerConfig config = TestConfig();
+  server::ServerConfig config = TestConfig();
   config.job.schedule.total_rounds = 1;
   config.exit_when_done = true;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
@@ -344,7 +344,7 @@ TEST(ControlPlaneTest, WatchSendsOneStatusAfterTheOtherUntilTheServerStops) {
   v1::ClusterStatus status;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(reader->Read(&status));
   EXPECT_EQ(status.state(), "waiting_for_layout");
-  cluster->Stop(0, Server::StopKind::kGraceful);
+  cluster->Stop(0, server::Server::StopKind::kGraceful);
   while (reader->Read(&status)) {
   }
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
@@ -377,10 +377,10 @@ TEST(ControlPlaneTest, OtherServersSayWhereTheCoordinatorIs) {
 
 TEST(ControlPlaneTest, TakenPortIsAnError) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
-  ServerConfig config = TestConfig();
+  server::ServerConfig config = TestConfig();
   config.network.listen.port = cluster->server(0).port();
   EXPECT_THAT(
-      Server::Create(config, {}).status(),
+      server::Server::Create(config, {}).status(),
       StatusIs(absl::StatusCode::kUnavailable,
                AllOf(HasSubstr(absl::StrCat(config.network.listen.port)), HasSubstr("in use"))));
 }
@@ -396,7 +396,7 @@ std::shared_ptr<grpc::Channel> Connected(const std::string& address) {
 }
 
 TEST(ControlPlaneTest, ConnectionsThatAreTooManyAreSaidAndCounted) {
-  ServerConfig config = TestConfig();
+  server::ServerConfig config = TestConfig();
   config.limits.max_connections = 8;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   std::vector<std::shared_ptr<grpc::Channel>> channels;
@@ -443,7 +443,7 @@ class ExportReader {
     if (outcome_.has_value()) return *outcome_;
     while (reader_->Read(&chunk_)) {
     }
-    outcome_ = FromGrpcStatus(reader_->Finish());
+    outcome_ = wire::FromGrpcStatus(reader_->Finish());
     return *outcome_;
   }
 
@@ -472,7 +472,7 @@ TEST(ControlPlaneTest, ExportsThatNobodyReadsDoNotBlockAnother) {
 }
 
 TEST(ControlPlaneTest, AMeanGradientIsNotExportedAsWeights) {
-  ServerConfig config = SmallJobConfig();
+  server::ServerConfig config = SmallJobConfig();
   config.job.optimizer.kind = OptimizerKind::kReduce;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   EXPECT_THAT(ExportReader(cluster->address()).ReadAll(),

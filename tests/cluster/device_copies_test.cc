@@ -97,16 +97,19 @@ class Settlement {
 
 // Cuts pushes: those that `cuts` says are cancelled with whatever they have under way, and end as a
 // broken connection does.
-class CuttingTransport final : public ParameterTransport {
+class CuttingTransport final : public client::ParameterTransport {
  public:
-  explicit CuttingTransport(std::unique_ptr<ParameterTransport> inner) : inner_(std::move(inner)) {}
+  explicit CuttingTransport(std::unique_ptr<client::ParameterTransport> inner)
+      : inner_(std::move(inner)) {}
 
   std::function<bool()> cuts_ = [] { return false; };
 
-  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override {
+  std::unique_ptr<client::PushSession> StartPush(
+      const client::ContributionHeader& header) override {
     return std::make_unique<Push>(inner_->StartPush(header), cuts_());
   }
-  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override {
+  std::unique_ptr<client::PullSession> StartPull(client::PullSpec spec,
+                                                 BucketCallback on_bucket) override {
     return inner_->StartPull(std::move(spec), std::move(on_bucket));
   }
   bool ReachesDevice(uint32_t bucket) override { return inner_->ReachesDevice(bucket); }
@@ -114,32 +117,32 @@ class CuttingTransport final : public ParameterTransport {
   uint64_t bytes_pulled() const override { return inner_->bytes_pulled(); }
 
  private:
-  class Push final : public PushSession {
+  class Push final : public client::PushSession {
    public:
-    Push(std::unique_ptr<PushSession> inner, bool is_cut)
+    Push(std::unique_ptr<client::PushSession> inner, bool is_cut)
         : inner_(std::move(inner)), is_cut_(is_cut) {}
     void AddBucket(uint32_t bucket, Version base_version,
                    absl::Span<const std::byte> data) override {
       inner_->AddBucket(bucket, base_version, data);
     }
     void AddDeviceBucket(uint32_t bucket, Version base_version,
-                         const DevicePayload& payload) override {
+                         const client::DevicePayload& payload) override {
       inner_->AddDeviceBucket(bucket, base_version, payload);
     }
-    absl::StatusOr<PushResult> Finish() override {
+    absl::StatusOr<client::PushResult> Finish() override {
       if (is_cut_) inner_->Cancel();
-      absl::StatusOr<PushResult> result = inner_->Finish();
+      absl::StatusOr<client::PushResult> result = inner_->Finish();
       if (is_cut_) return absl::UnavailableError("it was cut");
       return result;
     }
     void Cancel() override { inner_->Cancel(); }
 
    private:
-    const std::unique_ptr<PushSession> inner_;
+    const std::unique_ptr<client::PushSession> inner_;
     const bool is_cut_;
   };
 
-  const std::unique_ptr<ParameterTransport> inner_;
+  const std::unique_ptr<client::ParameterTransport> inner_;
 };
 
 struct Outcome {
@@ -159,19 +162,20 @@ class DeviceCopiesTest : public ::testing::Test {
 
   // One worker on a card of its own, with a server of its own.
   struct Cluster {
-    std::unique_ptr<Device> card;
-    std::unique_ptr<HostMemoryRegistry> registry;
+    std::unique_ptr<kernels::Device> card;
+    std::unique_ptr<client::HostMemoryRegistry> registry;
     std::unique_ptr<ShardServer> server;
     std::unique_ptr<Settlement> settlement = std::make_unique<Settlement>();
     std::unique_ptr<CuttingTransport> transport;
-    std::unique_ptr<TrainingRig> rig;  // ends first: a window that is open uses the transport
+    std::unique_ptr<trainer::TrainingRig>
+        rig;  // ends first: a window that is open uses the transport
   };
 
   static Cluster Make(const JobSpec& job, Path path, const emulator::Settings& settings = {}) {
     Cluster cluster;
-    cluster.card = cuda::MakeEmulatedDevice({.fusion = FusionPolicy::kNever}, settings);
-    cluster.registry = MakeDeviceRegistry(cluster.card.get());
-    cluster.rig = std::make_unique<TrainingRig>(job, cluster.card.get(), /*overlap=*/true);
+    cluster.card = cuda::MakeEmulatedDevice({.fusion = factory::FusionPolicy::kNever}, settings);
+    cluster.registry = trainer::MakeDeviceRegistry(cluster.card.get());
+    cluster.rig = std::make_unique<trainer::TrainingRig>(job, cluster.card.get(), /*overlap=*/true);
     const Registration& registration = cluster.rig->server().registration();
     ShardServer::Config config;
     config.job = registration.job;
@@ -185,8 +189,8 @@ class DeviceCopiesTest : public ::testing::Test {
     return cluster;
   }
 
-  static std::unique_ptr<ParameterTransport> Connect(Cluster& cluster, Path path) {
-    BulkGrpcTransportConfig config = cluster.server->TransportConfig(WorkerId(1));
+  static std::unique_ptr<client::ParameterTransport> Connect(Cluster& cluster, Path path) {
+    client::BulkGrpcTransportConfig config = cluster.server->TransportConfig(WorkerId(1));
     config.chunk_bytes = kSmallChunk;
     config.shared_block_bytes = kSmallChunk;
     config.shared_memory = path == Path::kSharedMemory;
@@ -199,14 +203,14 @@ class DeviceCopiesTest : public ::testing::Test {
     config.on_registered = [settlement](int, const absl::Status& status) {
       settlement->OnRegistered(status);
     };
-    auto transport = MakeBulkGrpcTransport(std::move(config));
+    auto transport = client::MakeBulkGrpcTransport(std::move(config));
     if (path == Path::kSharedMemory) settlement->Await();
     return transport;
   }
 
   static void RunRounds(Cluster& cluster, Outcome& outcome) {
     for (int round = 0; round < kRounds; ++round) {
-      cluster.server->OpenRound(Round(round), 1, kLearningRate, /*num_samples=*/kRigBatch);
+      cluster.server->OpenRound(Round(round), 1, kLearningRate, /*num_samples=*/trainer::kRigBatch);
       const absl::StatusOr<RoundReport> report = cluster.rig->RunRound(round);
       ASSERT_OK(report);
       outcome.losses.push_back(report->loss_sum);
@@ -217,7 +221,7 @@ class DeviceCopiesTest : public ::testing::Test {
   // What the server has in the end.
   static std::vector<float> WeightsOf(const Cluster& cluster) {
     std::vector<float> weights(cluster.server->layout().num_elements());
-    PullSpec spec{Round(kRounds), {}};
+    client::PullSpec spec{Round(kRounds), {}};
     for (const Bucket& bucket : cluster.server->buckets()) {
       spec.targets.push_back(
           {bucket.index, absl::MakeSpan(weights).subspan(bucket.range.begin, bucket.range.size())});
@@ -312,7 +316,7 @@ TEST_F(DeviceCopiesTest, RegisteredMemoryIsAsForetold) {
   const auto transport = Connect(cluster, Path::kSharedMemory);
   ASSERT_OK(cluster.settlement->registered());
   EXPECT_EQ(emulator::pinned_bytes() - before,
-            SharedMemoryBytes(cluster.server->buckets(), kSmallChunk));
+            client::SharedMemoryBytes(cluster.server->buckets(), kSmallChunk));
 }
 
 TEST_F(DeviceCopiesTest, WithoutRegistrationAllGoesOnAsBefore) {
@@ -328,28 +332,28 @@ TEST_F(DeviceCopiesTest, WithoutRegistrationAllGoesOnAsBefore) {
 }
 
 // A vector on the card, which copies come from and go to by themselves.
-class CardVector final : public PayloadSource, public PayloadSink {
+class CardVector final : public client::PayloadSource, public client::PayloadSink {
  public:
-  CardVector(Device* card, int64_t bytes) : card_(card), memory_(*card->Allocate(bytes)) {}
+  CardVector(kernels::Device* card, int64_t bytes) : card_(card), memory_(*card->Allocate(bytes)) {}
   ~CardVector() override { card_->Release(memory_); }
 
   absl::Status CopyOut(absl::Span<std::byte> destination, int64_t begin) override {
     return card_->CopyNow(destination.data(), At(begin), destination.size(),
-                          StreamKind::kDeviceToHost, [] {});
+                          kernels::StreamKind::kDeviceToHost, [] {});
   }
   absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t, int64_t) override {
     return absl::FailedPreconditionError("the host has no place for it");
   }
   absl::Status CopyIn(int64_t begin, absl::Span<const std::byte> source,
                       absl::FunctionRef<void()> meanwhile) override {
-    return card_->CopyNow(At(begin), source.data(), source.size(), StreamKind::kHostToDevice,
-                          meanwhile);
+    return card_->CopyNow(At(begin), source.data(), source.size(),
+                          kernels::StreamKind::kHostToDevice, meanwhile);
   }
 
  private:
   std::byte* At(int64_t begin) const { return static_cast<std::byte*>(memory_) + begin; }
 
-  Device* const card_;
+  kernels::Device* const card_;
   void* const memory_;
 };
 
@@ -363,7 +367,7 @@ TEST_F(DeviceCopiesTest, RegionsMayGoWhileCopiesAreUnderWay) {
   for (int i = 0; i < 30; ++i) {
     const auto transport = Connect(cluster, Path::kSharedMemory);
     ASSERT_OK(cluster.settlement->registered());
-    PullSpec spec{Round(0), {}};
+    client::PullSpec spec{Round(0), {}};
     for (const Bucket& bucket : cluster.server->buckets()) {
       spec.targets.push_back(
           {.bucket = bucket.index,
@@ -382,11 +386,11 @@ TEST_F(DeviceCopiesTest, RegionsMayGoWhileCopiesAreUnderWay) {
   }
   EXPECT_EQ(emulator::num_allocations(), allocations) << "memory stays registered";
   EXPECT_EQ(emulator::KernelFailure(), "");
-  EXPECT_OK(cluster.card->Synchronize(cluster.card->Record(StreamKind::kCompute)));
+  EXPECT_OK(cluster.card->Synchronize(cluster.card->Record(kernels::StreamKind::kCompute)));
 }
 
 // The memory changes between the server's checksum and the card's copy.
-class DamagingSink final : public PayloadSink {
+class DamagingSink final : public client::PayloadSink {
  public:
   absl::Status CopyIn(int64_t, absl::Span<const std::byte> source,
                       absl::FunctionRef<void()> meanwhile) override {
@@ -402,12 +406,12 @@ TEST_F(DeviceCopiesTest, ADamagedBucketDoesNotCountAsArrived) {
   const Bucket& bucket = cluster.server->buckets()[0];
   std::vector<float> host(bucket.range.size());
   DamagingSink sink;
-  PullSpec spec{Round(0), {}};
+  client::PullSpec spec{Round(0), {}};
   spec.targets.push_back(
       {.bucket = bucket.index, .destination = absl::MakeSpan(host), .device = &sink});
   int arrived = 0;
-  const auto pull =
-      cluster.transport->StartPull(std::move(spec), [&arrived](const PulledBucket&) { ++arrived; });
+  const auto pull = cluster.transport->StartPull(
+      std::move(spec), [&arrived](const client::PulledBucket&) { ++arrived; });
   EXPECT_THAT(pull->Wait(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
   EXPECT_EQ(arrived, 0);
 }
@@ -415,7 +419,7 @@ TEST_F(DeviceCopiesTest, ADamagedBucketDoesNotCountAsArrived) {
 // Not to be tried again: another connection would not put the card right.
 TEST_F(DeviceCopiesTest, AFailureOfTheCardEndsTheRound) {
   Cluster cluster = Make(GradientJob(), Path::kSharedMemory);
-  cluster.server->OpenRound(Round(0), 1, kLearningRate, kRigBatch);
+  cluster.server->OpenRound(Round(0), 1, kLearningRate, trainer::kRigBatch);
   emulator::FailLaunchAfter(5);
   const absl::StatusOr<RoundReport> report = cluster.rig->RunRound(0);
   ASSERT_FALSE(report.ok());

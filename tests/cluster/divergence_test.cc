@@ -54,8 +54,8 @@ constexpr float kLearningRate = 1 << 19;
 constexpr float kStep = 1.0f / kLearningRate;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-ServerConfig TestConfig(Mode mode = Mode::kSync) {
-  ServerConfig config = SmallJobConfig();
+server::ServerConfig TestConfig(Mode mode = Mode::kSync) {
+  server::ServerConfig config = SmallJobConfig();
   config.job.mode = mode;
   config.job.bucket_bytes = 8192;
   config.job.schedule.peak = kLearningRate;
@@ -64,7 +64,7 @@ ServerConfig TestConfig(Mode mode = Mode::kSync) {
 
 class DivergenceTest : public testing::Test {
  protected:
-  void Start(const ServerConfig& config, int num_workers = 1) {
+  void Start(const server::ServerConfig& config, int num_workers = 1) {
     ASSERT_OK_AND_ASSIGN(cluster_, InProcessCluster::Start(config, 2));
     kind_ = config.job.mode == Mode::kLocalSgd ? v1::CONTRIBUTION_KIND_PSEUDO_GRADIENT
                                                : v1::CONTRIBUTION_KIND_GRADIENT;
@@ -105,8 +105,8 @@ TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
   // The decay makes large steps, and the second one overflows.
   first_weights_.back() = 1e17f;
   for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
-    const TestFolder folder;
-    ServerConfig config = TestConfig(mode);
+    const data::TestFolder folder;
+    server::ServerConfig config = TestConfig(mode);
     config.durability.checkpoint_dir = folder.root();
     config.job.optimizer.weight_decay = 1e6;
     workers_.clear();
@@ -136,7 +136,7 @@ TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
       EXPECT_THAT(cluster_->server(shard).Wait(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                                            HasSubstr("diverged at round 1")));
     }
-    cluster_->Stop(0, Server::StopKind::kGraceful);
+    cluster_->Stop(0, server::Server::StopKind::kGraceful);
     for (const auto& entry : std::filesystem::directory_iterator(folder.root())) {
       EXPECT_THAT(entry.path().filename().string(), Not(StartsWith("round-"))) << NameOf(mode);
     }
@@ -146,8 +146,8 @@ TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
 
 TEST_F(DivergenceTest, RollbackGoesOnFromTheLastCheckpointWithALowerLearningRate) {
   for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
-    const TestFolder folder;
-    ServerConfig config = TestConfig(mode);
+    const data::TestFolder folder;
+    server::ServerConfig config = TestConfig(mode);
     config.durability.checkpoint_dir = folder.root();
     config.divergence.action = DivergenceAction::kRollback;
     config.divergence.learning_rate_factor = 0.25;
@@ -187,7 +187,7 @@ TEST_F(DivergenceTest, RollbackGoesOnFromTheLastCheckpointWithALowerLearningRate
 }
 
 TEST_F(DivergenceTest, OneSickWorkerIsNamedAndTheOtherGoesOn) {
-  ServerConfig config = TestConfig();
+  server::ServerConfig config = TestConfig();
   config.job.min_workers = 2;
   Start(config, 2);
   std::thread sick([&] {
@@ -225,7 +225,7 @@ TEST_F(DivergenceTest, WorkerThatReportsWithoutPushingIsDroppedAndNothingHangs) 
   v1::ExportChunk chunk;
   while (reader->Read(&chunk)) {
   }
-  EXPECT_OK(FromGrpcStatus(reader->Finish()));
+  EXPECT_OK(wire::FromGrpcStatus(reader->Finish()));
 }
 
 // Real workers, whose weights and so whose losses and gradients overflow by themselves: the decay's
@@ -234,8 +234,8 @@ class DivergingWorkerTest : public testing::Test {
  protected:
   DivergingWorkerTest() { WriteImages(images_); }
 
-  static ServerConfig Config(Mode mode) {
-    ServerConfig config = SmallJobConfig();
+  static server::ServerConfig Config(Mode mode) {
+    server::ServerConfig config = SmallJobConfig();
     config.job.model = {"mlp", MlpSpec{{kImageSide * kImageSide, 8, kImageClasses}}};
     config.job.mode = mode;
     if (mode == Mode::kLocalSgd) config.job.local_steps = 2;
@@ -248,18 +248,19 @@ class DivergingWorkerTest : public testing::Test {
   }
 
   absl::Status RunWorker(const std::string& coordinator) {
-    Worker::Config config;
+    worker::Worker::Config config;
     config.coordinator = AddressList::Of(coordinator);
     config.name = "worker";
     config.instance_id = 1;
     config.device = {.kind = "cpu", .threads = 1};
     config.life.first_backoff = absl::Milliseconds(5);
-    ASSIGN_OR_RETURN(const std::unique_ptr<Worker> worker,
-                     MakeBuiltInWorker(config, {.data = {.path = images_.root()}}, &Clock::Real()));
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<worker::Worker> worker,
+        worker::MakeBuiltInWorker(config, {.data = {.path = images_.root()}}, &Clock::Real()));
     return worker->Run();
   }
 
-  const TestFolder images_;
+  const data::TestFolder images_;
 };
 
 TEST_F(DivergingWorkerTest, IsToldThatTheRunIsOver) {
@@ -276,7 +277,7 @@ TEST_F(DivergingWorkerTest, IsToldThatTheRunIsOver) {
 
 TEST_F(DivergingWorkerTest, GoesOnAfterARollback) {
   for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
-    ServerConfig config = Config(mode);
+    server::ServerConfig config = Config(mode);
     config.divergence = {.action = DivergenceAction::kRollback, .learning_rate_factor = 1e-6};
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
     EXPECT_OK(RunWorker(cluster->address())) << NameOf(mode);

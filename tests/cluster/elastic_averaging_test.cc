@@ -22,8 +22,8 @@ constexpr int64_t kElements = 203;
 // Some roundings of elements that are about 1.
 constexpr double kRounding = 1e-6;
 
-Buf BufOf(std::vector<float>& vector) {
-  return {vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
+kernels::Buf BufOf(std::vector<float>& vector) {
+  return {vector.data(), kernels::DType::kF32, static_cast<int64_t>(vector.size())};
 }
 
 struct ElasticWorker {
@@ -39,8 +39,8 @@ void ExpectElasticExchange(const std::vector<double>& shares, double beta) {
   job.mode = Mode::kLocalSgd;
   job.outer_optimizer = OuterOptimizerKind::kEasgd;
   job.outer_learning_rate = beta;
-  const std::unique_ptr<Device> device = *MakeDevice("cpu", 1, nullptr);
-  const std::unique_ptr<Optimizer> optimizer = MakeServerOptimizer(job);
+  const std::unique_ptr<kernels::Device> device = *factory::MakeDevice("cpu", 1, nullptr);
+  const std::unique_ptr<optimizer::Optimizer> optimizer = optimizer::MakeServerOptimizer(job);
   EXPECT_EQ(optimizer->num_state_vectors(), 0);
 
   std::mt19937 random(7);
@@ -68,26 +68,28 @@ void ExpectElasticExchange(const std::vector<double>& shares, double beta) {
   const std::vector<ElementRange> all = {{0, kElements}};
   for (ElasticWorker& worker : workers) {
     const std::vector<float> before = worker.local;
-    ASSERT_OK_AND_ASSIGN(const std::unique_ptr<WeightsMerge> merge,
-                         MakeWeightsMerge(job, {.device = device.get(),
-                                                .local = BufOf(worker.local),
-                                                .global = BufOf(worker.global),
-                                                .contributed = BufOf(worker.contributed)}));
+    ASSERT_OK_AND_ASSIGN(
+        const std::unique_ptr<trainer::WeightsMerge> merge,
+        trainer::MakeWeightsMerge(job, {.device = device.get(),
+                                        .local = BufOf(worker.local),
+                                        .global = BufOf(worker.global),
+                                        .contributed = BufOf(worker.contributed)}));
     merge->Begin();
     device->Subtract(BufOf(worker.contributed), merge->origin(), BufOf(worker.local));
     merge->OnContributed(all, std::nullopt);
     EXPECT_EQ(worker.local, before) << "who contributes nothing stays";
     merge->OnContributed(all, worker.share);
-    ASSERT_OK(device->Synchronize(device->Record(StreamKind::kCompute)));
+    ASSERT_OK(device->Synchronize(device->Record(kernels::StreamKind::kCompute)));
     for (int64_t e = 0; e < kElements; ++e) {
       const double alpha = beta * worker.share;
       ASSERT_NEAR(worker.local[e], before[e] + alpha * (center[e] - before[e]), kRounding);
     }
-    AccumulateScaled(mean.data(), worker.contributed.data(), static_cast<float>(worker.share),
-                     kElements, Accumulate::kAdd);
+    vectors::AccumulateScaled(mean.data(), worker.contributed.data(),
+                              static_cast<float>(worker.share), kElements,
+                              kernels::Accumulate::kAdd);
     const std::vector<float> moved = worker.local;
     merge->OnArrived(all);
-    ASSERT_OK(device->Synchronize(device->Record(StreamKind::kCompute)));
+    ASSERT_OK(device->Synchronize(device->Record(kernels::StreamKind::kCompute)));
     EXPECT_EQ(worker.local, moved) << "what comes back changes nothing";
   }
   optimizer->Apply(

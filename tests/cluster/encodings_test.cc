@@ -30,12 +30,12 @@ namespace {
 class Exchange {
  public:
   Exchange(const ShardServer& server, const JobSpec& job, uint32_t worker)
-      : device_(*MakeDevice("cpu", 1, nullptr)),
+      : device_(*factory::MakeDevice("cpu", 1, nullptr)),
         transport_(server.Transport(WorkerId(worker))),
         weights_(server.layout().num_elements()),
         contribution_(server.layout().num_elements()),
-        exchange_(*ExchangeState::Create(job, server.layout(), device_.get(), View(weights_),
-                                         View(contribution_))) {
+        exchange_(*trainer::ExchangeState::Create(job, server.layout(), device_.get(),
+                                                  View(weights_), View(contribution_))) {
     registration_.life = {WorkerId(worker), Incarnation(1)};
     registration_.server_incarnation = 1;
     registration_.job = job;
@@ -46,19 +46,22 @@ class Exchange {
   }
 
   absl::Status Pull(int64_t version) {
-    WeightsPull pull(registration_, Round(version), AllBuckets(registration_), exchange_->weights(),
-                     exchange_->ShadowFor(registration_), transport_.get(), &Clock::Real());
+    trainer::WeightsPull pull(registration_, Round(version), trainer::AllBuckets(registration_),
+                              exchange_->weights(), exchange_->ShadowFor(registration_),
+                              transport_.get(), &Clock::Real());
     return pull.WaitForAll();
   }
   absl::Status Push(int64_t round, float phase) {
-    WeightsPull base(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
-                     exchange_->ShadowFor(registration_), transport_.get(), &Clock::Real());
+    trainer::WeightsPull base(registration_, Round(0), trainer::AllBuckets(registration_),
+                              exchange_->weights(), exchange_->ShadowFor(registration_),
+                              transport_.get(), &Clock::Real());
     RETURN_IF_ERROR(base.WaitForAll());
     for (size_t i = 0; i < contribution_.size(); ++i) {
       contribution_[i] = std::sin(0.001f * static_cast<float>(i) + phase);
     }
-    ContributionPush push(registration_, {.round = Round(round)}, exchange_->contribution(), &base,
-                          transport_.get(), &Clock::Real());
+    trainer::ContributionPush push(registration_, {.round = Round(round)},
+                                   exchange_->contribution(), &base, transport_.get(),
+                                   &Clock::Real());
     RETURN_IF_ERROR(push.AllBlocksReady());
     return push.Finish();
   }
@@ -67,16 +70,16 @@ class Exchange {
   uint64_t bytes_pushed() const { return transport_->bytes_pushed(); }
 
  private:
-  static Buf View(std::vector<float>& vector) {
-    return {vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
+  static kernels::Buf View(std::vector<float>& vector) {
+    return {vector.data(), kernels::DType::kF32, static_cast<int64_t>(vector.size())};
   }
 
-  const std::unique_ptr<Device> device_;
+  const std::unique_ptr<kernels::Device> device_;
   Registration registration_;
-  std::unique_ptr<ParameterTransport> transport_;
+  std::unique_ptr<client::ParameterTransport> transport_;
   std::vector<float> weights_;
   std::vector<float> contribution_;
-  const std::unique_ptr<ExchangeState> exchange_;
+  const std::unique_ptr<trainer::ExchangeState> exchange_;
 };
 
 class EncodingsTest : public testing::TestWithParam<Encoding> {
@@ -111,7 +114,7 @@ class EncodingsTest : public testing::TestWithParam<Encoding> {
     EXPECT_NE(encoded, plain);
   }
 
-  const TestFolder images_;
+  const data::TestFolder images_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Codecs, EncodingsTest,
@@ -197,7 +200,7 @@ TEST_P(EncodingsTest, SyncGivesTheSameBitsAgain) {
 // Servers are lost in the middle and come back from a checkpoint; then a worker is replaced.
 TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
   const TrainingSetup setup = Setup(2);
-  ServerConfig config = SmallJobConfig();
+  server::ServerConfig config = SmallJobConfig();
   config.job = setup.job;
   config.job.push_encoding = GetParam();
   config.job.pull_encoding = GetParam();
@@ -211,13 +214,13 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
   std::filesystem::create_directories(config.durability.checkpoint_dir);
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const auto start = [&](const std::string& name, uint64_t instance) {
-    Worker::Config worker;
+    worker::Worker::Config worker;
     worker.coordinator = AddressList::Of(cluster->address());
     worker.name = name;
     worker.instance_id = instance;
     worker.device = {.kind = "cpu", .threads = 1};
     worker.life.first_backoff = absl::Milliseconds(5);
-    return *MakeBuiltInWorker(worker, {.data = {.path = setup.data}}, &Clock::Real());
+    return *worker::MakeBuiltInWorker(worker, {.data = {.path = setup.data}}, &Clock::Real());
   };
   // Waits for the checkpoint of this round or of a later one, because a round is skipped while
   // another is written.
@@ -231,18 +234,18 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
       std::this_thread::yield();
     }
   };
-  const std::unique_ptr<Worker> stays = start("stays", 1);
-  const std::unique_ptr<Worker> leaves = start("leaves", 2);
+  const std::unique_ptr<worker::Worker> stays = start("stays", 1);
+  const std::unique_ptr<worker::Worker> leaves = start("leaves", 2);
   absl::Status stayed;
   std::thread stays_thread([&] { stayed = stays->Run(); });
   std::thread leaves_thread([&] { leaves->Run().IgnoreError(); });
   await_checkpoint("00000010");
-  cluster->Stop(0, Server::StopKind::kImmediate);
+  cluster->Stop(0, server::Server::StopKind::kImmediate);
   ASSERT_OK(cluster->StartAgain(0));
   await_checkpoint("00000050");
   leaves->RequestStop();
   leaves_thread.join();
-  const std::unique_ptr<Worker> joins = start("joins", 3);
+  const std::unique_ptr<worker::Worker> joins = start("joins", 3);
   EXPECT_OK(joins->Run());
   stays_thread.join();
   EXPECT_OK(stayed);

@@ -113,20 +113,21 @@ class FormerDivisionTest : public testing::Test {
 
   static void Kill(InProcessCluster& cluster, int num_shards) {
     for (int shard = num_shards - 1; shard >= 0; --shard) {
-      cluster.Stop(shard, Server::StopKind::kImmediate);
+      cluster.Stop(shard, server::Server::StopKind::kImmediate);
     }
   }
 
-  absl::StatusOr<FoundCheckpoint> Newest() const {
-    ASSIGN_OR_RETURN(std::optional<FoundCheckpoint> found,
-                     FindNewestCheckpoint(FileSystem::Real(), config_.durability.checkpoint_dir));
+  absl::StatusOr<checkpoint::FoundCheckpoint> Newest() const {
+    ASSIGN_OR_RETURN(
+        std::optional<checkpoint::FoundCheckpoint> found,
+        checkpoint::FindNewestCheckpoint(FileSystem::Real(), config_.durability.checkpoint_dir));
     if (!found.has_value()) return absl::NotFoundError("there is no checkpoint");
     return *std::move(found);
   }
 
   // The checkpoint that the servers would have written that were killed, had they been started
   // again and ended in order, after their workers. The run is as before then.
-  absl::StatusOr<FoundCheckpoint> SaveAsOperatorWould(int num_shards) {
+  absl::StatusOr<checkpoint::FoundCheckpoint> SaveAsOperatorWould(int num_shards) {
     const std::string& run = config_.durability.checkpoint_dir;
     std::filesystem::copy(run, folder_ + "/copy", std::filesystem::copy_options::recursive);
     {
@@ -136,17 +137,17 @@ class FormerDivisionTest : public testing::Test {
         RETURN_IF_ERROR(worker->Register(TestLayout()));
         RETURN_IF_ERROR(worker->Leave());
       }
-      cluster->server(0).Stop(Server::StopKind::kGraceful);
+      cluster->server(0).Stop(server::Server::StopKind::kGraceful);
       RETURN_IF_ERROR(cluster->server(0).loss());
     }
-    absl::StatusOr<FoundCheckpoint> found = Newest();
+    absl::StatusOr<checkpoint::FoundCheckpoint> found = Newest();
     std::filesystem::remove_all(run);
     std::filesystem::rename(folder_ + "/copy", run);
     return found;
   }
 
   std::string folder_;
-  ServerConfig config_;
+  server::ServerConfig config_;
 };
 
 struct Change {
@@ -159,20 +160,21 @@ class DivisionChangeTest : public FormerDivisionTest, public testing::WithParamI
 TEST_P(DivisionChangeTest, SavesTheSameBitsAsFormerServersThatAreStopped) {
   const auto [from, to] = GetParam();
   ASSERT_OK(TrainAndKill(from));
-  ASSERT_OK_AND_ASSIGN(const FoundCheckpoint expected, SaveAsOperatorWould(from));
+  ASSERT_OK_AND_ASSIGN(const checkpoint::FoundCheckpoint expected, SaveAsOperatorWould(from));
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, to));
-  ASSERT_OK_AND_ASSIGN(const FoundCheckpoint saved, Newest());
+  ASSERT_OK_AND_ASSIGN(const checkpoint::FoundCheckpoint saved, Newest());
   EXPECT_EQ(saved.manifest.shards.size(), from);
   EXPECT_EQ(saved.manifest.round, Round(kRounds));
   EXPECT_TRUE(saved.manifest.journal.is_complete);
-  EXPECT_EQ(ContentChecksum(saved.manifest), ContentChecksum(expected.manifest));
+  EXPECT_EQ(host::ContentChecksum(saved.manifest), host::ContentChecksum(expected.manifest));
   // The new servers have all of it.
   Workers workers(cluster->address());
   ASSERT_OK(workers.Enter());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, workers.first.Pull(kRounds));
   ASSERT_OK_AND_ASSIGN(const auto reader,
-                       CheckpointReader::Open(FileSystem::Real(), saved.directory));
-  ASSERT_OK_AND_ASSIGN(const BucketState state, reader->ReadBucket({0, kElements}, {"momentum"}));
+                       checkpoint::CheckpointReader::Open(FileSystem::Real(), saved.directory));
+  ASSERT_OK_AND_ASSIGN(const shard::BucketState state,
+                       reader->ReadBucket({0, kElements}, {"momentum"}));
   EXPECT_TRUE(absl::c_equal(state.weights->span(), weights));
   EXPECT_NE(weights, Gradient(1.0f));
 }
@@ -207,7 +209,7 @@ TEST_F(FormerDivisionTest, RefusesIfTheJournalOfAShardIsElsewhere) {
   EXPECT_FALSE(std::filesystem::exists(JournalOf(1)));
   std::filesystem::rename(folder_ + "/elsewhere", JournalOf(1));
   ASSERT_OK(InProcessCluster::Start(config_, 1).status());
-  ASSERT_OK_AND_ASSIGN(const FoundCheckpoint saved, Newest());
+  ASSERT_OK_AND_ASSIGN(const checkpoint::FoundCheckpoint saved, Newest());
   EXPECT_EQ(saved.manifest.round, Round(kRounds));
 }
 
@@ -252,7 +254,7 @@ TEST_F(FormerDivisionTest, RefusesIfTheJournalOfAShardIsOfYetAnotherNumber) {
   std::filesystem::remove_all(JournalOf(1));
   std::filesystem::rename(folder_ + "/of_two", JournalOf(1));
   ASSERT_OK(InProcessCluster::Start(config_, 1).status());
-  ASSERT_OK_AND_ASSIGN(const FoundCheckpoint saved, Newest());
+  ASSERT_OK_AND_ASSIGN(const checkpoint::FoundCheckpoint saved, Newest());
   EXPECT_EQ(saved.manifest.round, Round(2 * kRounds));
 }
 
@@ -262,7 +264,7 @@ TEST_F(FormerDivisionTest, RefusesIfALivingServerHoldsTheJournalOfAShard) {
     Workers workers(cluster->address());
     ASSERT_OK(workers.Enter());
     ASSERT_OK(workers.Train(kRounds));
-    cluster->Stop(0, Server::StopKind::kImmediate);
+    cluster->Stop(0, server::Server::StopKind::kImmediate);
     EXPECT_THAT(InProcessCluster::Start(config_, 1).status(),
                 StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("shard 1")));
   }

@@ -5,8 +5,8 @@
 
 namespace lodestar {
 
-ServerConfig SmallJobConfig() {
-  ServerConfig config;
+server::ServerConfig SmallJobConfig() {
+  server::ServerConfig config;
   config.network.listen = {"127.0.0.1", 0};
   config.job.model = {"client", ClientModelSpec{}};
   config.job.optimizer.kind = OptimizerKind::kSgd;
@@ -17,7 +17,7 @@ ServerConfig SmallJobConfig() {
 }
 
 absl::StatusOr<std::unique_ptr<InProcessCluster>> InProcessCluster::Start(
-    const ServerConfig& config, int num_shards) {
+    const server::ServerConfig& config, int num_shards) {
   std::unique_ptr<InProcessCluster> cluster(new InProcessCluster(config, num_shards));
   for (int shard = 0; shard < num_shards; ++shard) {
     RETURN_IF_ERROR(cluster->StartServer(shard));
@@ -25,25 +25,25 @@ absl::StatusOr<std::unique_ptr<InProcessCluster>> InProcessCluster::Start(
   return cluster;
 }
 
-InProcessCluster::InProcessCluster(const ServerConfig& config, int num_shards)
+InProcessCluster::InProcessCluster(const server::ServerConfig& config, int num_shards)
     : config_(config), ports_(num_shards), servers_(num_shards) {}
 
 std::string InProcessCluster::address() const { return absl::StrCat("127.0.0.1:", ports_[0]); }
 
 absl::Status InProcessCluster::StartServer(int shard) {
-  ServerConfig config = config_;
+  server::ServerConfig config = config_;
   config.network.listen.port = ports_[shard];
   config.cluster.shard = shard;
   config.cluster.num_shards = static_cast<int>(ports_.size());
   if (shard > 0) config.cluster.coordinator = address();
-  Server::Deps deps;
+  server::Server::Deps deps;
   deps.num_threads = 2;
-  ASSIGN_OR_RETURN(servers_[shard], Server::Create(config, deps));
+  ASSIGN_OR_RETURN(servers_[shard], server::Server::Create(config, deps));
   ports_[shard] = servers_[shard]->port();
   return absl::OkStatus();
 }
 
-void InProcessCluster::Stop(int shard, Server::StopKind kind) {
+void InProcessCluster::Stop(int shard, server::Server::StopKind kind) {
   servers_[shard]->Stop(kind);
   servers_[shard].reset();
 }

@@ -67,16 +67,19 @@ class PushPullTest : public ::testing::Test {
     return absl::MakeSpan(vector).subspan(bucket.range.begin, bucket.range.size());
   }
 
-  std::unique_ptr<PushSession> StartPush(ParameterTransport& transport, Round round,
-                                         std::vector<float>& gradient, int64_t num_samples = 0) {
+  std::unique_ptr<client::PushSession> StartPush(client::ParameterTransport& transport, Round round,
+                                                 std::vector<float>& gradient,
+                                                 int64_t num_samples = 0) {
     auto session = transport.StartPush({.round = round, .num_samples = num_samples});
     for (const Bucket& bucket : server_->buckets()) {
-      session->AddBucket(bucket.index, Version(round.value()), BytesOf(PartOf(gradient, bucket)));
+      session->AddBucket(bucket.index, Version(round.value()),
+                         client::BytesOf(PartOf(gradient, bucket)));
     }
     return session;
   }
 
-  absl::StatusOr<PushResult> Push(WorkerId worker, Round round, std::vector<float> gradient) {
+  absl::StatusOr<client::PushResult> Push(WorkerId worker, Round round,
+                                          std::vector<float> gradient) {
     const auto transport = server_->Transport(worker);
     return StartPush(*transport, round, gradient)->Finish();
   }
@@ -84,7 +87,7 @@ class PushPullTest : public ::testing::Test {
   absl::StatusOr<std::vector<float>> Pull(Round min_round) {
     const auto transport = server_->Transport(WorkerId(1));
     std::vector<float> weights(num_elements_);
-    PullSpec spec{min_round, {}};
+    client::PullSpec spec{min_round, {}};
     for (const Bucket& bucket : server_->buckets()) {
       spec.targets.push_back({bucket.index, PartOf(weights, bucket)});
     }
@@ -125,7 +128,7 @@ class PushPullTest : public ::testing::Test {
       if (!writer->Write(chunk)) break;
     }
     writer->WritesDone();
-    return FromGrpcStatus(writer->Finish());
+    return wire::FromGrpcStatus(writer->Finish());
   }
 
   ShardServer::Config config_;
@@ -144,12 +147,12 @@ TEST_F(PushPullTest, RoundOfTwoWorkersAveragesAndPublishes) {
   const auto transport2 = server_->Transport(WorkerId(2));
   const auto push2 = StartPush(*transport2, Round(0), second);
   const auto push1 = StartPush(*transport1, Round(0), first);
-  ASSERT_OK_AND_ASSIGN(const PushResult result1, push1->Finish());
-  ASSERT_OK_AND_ASSIGN(const PushResult result2, push2->Finish());
+  ASSERT_OK_AND_ASSIGN(const client::PushResult result1, push1->Finish());
+  ASSERT_OK_AND_ASSIGN(const client::PushResult result2, push2->Finish());
   EXPECT_EQ(result1.buckets_counted, server_->buckets().size());
   EXPECT_EQ(result2.buckets_counted, server_->buckets().size());
   EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(4.0f)));
-  const BulkTraffic traffic = server_->rpc().traffic();
+  const rpc::BulkTraffic traffic = server_->rpc().traffic();
   EXPECT_EQ(traffic.bytes_received, 2 * num_elements_ * sizeof(float));
   EXPECT_EQ(traffic.bytes_sent, num_elements_ * sizeof(float));
 }
@@ -173,16 +176,16 @@ TEST_F(PushPullTest, ASkippedStepTravelsWithoutNumbersAndHasNoWeight) {
   server_->OpenRound(Round(0), 2, kLearningRate);
   const auto transport1 = server_->Transport(WorkerId(1));
   const auto transport2 = server_->Transport(WorkerId(2));
-  const auto skip = [this](ParameterTransport& transport) {
+  const auto skip = [this](client::ParameterTransport& transport) {
     auto session = transport.StartPush({.round = Round(0), .num_samples = kSkippedSamples});
     for (const Bucket& bucket : server_->buckets()) {
       session->AddBucket(bucket.index, Version(0), {});
     }
     return session->Finish();
   };
-  ASSERT_OK_AND_ASSIGN(const PushResult skipped, skip(*transport1));
+  ASSERT_OK_AND_ASSIGN(const client::PushResult skipped, skip(*transport1));
   EXPECT_EQ(skipped.buckets_counted, server_->buckets().size());
-  ASSERT_OK_AND_ASSIGN(const PushResult again, skip(*transport1));
+  ASSERT_OK_AND_ASSIGN(const client::PushResult again, skip(*transport1));
   EXPECT_EQ(again.buckets_duplicate, server_->buckets().size());
   std::vector<float> gradient = Constant(6.0f);
   ASSERT_OK(StartPush(*transport2, Round(0), gradient)->Finish());
@@ -227,7 +230,7 @@ TEST_F(PushPullTest, RepeatedPushCountsOnce) {
   Start();
   server_->OpenRound(Round(0), 1, kLearningRate);
   ASSERT_OK(Push(WorkerId(1), Round(0), Constant(2.0f)));
-  ASSERT_OK_AND_ASSIGN(const PushResult again, Push(WorkerId(1), Round(0), Constant(2.0f)));
+  ASSERT_OK_AND_ASSIGN(const client::PushResult again, Push(WorkerId(1), Round(0), Constant(2.0f)));
   EXPECT_EQ(again.buckets_counted, 0);
   EXPECT_EQ(again.buckets_duplicate, server_->buckets().size());
   v1::PushReply reply;
@@ -263,7 +266,7 @@ TEST_F(PushPullTest, PlainStubsPushAndPull) {
               Crc32c(chunk.data().data(), chunk.data().size()));
     data += chunk.data();
   }
-  EXPECT_OK(FromGrpcStatus(reader->Finish()));
+  EXPECT_OK(wire::FromGrpcStatus(reader->Finish()));
   const std::vector<float> wanted = After(2.0f);
   EXPECT_EQ(data, std::string(reinterpret_cast<const char*>(wanted.data()), size * sizeof(float)));
 }
@@ -280,7 +283,7 @@ TEST_F(PushPullTest, BucketsComeInTheOrderAskedFor) {
   std::vector<uint32_t> order;
   v1::PullChunk chunk;
   while (reader->Read(&chunk)) order.push_back(chunk.bucket());
-  EXPECT_OK(FromGrpcStatus(reader->Finish()));
+  EXPECT_OK(wire::FromGrpcStatus(reader->Finish()));
   EXPECT_THAT(order, ElementsAre(3, 0, 2));
 }
 
@@ -291,10 +294,10 @@ TEST_F(PushPullTest, ChunksAreNoLargerThanTheClientWants) {
   request.set_incarnation(1);
   request.set_encoding(v1::ENCODING_FP32);
   request.add_buckets(0);
-  const uint32_t checksum_without = ChecksumOf(request);
+  const uint32_t checksum_without = wire::ChecksumOf(request);
   request.set_max_chunk_bytes(1500);
-  EXPECT_NE(ChecksumOf(request), checksum_without);
-  request.set_crc32c(ChecksumOf(request));
+  EXPECT_NE(wire::ChecksumOf(request), checksum_without);
+  request.set_crc32c(wire::ChecksumOf(request));
   grpc::ClientContext context;
   const auto reader = stub_->Pull(&context, request);
   v1::PullChunk chunk;
@@ -304,7 +307,7 @@ TEST_F(PushPullTest, ChunksAreNoLargerThanTheClientWants) {
     EXPECT_EQ(chunk.offset() * sizeof(float), bytes);
     bytes += static_cast<int64_t>(chunk.data().size());
   }
-  EXPECT_OK(FromGrpcStatus(reader->Finish()));
+  EXPECT_OK(wire::FromGrpcStatus(reader->Finish()));
   EXPECT_EQ(bytes, server_->buckets()[0].range.size() * sizeof(float));
 }
 
@@ -318,7 +321,7 @@ TEST_F(PushPullTest, BrokenStreamLeavesNothing) {
     const auto writer = stub_->Push(&context, &reply);
     writer->Write(SomeChunk(0, size / 2));
     context.TryCancel();
-    EXPECT_THAT(FromGrpcStatus(writer->Finish()), StatusIs(absl::StatusCode::kCancelled));
+    EXPECT_THAT(wire::FromGrpcStatus(writer->Finish()), StatusIs(absl::StatusCode::kCancelled));
   }
   EXPECT_THAT(PushChunks({SomeChunk(0, size / 2)}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the stream ended after")));
@@ -342,15 +345,15 @@ TEST_F(PushPullTest, WhoSendsNoFurtherHoldsNoPlaceForLong) {
   patient->Write(WholeBucket());
   while (server_->shard().stats().contributions_counted == 0) std::this_thread::yield();
   absl::Time now = absl::UnixEpoch();
-  while (server_->refusals().of(LimitReached::kSlowPeers) < 2) {
+  while (server_->refusals().of(limits::LimitReached::kSlowPeers) < 2) {
     server_->rpc().EndStalled(now += absl::Minutes(1));
   }
-  EXPECT_THAT(FromGrpcStatus(writer->Finish()),
+  EXPECT_THAT(wire::FromGrpcStatus(writer->Finish()),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("--message_timeout")));
-  EXPECT_THAT(FromGrpcStatus(silent->Finish()),
+  EXPECT_THAT(wire::FromGrpcStatus(silent->Finish()),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("--message_timeout")));
   patient->WritesDone();
-  EXPECT_THAT(FromGrpcStatus(patient->Finish()), IsOk());
+  EXPECT_THAT(wire::FromGrpcStatus(patient->Finish()), IsOk());
 }
 
 TEST_F(PushPullTest, WhoOpensManyPushesLeavesPlacesToOtherAddresses) {
@@ -363,8 +366,9 @@ TEST_F(PushPullTest, WhoOpensManyPushesLeavesPlacesToOtherAddresses) {
     contexts.push_back(std::make_unique<grpc::ClientContext>());
     silent.push_back(stub_->Push(contexts.back().get(), &reply));
   }
-  while (server_->refusals().of(LimitReached::kStreams) == 0) std::this_thread::yield();
-  EXPECT_EQ(server_->refusals().of(LimitReached::kStreams), 1) << "a quarter of 8 is for one";
+  while (server_->refusals().of(limits::LimitReached::kStreams) == 0) std::this_thread::yield();
+  EXPECT_EQ(server_->refusals().of(limits::LimitReached::kStreams), 1)
+      << "a quarter of 8 is for one";
   for (const auto& context : contexts) context->TryCancel();
   for (const auto& writer : silent) writer->Finish();
 }
@@ -380,14 +384,14 @@ TEST_F(PushPullTest, APullOfMoreBucketsThanThereAreIsRefused) {
   const auto reader = stub_->Pull(&context, request);
   v1::PullChunk chunk;
   EXPECT_FALSE(reader->Read(&chunk));
-  EXPECT_THAT(FromGrpcStatus(reader->Finish()),
+  EXPECT_THAT(wire::FromGrpcStatus(reader->Finish()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("ask for each once")));
-  EXPECT_EQ(server_->refusals().of(LimitReached::kPullRequests), 1);
+  EXPECT_EQ(server_->refusals().of(limits::LimitReached::kPullRequests), 1);
   request.mutable_buckets()->Resize(100'000, 0);
   grpc::ClientContext large_context;
-  EXPECT_THAT(FromGrpcStatus(stub_->Pull(&large_context, request)->Finish()),
+  EXPECT_THAT(wire::FromGrpcStatus(stub_->Pull(&large_context, request)->Finish()),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("needs no more than")));
-  EXPECT_EQ(server_->refusals().of(LimitReached::kPullRequests), 2);
+  EXPECT_EQ(server_->refusals().of(limits::LimitReached::kPullRequests), 2);
 }
 
 TEST_F(PushPullTest, WholeBucketsOfABrokenStreamCount) {
@@ -396,7 +400,8 @@ TEST_F(PushPullTest, WholeBucketsOfABrokenStreamCount) {
   v1::PushChunk half = SomeChunk(0, 5);
   half.set_bucket(1);
   EXPECT_THAT(PushChunks({WholeBucket(), half}), StatusIs(absl::StatusCode::kInvalidArgument));
-  ASSERT_OK_AND_ASSIGN(const PushResult result, Push(WorkerId(1), Round(0), Constant(2.0f)));
+  ASSERT_OK_AND_ASSIGN(const client::PushResult result,
+                       Push(WorkerId(1), Round(0), Constant(2.0f)));
   // Whether the first bucket was counted before the stream failed is left open by the contract;
   // that it counts once is not.
   EXPECT_EQ(result.buckets_counted + result.buckets_duplicate, server_->buckets().size());
@@ -451,7 +456,7 @@ TEST_F(PushPullTest, EncodedChunksEndWhereBlocksOrBucketsEnd) {
     const auto zeros = [&](const Bucket& bucket, int64_t offset, int64_t bytes) {
       v1::PushChunk chunk = SomeChunk(offset, offset);
       chunk.set_bucket(bucket.index);
-      chunk.set_encoding(ToProto(encoding.kind()));
+      chunk.set_encoding(wire::ToProto(encoding.kind()));
       chunk.set_data(std::string(bytes, '\0'));
       chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
       return chunk;
@@ -490,10 +495,10 @@ TEST_F(PushPullTest, ChunksOfTopKWithOtherParametersAreRefused) {
     const std::vector<float> ones(bucket.range.size(), 1.0f);
     v1::PushChunk chunk = SomeChunk(0, 0);
     std::string data(EncodedBytes(encoding, bucket.range.size()), '\0');
-    CodecOf(encoding).Encode(ones.data(), bucket.range.size(), {},
-                             reinterpret_cast<std::byte*>(data.data()));
+    codec::CodecOf(encoding).Encode(ones.data(), bucket.range.size(), {},
+                                    reinterpret_cast<std::byte*>(data.data()));
     chunk.set_bucket(bucket.index);
-    chunk.set_encoding(ToProto(encoding.kind()));
+    chunk.set_encoding(wire::ToProto(encoding.kind()));
     chunk.set_data(data);
     chunk.set_crc32c(Crc32c(data.data(), data.size()));
     return PushChunks({chunk});
@@ -514,7 +519,7 @@ TEST_F(PushPullTest, NobodyAsksForAnyNumberOfCalls) {
     v1::DescribeCallsRequest request;
     for (int i = 0; i < calls; ++i) request.add_calls(i);
     v1::DescribeCallsReply reply;
-    return FromGrpcStatus(stub_->DescribeCalls(&context, request, &reply));
+    return wire::FromGrpcStatus(stub_->DescribeCalls(&context, request, &reply));
   };
   EXPECT_OK(ask_for(1024));
   EXPECT_THAT(ask_for(1025), StatusIs(absl::StatusCode::kInvalidArgument,
@@ -537,20 +542,21 @@ TEST_F(PushPullTest, SomeRefusalsTakeTheirTime) {
   absl::Status described;
   std::thread describer([&] {
     v1::DescribeCallsReply reply;
-    described = FromGrpcStatus(stub_->DescribeCalls(&describing, too_many, &reply));
+    described = wire::FromGrpcStatus(stub_->DescribeCalls(&describing, too_many, &reply));
   });
   const auto reader = stub_->Pull(&pulling, too_large);
   for (int i = 0; i < 20; ++i) {
     grpc::ClientContext context;
     v1::DescribeCallsReply reply;
-    EXPECT_OK(FromGrpcStatus(stub_->DescribeCalls(&context, {}, &reply)));
+    EXPECT_OK(wire::FromGrpcStatus(stub_->DescribeCalls(&context, {}, &reply)));
   }
-  while (server_->refusals().of(LimitReached::kPullRequests) == 0) std::this_thread::yield();
+  while (server_->refusals().of(limits::LimitReached::kPullRequests) == 0)
+    std::this_thread::yield();
   describing.TryCancel();
   pulling.TryCancel();
   describer.join();
   EXPECT_THAT(described, StatusIs(absl::StatusCode::kCancelled));
-  EXPECT_THAT(FromGrpcStatus(reader->Finish()), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(wire::FromGrpcStatus(reader->Finish()), StatusIs(absl::StatusCode::kCancelled));
   // Nothing of the calls is left: what a stream has of the shard neither.
   while (server_->num_shard_owners() > 1) std::this_thread::yield();
 }
@@ -563,11 +569,11 @@ TEST_F(PushPullTest, AClientThatAsksIsToldWhatBecomesOfItsCalls) {
     v1::DescribeCallsRequest request;
     request.add_calls(call);
     v1::DescribeCallsReply reply;
-    EXPECT_OK(FromGrpcStatus(stub_->DescribeCalls(&context, request, &reply)));
+    EXPECT_OK(wire::FromGrpcStatus(stub_->DescribeCalls(&context, request, &reply)));
     return reply.calls_size() == 1 ? reply.calls(0) : v1::CallState();
   };
   grpc::ClientContext pull;
-  pull.AddMetadata(kCallNumberKey, "7");
+  pull.AddMetadata(wire::kCallNumberKey, "7");
   v1::PullRequest future;
   future.set_worker_id(1);
   future.set_incarnation(1);
@@ -580,12 +586,12 @@ TEST_F(PushPullTest, AClientThatAsksIsToldWhatBecomesOfItsCalls) {
   EXPECT_EQ(state_of(7).phase(), v1::CallState::PHASE_HELD);
   EXPECT_EQ(state_of(8).phase(), v1::CallState::PHASE_UNSPECIFIED);
   pull.TryCancel();
-  EXPECT_THAT(FromGrpcStatus(reader->Finish()), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(wire::FromGrpcStatus(reader->Finish()), StatusIs(absl::StatusCode::kCancelled));
   while (state_of(7).phase() != v1::CallState::PHASE_UNSPECIFIED) {
   }
 
   grpc::ClientContext push;
-  push.AddMetadata(kCallNumberKey, "9");
+  push.AddMetadata(wire::kCallNumberKey, "9");
   v1::PushReply reply;
   const auto writer = stub_->Push(&push, &reply);
   EXPECT_TRUE(writer->Write(SomeChunk(0, 5)));
@@ -594,7 +600,7 @@ TEST_F(PushPullTest, AClientThatAsksIsToldWhatBecomesOfItsCalls) {
   while (state_of(9).phase() != v1::CallState::PHASE_RECEIVING) {
   }
   push.TryCancel();
-  EXPECT_THAT(FromGrpcStatus(writer->Finish()), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(wire::FromGrpcStatus(writer->Finish()), StatusIs(absl::StatusCode::kCancelled));
 }
 
 TEST_F(PushPullTest, DataThatDoesNotHoldIsRefusedByItsCode) {
@@ -609,13 +615,13 @@ TEST_F(PushPullTest, DataThatDoesNotHoldIsRefusedByItsCode) {
   distant.set_incarnation(1);
   distant.add_buckets(0);
   distant.set_encoding(v1::ENCODING_FP32);
-  distant.set_crc32c(ChecksumOf(distant));
+  distant.set_crc32c(wire::ChecksumOf(distant));
   distant.set_min_round(int64_t{1} << 40);
   grpc::ClientContext context;
   v1::PullChunk chunk;
   const auto reader = stub_->Pull(&context, distant);
   EXPECT_FALSE(reader->Read(&chunk));
-  EXPECT_THAT(FromGrpcStatus(reader->Finish()),
+  EXPECT_THAT(wire::FromGrpcStatus(reader->Finish()),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("damaged")));
   // As it is, it would be held until its life is announced.
   v1::PushChunk misread = WholeBucket();
@@ -639,14 +645,14 @@ TEST_F(PushPullTest, HolesInAStreamWithChecksumsAreDamage) {
   const int64_t size = server_->buckets()[0].range.size();
   const auto chunk = [&](int64_t begin, int64_t end) {
     v1::PushChunk chunk = SomeChunk(begin, end);
-    PushChunkHeader header;
+    wire::PushChunkHeader header;
     header.worker = WorkerId(1);
     header.incarnation = Incarnation(1);
     header.offset = begin;
     header.encoding = chunk.encoding();
     header.kind = chunk.kind();
     header.crc32c = static_cast<uint32_t>(chunk.crc32c());
-    chunk.set_crc32c(ChecksumOf(header, chunk.data().size()));
+    chunk.set_crc32c(wire::ChecksumOf(header, chunk.data().size()));
     return chunk;
   };
   const auto is_damage = StatusIs(absl::StatusCode::kDataLoss);
@@ -669,7 +675,7 @@ TEST_F(PushPullTest, AnEmptyPullIsDamage) {
   v1::PullChunk chunk;
   const auto reader = stub_->Pull(&context, v1::PullRequest());
   EXPECT_FALSE(reader->Read(&chunk));
-  EXPECT_THAT(FromGrpcStatus(reader->Finish()), StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(wire::FromGrpcStatus(reader->Finish()), StatusIs(absl::StatusCode::kDataLoss));
 }
 
 TEST_F(PushPullTest, StaleLivesAndFutureRoundsAreRefusedByTheirCodes) {
@@ -697,7 +703,7 @@ TEST_F(PushPullTest, PullOfWhatIsNotThereIsRefused) {
     v1::PullChunk chunk;
     while (reader->Read(&chunk)) {
     }
-    return FromGrpcStatus(reader->Finish());
+    return wire::FromGrpcStatus(reader->Finish());
   };
   const auto refused = StatusIs(absl::StatusCode::kInvalidArgument);
   EXPECT_OK(pull([](auto& request) { request.clear_buckets(); }));
@@ -740,7 +746,7 @@ TEST_F(PushPullTest, WorkerWhoseTurnItIsNotIsHeldBackAndMemoryIsBounded) {
   const auto transport2 = server_->Transport(WorkerId(2));
   const auto push2 = StartPush(*transport2, Round(0), late);
   ASSERT_OK(Push(WorkerId(1), Round(0), Constant(2.0f)));
-  ASSERT_OK_AND_ASSIGN(const PushResult result2, push2->Finish());
+  ASSERT_OK_AND_ASSIGN(const client::PushResult result2, push2->Finish());
   EXPECT_GT(result2.wait.held, absl::ZeroDuration());
   EXPECT_GE(result2.wait.since_held, result2.wait.since_received) << "it was taken after that";
   EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(4.0f)));

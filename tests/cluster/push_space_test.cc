@@ -64,7 +64,7 @@ class Trickle {
     while (true) {
       grpc::ClientContext context;
       v1::DescribeCallsReply reply;
-      ASSERT_OK(FromGrpcStatus(stub_->DescribeCalls(&context, request, &reply)));
+      ASSERT_OK(wire::FromGrpcStatus(stub_->DescribeCalls(&context, request, &reply)));
       if (std::count_if(reply.calls().begin(), reply.calls().end(),
                         [](const v1::CallState& call) { return call.bytes() > 0; }) >= count) {
         return;
@@ -93,7 +93,7 @@ class Trickle {
       if (!writer->Write(chunk)) break;
       never.WaitForNotificationWithTimeout(absl::Milliseconds(200));
     }
-    ends_[bucket] = FromGrpcStatus(writer->Finish());
+    ends_[bucket] = wire::FromGrpcStatus(writer->Finish());
   }
 
   std::unique_ptr<v1::ParameterService::Stub> stub_;
@@ -122,7 +122,7 @@ class Heartbeats {
 };
 
 TEST(PushSpaceTest, WhoTakesSpaceAndTricklesIsDroppedAndNotThoseWhoWaitForIt) {
-  ServerConfig config = SmallJobConfig();
+  server::ServerConfig config = SmallJobConfig();
   config.job.min_workers = 2;
   config.job.keep_workers = 1;
   config.cluster.lease = absl::Seconds(2);
@@ -169,7 +169,7 @@ TEST(PushSpaceTest, WhoTakesSpaceAndTricklesIsDroppedAndNotThoseWhoWaitForIt) {
 // The client has one channel, as clients in other languages do: its heartbeats come on the
 // connection of the push that has stopped.
 TEST(PushSpaceTest, DropsPushThatIsAbandoned) {
-  ServerConfig config = SmallJobConfig();
+  server::ServerConfig config = SmallJobConfig();
   config.job.min_workers = 2;
   config.job.keep_workers = 1;
   config.cluster.lease = absl::Seconds(2);

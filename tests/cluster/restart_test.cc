@@ -68,16 +68,16 @@ class RestartTest : public testing::Test {
   }
 
   // Until is_leader_ says otherwise.
-  absl::StatusOr<std::unique_ptr<Server>> StartLeader() {
+  absl::StatusOr<std::unique_ptr<server::Server>> StartLeader() {
     config_.cluster.leader_lease = "etcd://h:1/k";
-    Server::Deps deps;
+    server::Server::Deps deps;
     deps.confirm_leader = [this] {
       return is_leader_ ? absl::OkStatus() : absl::AbortedError("another server leads");
     };
-    return Server::Create(config_, deps);
+    return server::Server::Create(config_, deps);
   }
 
-  ServerConfig config_;
+  server::ServerConfig config_;
   std::optional<v1::RoundReport> report_;
   std::atomic<bool> is_leader_ = true;
 };
@@ -87,7 +87,7 @@ absl::StatusOr<v1::CheckpointReply> Checkpoint(const std::string& address) {
       v1::AdminService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   v1::CheckpointReply reply;
-  RETURN_IF_ERROR(FromGrpcStatus(stub->Checkpoint(&context, {}, &reply)));
+  RETURN_IF_ERROR(wire::FromGrpcStatus(stub->Checkpoint(&context, {}, &reply)));
   return reply;
 }
 
@@ -119,7 +119,7 @@ TEST_F(RestartTest, WhoIsNotTheLeaderAnyMoreAcknowledgesNothing) {
   };
   while (!is_held_up()) {
   }
-  server->Stop(Server::StopKind::kImmediate);
+  server->Stop(server::Server::StopKind::kImmediate);
   pushing.join();
   registering.join();
 }
@@ -134,32 +134,33 @@ TEST_F(RestartTest, AServerWithoutAJournalWaitsForTheFolderOfTheCoordinator) {
   config_.durability.journal_dir = folder + "/journal";
   config_.durability.coordinators_folder = folder;
   int num_looks = 0;
-  Server::Deps deps;
+  server::Server::Deps deps;
   deps.is_interrupted = [&num_looks] { return ++num_looks == 3; };
-  EXPECT_THAT(Server::Create(config_, deps).status(), StatusIs(absl::StatusCode::kCancelled));
+  EXPECT_THAT(server::Server::Create(config_, deps).status(),
+              StatusIs(absl::StatusCode::kCancelled));
   EXPECT_FALSE(std::filesystem::exists(folder)) << "another folder may be mounted there";
 
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/LOCK") << "of the coordinator";
   deps.is_interrupted = [] { return false; };
-  EXPECT_OK(Server::Create(config_, deps).status());
+  EXPECT_OK(server::Server::Create(config_, deps).status());
 }
 
 TEST_F(RestartTest, EachServersReplicaIsInTheStatusAndAnAlarmAboutItEndsOnceItIsBack) {
   config_.durability.has_journal = true;
   config_.durability.journal_dir = config_.durability.checkpoint_dir + "/journal";
   config_.cluster.num_shards = 2;
-  std::vector<std::unique_ptr<ReplicaServer>> replicas(2);
-  std::vector<std::unique_ptr<Server>> servers(2);
+  std::vector<std::unique_ptr<server::ReplicaServer>> replicas(2);
+  std::vector<std::unique_ptr<server::Server>> servers(2);
   std::vector<std::string> addresses(2);
   const auto start_replica = [&](int shard, int port) -> absl::Status {
-    ServerConfig config;
+    server::ServerConfig config;
     config.is_replica = true;
     config.network.listen = {"127.0.0.1", port};
     config.durability.journal_dir =
         absl::StrCat(config_.durability.checkpoint_dir, ".replica", shard);
     if (port == 0) std::filesystem::remove_all(config.durability.journal_dir);
-    ASSIGN_OR_RETURN(replicas[shard], ReplicaServer::Create(config, {}));
+    ASSIGN_OR_RETURN(replicas[shard], server::ReplicaServer::Create(config, {}));
     addresses[shard] = absl::StrCat("127.0.0.1:", replicas[shard]->port());
     return absl::OkStatus();
   };
@@ -168,7 +169,7 @@ TEST_F(RestartTest, EachServersReplicaIsInTheStatusAndAnAlarmAboutItEndsOnceItIs
     config_.cluster.shard = shard;
     config_.durability.journal_replica = addresses[shard];
     if (shard > 0) config_.cluster.coordinator = servers[0]->address();
-    ASSERT_OK_AND_ASSIGN(servers[shard], Server::Create(config_, {}));
+    ASSERT_OK_AND_ASSIGN(servers[shard], server::Server::Create(config_, {}));
   }
   const auto wait_for = [&](const std::function<bool(const v1::ClusterStatus&)>& is_there) {
     while (true) {
@@ -202,7 +203,7 @@ TEST_F(RestartTest, EachServersReplicaIsInTheStatusAndAnAlarmAboutItEndsOnceItIs
     return status.shards(1).journal_replica() == whole &&
            alarm_of(status) != status.alarms().end() && alarm_of(status)->has_over_age_seconds();
   });
-  for (const int shard : {1, 0}) servers[shard]->Stop(Server::StopKind::kImmediate);
+  for (const int shard : {1, 0}) servers[shard]->Stop(server::Server::StopKind::kImmediate);
 }
 
 TEST_F(RestartTest, WhoIsNotTheLeaderAnyMorePublishesNothing) {
@@ -215,7 +216,7 @@ TEST_F(RestartTest, WhoIsNotTheLeaderAnyMorePublishesNothing) {
   EXPECT_EQ(status.leader_lease(), config_.cluster.leader_lease);
   is_leader_ = false;
   EXPECT_THAT(Checkpoint(server->address()).status().ToString(), HasSubstr("another server leads"));
-  server->Stop(Server::StopKind::kImmediate);
+  server->Stop(server::Server::StopKind::kImmediate);
   ASSERT_OK_AND_ASSIGN(const std::vector<std::string> left,
                        FileSystem::Real().List(config_.durability.checkpoint_dir));
   EXPECT_THAT(left, Not(Contains("round-00000001")));
@@ -240,7 +241,7 @@ TEST_F(RestartTest, KilledCoordinatorGoesOnFromItsCheckpoint) {
   while (!std::filesystem::exists(saved)) ASSERT_OK(worker.Heartbeat());
   const uint64_t first_life = worker.registration().server_incarnation();
 
-  cluster->Stop(0, Server::StopKind::kImmediate);
+  cluster->Stop(0, server::Server::StopKind::kImmediate);
   ASSERT_OK(cluster->StartAgain(0));
 
   ASSERT_OK(Enter(worker));
@@ -261,7 +262,7 @@ TEST_F(RestartTest, LostShardServerBringsTheWholeClusterBackToTheCheckpoint) {
   ASSERT_OK_AND_ASSIGN(const v1::CheckpointReply saved, Checkpoint(cluster->address()));
   EXPECT_THAT(saved.path(), HasSubstr("round-"));
 
-  cluster->Stop(1, Server::StopKind::kImmediate);
+  cluster->Stop(1, server::Server::StopKind::kImmediate);
   ASSERT_OK(cluster->StartAgain(1));
   WireClient again(cluster->address(), "again", 2);
   // Until the coordinator has noticed the loss it lets clients in, and they find nothing to pull;
@@ -282,7 +283,7 @@ TEST_F(RestartTest, GracefulStopSavesBeforeItGoes) {
     ASSERT_OK(Enter(worker));
     ASSERT_OK(Train(worker, 2));
     ASSERT_OK(worker.Leave(report_));
-    cluster->Stop(0, Server::StopKind::kGraceful);
+    cluster->Stop(0, server::Server::StopKind::kGraceful);
   }
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
   WireClient worker(cluster->address(), "only", 2);
@@ -305,7 +306,7 @@ TEST_P(StopOrderTest, NothingThatWasTrainedIsLost) {
     ASSERT_OK(Train(worker, 2));
     ASSERT_OK(worker.Leave(report_));
     const auto stop = [&](int shard) {
-      cluster->server(shard).Stop(Server::StopKind::kGraceful);
+      cluster->server(shard).Stop(server::Server::StopKind::kGraceful);
       EXPECT_OK(cluster->server(shard).loss());
     };
     if (GetParam() == StopOrder::kTogether) {
@@ -339,7 +340,7 @@ TEST_F(RestartTest, AStopThatCannotSaveInTimeSaysWhatIsLost) {
   std::filesystem::remove_all(config_.durability.checkpoint_dir);
   std::ofstream(config_.durability.checkpoint_dir) << "a file where the folder was";
   for (int shard : {1, 0}) {
-    cluster->server(shard).Stop(Server::StopKind::kGraceful);
+    cluster->server(shard).Stop(server::Server::StopKind::kGraceful);
     EXPECT_THAT(cluster->server(shard).loss(),
                 StatusIs(absl::StatusCode::kDataLoss, HasSubstr("rounds 0 to 1 are in no checkp")));
   }
@@ -361,7 +362,7 @@ TEST_F(RestartTest, ExportIsOneFileWithTheWeightsOfAllServers) {
     v1::ExportChunk chunk;
     while (reader->Read(&chunk)) file << chunk.data();
   }
-  ASSERT_OK(FromGrpcStatus(reader->Finish()));
+  ASSERT_OK(wire::FromGrpcStatus(reader->Finish()));
   ASSERT_OK_AND_ASSIGN(const auto exported, SafetensorsReader::Open(FileSystem::Real(), path));
   ASSERT_OK_AND_ASSIGN(const absl::Span<const float> first, exported->Floats("tensor0"));
   ASSERT_OK_AND_ASSIGN(const absl::Span<const float> second, exported->Floats("tensor1"));

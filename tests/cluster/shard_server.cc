@@ -19,41 +19,42 @@ ShardServer::ShardServer(Config config)
   LODESTAR_CHECK(buckets.ok()) << buckets.status().ToString();
   buckets_ = *std::move(buckets);
 
-  ParameterShard::Deps deps;
+  shard::ParameterShard::Deps deps;
   deps.executor = executor_.get();
   deps.norm_exchange = norms_.ForShard(0);
-  ParameterShard::Config shard_config;
+  shard::ParameterShard::Config shard_config;
   shard_config.range = all;
   shard_config.buckets = buckets_;
   shard_config.layout = config_.layout;
   shard_config.job = config_.job;
   shard_config.staging_bytes = config_.staging_bytes;
   shard_config.life_key = config_.life_key;
-  absl::StatusOr<std::unique_ptr<ParameterShard>> shard =
-      ParameterShard::Create(std::move(shard_config), std::move(deps));
+  absl::StatusOr<std::unique_ptr<shard::ParameterShard>> shard =
+      shard::ParameterShard::Create(std::move(shard_config), std::move(deps));
   LODESTAR_CHECK(shard.ok()) << shard.status().ToString();
   shard_ = *std::move(shard);
   LODESTAR_CHECK(shard_->LoadInitial(config_.job.seed).ok());
 
-  rpc_ = std::make_unique<ParameterRpc>(
-      [this]() -> absl::StatusOr<std::shared_ptr<ParameterShard>> {
+  rpc_ = std::make_unique<rpc::ParameterRpc>(
+      [this]() -> absl::StatusOr<std::shared_ptr<shard::ParameterShard>> {
         absl::MutexLock lock(&mutex_);
         if (!detached_.ok()) return detached_;
         return shard_;
       },
       executor_.get(),
-      ParameterRpc::Config{.share_memory = config_.shared_memory,
-                           .streams = config_.streams,
-                           .refusal_pause = config_.refusal_pause,
-                           .refusals = refusals_});
-  ConnectionAcceptor::Config listening;
+      rpc::ParameterRpc::Config{.share_memory = config_.shared_memory,
+                                .streams = config_.streams,
+                                .refusal_pause = config_.refusal_pause,
+                                .refusals = refusals_});
+  firewall::ConnectionAcceptor::Config listening;
   listening.listen = {"127.0.0.1", 0};
-  if (!config_.security.is_plain()) listening.transport = ConnectionAcceptor::Transport::kTls;
-  auto acceptor = ConnectionAcceptor::Listen(std::move(listening));
+  if (!config_.security.is_plain())
+    listening.transport = firewall::ConnectionAcceptor::Transport::kTls;
+  auto acceptor = firewall::ConnectionAcceptor::Listen(std::move(listening));
   LODESTAR_CHECK(acceptor.ok()) << acceptor.status().ToString();
   acceptor_ = *std::move(acceptor);
   grpc::ServerBuilder builder;
-  ApplyServerOptions(builder);
+  wire::ApplyServerOptions(builder);
   auto connections = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       config_.security.MakeServerCredentials(
@@ -81,11 +82,11 @@ void ShardServer::Detach(const std::string& text) {
 
 std::shared_ptr<grpc::Channel> ShardServer::Channel() const {
   return grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(),
-                                   DataChannelArguments());
+                                   wire::DataChannelArguments());
 }
 
-BulkGrpcTransportConfig ShardServer::TransportConfig(WorkerId worker) const {
-  BulkGrpcTransportConfig config;
+client::BulkGrpcTransportConfig ShardServer::TransportConfig(WorkerId worker) const {
+  client::BulkGrpcTransportConfig config;
   config.bytes_for_many_channels = 0;
   config.servers = {address_};
   config.buckets = buckets_;
@@ -93,13 +94,13 @@ BulkGrpcTransportConfig ShardServer::TransportConfig(WorkerId worker) const {
   config.incarnation = Incarnation(1);
   if (!config_.life_key.empty()) {
     config.life_secret =
-        LifeClaim("", "").SecretOf(config_.life_key, {config.worker, config.incarnation});
+        rpc::LifeClaim("", "").SecretOf(config_.life_key, {config.worker, config.incarnation});
   }
   return config;
 }
 
-std::unique_ptr<ParameterTransport> ShardServer::Transport(WorkerId worker) const {
-  return MakeBulkGrpcTransport(TransportConfig(worker));
+std::unique_ptr<client::ParameterTransport> ShardServer::Transport(WorkerId worker) const {
+  return client::MakeBulkGrpcTransport(TransportConfig(worker));
 }
 
 void ShardServer::OpenRound(Round round, int num_workers, double learning_rate,

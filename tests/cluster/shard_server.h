@@ -34,8 +34,8 @@ class ShardServer {
     int64_t staging_bytes = 64 << 20;
     int num_threads = 2;
     bool shared_memory = true;
-    StreamQuota::Config streams = {};
-    TransportSecurity security = {};
+    rpc::StreamQuota::Config streams = {};
+    wire::TransportSecurity security = {};
     std::string life_key = {};  // see CoordinatorConfig
     absl::Duration refusal_pause = absl::ZeroDuration();
   };
@@ -44,21 +44,21 @@ class ShardServer {
   explicit ShardServer(Config config);
   ~ShardServer();
 
-  ParameterShard& shard() { return *shard_; }
+  shard::ParameterShard& shard() { return *shard_; }
   // 1: this server alone, and no stream.
   int64_t num_shard_owners() const { return shard_.use_count(); }
   // From now on the service serves nothing: Unavailable with this text.
   void Detach(const std::string& text) ABSL_LOCKS_EXCLUDED(mutex_);
-  ParameterRpc& rpc() const { return *rpc_; }
-  const RefusalCounts& refusals() const { return *refusals_; }
+  rpc::ParameterRpc& rpc() const { return *rpc_; }
+  const limits::RefusalCounts& refusals() const { return *refusals_; }
 
   const std::string& address() const { return address_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const Layout& layout() const { return config_.layout; }
   std::shared_ptr<grpc::Channel> Channel() const;
   // What the transport of a worker in incarnation 1 is made from.
-  BulkGrpcTransportConfig TransportConfig(WorkerId worker) const;
-  std::unique_ptr<ParameterTransport> Transport(WorkerId worker) const;
+  client::BulkGrpcTransportConfig TransportConfig(WorkerId worker) const;
+  std::unique_ptr<client::ParameterTransport> Transport(WorkerId worker) const;
 
   // Members 1..num_workers in incarnation 1 with `num_samples` each; opens their round.
   void OpenRound(Round round, int num_workers, double learning_rate, int64_t num_samples = 1);
@@ -67,13 +67,14 @@ class ShardServer {
   const Config config_;
   std::vector<Bucket> buckets_;
   std::unique_ptr<ThreadPool> executor_;
-  InProcessNorms norms_{1};
-  std::shared_ptr<ParameterShard> shard_;
+  shard::InProcessNorms norms_{1};
+  std::shared_ptr<shard::ParameterShard> shard_;
   absl::Mutex mutex_;
   absl::Status detached_ ABSL_GUARDED_BY(mutex_);
-  const std::shared_ptr<RefusalCounts> refusals_ = std::make_shared<RefusalCounts>();
-  std::unique_ptr<ParameterRpc> rpc_;
-  std::unique_ptr<ConnectionAcceptor> acceptor_;
+  const std::shared_ptr<limits::RefusalCounts> refusals_ =
+      std::make_shared<limits::RefusalCounts>();
+  std::unique_ptr<rpc::ParameterRpc> rpc_;
+  std::unique_ptr<firewall::ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };

@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 // A worker's transport, after it is settled whether memory is shared.
 struct Peer {
-  std::unique_ptr<ParameterTransport> transport;
+  std::unique_ptr<client::ParameterTransport> transport;
   absl::Status shared;
 };
 
@@ -58,7 +58,7 @@ class SharedMemoryTest : public ::testing::Test {
   }
 
   Peer Connect(WorkerId worker, bool share, size_t chunk_bytes = kSmallChunk) {
-    BulkGrpcTransportConfig config = server_->TransportConfig(worker);
+    client::BulkGrpcTransportConfig config = server_->TransportConfig(worker);
     config.shared_memory = share;
     config.chunk_bytes = chunk_bytes;
     config.shared_block_bytes = chunk_bytes;
@@ -71,7 +71,7 @@ class SharedMemoryTest : public ::testing::Test {
       *status = result;
       settled->Notify();
     };
-    peer.transport = MakeBulkGrpcTransport(std::move(config));
+    peer.transport = client::MakeBulkGrpcTransport(std::move(config));
     if (share) {
       settled->WaitForNotification();
       peer.shared = *status;
@@ -91,17 +91,18 @@ class SharedMemoryTest : public ::testing::Test {
     return gradient;
   }
 
-  std::unique_ptr<PushSession> StartPush(ParameterTransport& transport, Round round,
-                                         std::vector<float>& gradient) {
+  std::unique_ptr<client::PushSession> StartPush(client::ParameterTransport& transport, Round round,
+                                                 std::vector<float>& gradient) {
     auto session = transport.StartPush({round, ContributionKind::kGradient, 1.0f});
     for (const Bucket& bucket : server_->buckets()) {
-      session->AddBucket(bucket.index, Version(round.value()), BytesOf(PartOf(gradient, bucket)));
+      session->AddBucket(bucket.index, Version(round.value()),
+                         client::BytesOf(PartOf(gradient, bucket)));
     }
     return session;
   }
 
-  absl::StatusOr<PushResult> Push(ParameterTransport& transport, Round round,
-                                  std::vector<float> gradient) {
+  absl::StatusOr<client::PushResult> Push(client::ParameterTransport& transport, Round round,
+                                          std::vector<float> gradient) {
     return StartPush(transport, round, gradient)->Finish();
   }
 
@@ -113,16 +114,16 @@ class SharedMemoryTest : public ::testing::Test {
     EXPECT_OK(session->Finish());
   }
 
-  PullSpec Everything(Round min_round, std::vector<float>& weights) {
+  client::PullSpec Everything(Round min_round, std::vector<float>& weights) {
     weights.assign(server_->layout().num_elements(), -1.0f);
-    PullSpec spec{min_round, {}};
+    client::PullSpec spec{min_round, {}};
     for (const Bucket& bucket : server_->buckets()) {
       spec.targets.push_back({bucket.index, PartOf(weights, bucket)});
     }
     return spec;
   }
 
-  absl::StatusOr<std::vector<float>> Pull(ParameterTransport& transport, Round min_round) {
+  absl::StatusOr<std::vector<float>> Pull(client::ParameterTransport& transport, Round min_round) {
     std::vector<float> weights;
     RETURN_IF_ERROR(transport.StartPull(Everything(min_round, weights), nullptr)->Wait());
     return weights;
@@ -175,7 +176,7 @@ class SharedMemoryTest : public ::testing::Test {
     open.call = stub_->ShareMemory(&open.context);
     open.call->Write(request);
     v1::SharedMemoryReply reply;
-    if (!open.call->Read(&reply)) return FromGrpcStatus(open.call->Finish());
+    if (!open.call->Read(&reply)) return wire::FromGrpcStatus(open.call->Finish());
     open.name = reply.region();
     return absl::OkStatus();
   }
@@ -205,7 +206,7 @@ class SharedMemoryTest : public ::testing::Test {
     const auto writer = stub_->Push(&context, &reply);
     writer->Write(chunk);
     writer->WritesDone();
-    return FromGrpcStatus(writer->Finish());
+    return wire::FromGrpcStatus(writer->Finish());
   }
 
   ShardServer::Config config_;
@@ -217,7 +218,7 @@ TEST_F(SharedMemoryTest, SameBitsWithAndWithoutIt) {
   const std::vector<float> through_tcp = Train(false, true, kSmallChunk);
   EXPECT_FALSE(through_tcp.empty());
   EXPECT_EQ(Train(true, true, kSmallChunk), through_tcp);
-  EXPECT_EQ(Train(true, true, kChunkBytes), through_tcp) << "one block has room for a bucket";
+  EXPECT_EQ(Train(true, true, wire::kChunkBytes), through_tcp) << "one block has room for a bucket";
   EXPECT_EQ(Train(true, false, kSmallChunk), through_tcp) << "the server does not share";
 }
 
@@ -235,10 +236,10 @@ TEST_F(SharedMemoryTest, MemoryAndStreamsAreOnlyForWhoeverLivesTheLife) {
   EXPECT_THAT(Refusal(Describe(region)), StatusIs(absl::StatusCode::kUnauthenticated));
   EXPECT_EQ(server_->rpc().num_shared_regions(), 0);
   for (const bool share : {false, true}) {
-    BulkGrpcTransportConfig forged = server_->TransportConfig(WorkerId(1));
+    client::BulkGrpcTransportConfig forged = server_->TransportConfig(WorkerId(1));
     forged.shared_memory = share;
     forged.life_secret = server_->TransportConfig(WorkerId(2)).life_secret;
-    const auto another = MakeBulkGrpcTransport(forged);
+    const auto another = client::MakeBulkGrpcTransport(forged);
     const auto is_anothers = StatusIs(absl::StatusCode::kAborted, HasSubstr("of worker 1"));
     EXPECT_THAT(Pull(*another, Round(0)), is_anothers);
     EXPECT_THAT(Push(*another, Round(0), Gradient(1, 0)), is_anothers);
@@ -265,7 +266,7 @@ TEST_F(SharedMemoryTest, ForgedRegionsAreRefused) {
   request.set_bytes(request.bytes() * 2);
   EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kFailedPrecondition));
   for (const uint64_t block :
-       {uint64_t{0}, uint64_t{1020}, uint64_t{4098}, uint64_t{kMaxChunkBytes + 4}}) {
+       {uint64_t{0}, uint64_t{1020}, uint64_t{4098}, uint64_t{wire::kMaxChunkBytes + 4}}) {
     request = Describe(region);
     request.set_block_bytes(block);
     EXPECT_THAT(Refusal(request), StatusIs(absl::StatusCode::kInvalidArgument)) << block;
@@ -410,7 +411,7 @@ TEST_F(SharedMemoryTest, WorkersMayGoAtAnyTime) {
     const auto session = peer.transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
     for (const Bucket& bucket : server_->buckets()) {
       if (static_cast<int>(bucket.index) > i % 5) break;
-      session->AddBucket(bucket.index, Version(0), BytesOf(PartOf(gradient, bucket)));
+      session->AddBucket(bucket.index, Version(0), client::BytesOf(PartOf(gradient, bucket)));
     }
     std::vector<float> weights;
     const auto pull = peer.transport->StartPull(Everything(Round(0), weights), nullptr);

@@ -19,10 +19,10 @@ char PixelOf(uint32_t image, uint32_t pixel) {
   return static_cast<char>(noise + (is_stripe ? 120 : 0));
 }
 
-void WritePart(const TestFolder& folder, const std::string& part, uint32_t count,
+void WritePart(const data::TestFolder& folder, const std::string& part, uint32_t count,
                const std::function<uint32_t(uint32_t)>& content_of) {
-  std::string images = BigEndianBytes({0x803, count, kImageSide, kImageSide});
-  std::string labels = BigEndianBytes({0x801, count});
+  std::string images = data::BigEndianBytes({0x803, count, kImageSide, kImageSide});
+  std::string labels = data::BigEndianBytes({0x801, count});
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t content = content_of(i);
     for (uint32_t pixel = 0; pixel < kImageSide * kImageSide; ++pixel) {
@@ -36,17 +36,17 @@ void WritePart(const TestFolder& folder, const std::string& part, uint32_t count
 
 }  // namespace
 
-void WriteImages(const TestFolder& folder) {
+void WriteImages(const data::TestFolder& folder) {
   WritePart(folder, "train", kTrainImages, [](uint32_t i) { return i; });
   WritePart(folder, "t10k", kHeldoutImages, [](uint32_t i) { return kTrainImages + i; });
 }
 
-void WriteEqualImages(const TestFolder& folder) {
+void WriteEqualImages(const data::TestFolder& folder) {
   WritePart(folder, "train", kTrainImages, [](uint32_t) { return 1; });
   WritePart(folder, "t10k", kHeldoutImages, [](uint32_t) { return 1; });
 }
 
-void WriteText(const TestFolder& folder) {
+void WriteText(const data::TestFolder& folder) {
   std::string text;
   for (uint32_t word = 0; text.size() < kTextBytes; ++word) {
     const uint32_t bits = Philox(/*key=*/11, /*stream=*/0, word)[0];

@@ -135,7 +135,7 @@ class TrainingIdentitiesTest : public testing::Test {
 
   // One worker, two and four that all have the same to contribute.
   void ExpectEqualWorkersAreOne(const JobSpec& job) {
-    const TestFolder equal_images;
+    const data::TestFolder equal_images;
     WriteEqualImages(equal_images);
     TrainingSetup setup = {.job = job, .data = equal_images.root(), .own_partition = true};
     ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(job));
@@ -148,8 +148,8 @@ class TrainingIdentitiesTest : public testing::Test {
     }
   }
 
-  const TestFolder images_;
-  const TestFolder text_;
+  const data::TestFolder images_;
+  const data::TestFolder text_;
 };
 
 // However the measured speeds cut the batch.
@@ -433,7 +433,7 @@ TEST_F(TrainingIdentitiesTest, MeanDirectionsOfEqualWorkersAreThoseOfOne) {
   job.schedule.total_rounds = 8;
   UseLocalSteps(job, 3, OuterOptimizerKind::kNesterov);
   job.outer_reduction = OuterReduction::kDirection;
-  const TestFolder equal_images;
+  const data::TestFolder equal_images;
   WriteEqualImages(equal_images);
   TrainingSetup setup = {.job = job, .data = equal_images.root(), .own_partition = true};
   ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(job));

@@ -35,7 +35,7 @@ float ClipScale(absl::Span<const float> gradient, double clip_norm) {
 }
 
 // On a CPU device, where host code may use the model's vectors.
-absl::Span<float> SpanOf(Buf vector) {
+absl::Span<float> SpanOf(kernels::Buf vector) {
   return {vector.as<float>(), static_cast<size_t>(vector.num_elements)};
 }
 
@@ -52,12 +52,13 @@ class StepMaker {
   static absl::StatusOr<std::unique_ptr<StepMaker>> Create(const JobSpec& job,
                                                            const std::string& data) {
     auto steps = std::unique_ptr<StepMaker>(new StepMaker(job));
-    ASSIGN_OR_RETURN(steps->device_, MakeDevice("cpu", /*threads=*/1, nullptr));
-    ASSIGN_OR_RETURN(steps->model_,
-                     MakeModel({.spec = job.model, .max_batch = job.batch_size, .seed = job.seed},
-                               steps->device_.get()));
-    ASSIGN_OR_RETURN(const DataSource source, OpenData({.path = data}));
-    ASSIGN_OR_RETURN(steps->dataset_, MakeDataset(source, job.model, job.seed));
+    ASSIGN_OR_RETURN(steps->device_, factory::MakeDevice("cpu", /*threads=*/1, nullptr));
+    ASSIGN_OR_RETURN(
+        steps->model_,
+        model::MakeModel({.spec = job.model, .max_batch = job.batch_size, .seed = job.seed},
+                         steps->device_.get()));
+    ASSIGN_OR_RETURN(const data::DataSource source, data::OpenData({.path = data}));
+    ASSIGN_OR_RETURN(steps->dataset_, data::MakeDataset(source, job.model, job.seed));
     steps->decay_ = DecayRanges(steps->model_->layout());
     return steps;
   }
@@ -75,8 +76,8 @@ class StepMaker {
 
   // With samples from `first` on, at the learning rate of local step `step` of the job.
   absl::Status Take(Replica& replica, int64_t first, int64_t step) {
-    const SampleOrder order(job_.seed, dataset_->num_train_samples());
-    std::vector<SampleRef> samples(job_.batch_size);
+    const data::SampleOrder order(job_.seed, dataset_->num_train_samples());
+    std::vector<data::SampleRef> samples(job_.batch_size);
     for (int64_t i = 0; i < job_.batch_size; ++i) samples[i] = order.At(first + i);
     batch_.first_position = first;
     RETURN_IF_ERROR(dataset_->ReadTrain(samples, &batch_));
@@ -84,7 +85,7 @@ class StepMaker {
     RETURN_IF_ERROR(model_->TrainStep(batch_, /*gate=*/nullptr, /*sink=*/nullptr).status());
     const absl::Span<const float> gradient = SpanOf(model_->gradients());
     const absl::Span<float> weights = absl::MakeSpan(replica.weights);
-    OptimizerVectors vectors = {
+    optimizer::OptimizerVectors vectors = {
         .gradient = gradient, .weights_in = weights, .weights_out = weights, .state = {}};
     for (size_t i = 0; i < replica.state.size(); ++i) {
       vectors.state[i] = absl::MakeSpan(replica.state[i]);
@@ -101,15 +102,15 @@ class StepMaker {
 
  private:
   explicit StepMaker(const JobSpec& job)
-      : job_(job), optimizer_(MakeGradientOptimizer(job.optimizer)) {}
+      : job_(job), optimizer_(optimizer::MakeGradientOptimizer(job.optimizer)) {}
 
   const JobSpec job_;
-  const std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<Dataset> dataset_;
+  const std::unique_ptr<optimizer::Optimizer> optimizer_;
+  std::unique_ptr<kernels::Device> device_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<data::Dataset> dataset_;
   std::vector<ElementRange> decay_;
-  HostBatch batch_;
+  data::HostBatch batch_;
 };
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace lodestar {
 namespace {
 
 absl::StatusOr<std::unique_ptr<InProcessCluster>> StartServers(const TrainingSetup& setup) {
-  ServerConfig config = SmallJobConfig();
+  server::ServerConfig config = SmallJobConfig();
   config.job = setup.job;
   config.job.min_workers = setup.num_workers + static_cast<int>(setup.sites.size());
   // However busy the machine: a worker that is only slow must stay in the roster.
@@ -32,49 +32,51 @@ absl::StatusOr<std::unique_ptr<InProcessCluster>> StartServers(const TrainingSet
   return InProcessCluster::Start(config, setup.num_servers);
 }
 
-using Workers = std::vector<std::unique_ptr<Worker>>;
+using Workers = std::vector<std::unique_ptr<worker::Worker>>;
 
 // Adds so many.
 absl::Status MakeWorkers(const TrainingSetup& setup, int count, const std::string& coordinator,
                          Workers& workers) {
   for (int i = 0; i < count; ++i) {
-    Worker::Config config;
+    worker::Worker::Config config;
     config.coordinator = AddressList::Of(coordinator);
     config.name = absl::StrCat("w", i);
     config.instance_id = i + 1;
     config.device = {.kind = "cpu", .threads = 1};
     config.life.first_backoff = absl::Milliseconds(5);
     ASSIGN_OR_RETURN(
-        std::unique_ptr<Worker> worker,
-        MakeBuiltInWorker(config,
-                          {.data = {.path = setup.data}, .own_partition = setup.own_partition},
-                          &Clock::Real()));
+        std::unique_ptr<worker::Worker> worker,
+        worker::MakeBuiltInWorker(
+            config, {.data = {.path = setup.data}, .own_partition = setup.own_partition},
+            &Clock::Real()));
     workers.push_back(std::move(worker));
   }
   return absl::OkStatus();
 }
 
 struct RunningSite {
-  std::unique_ptr<UpstreamEntry> upstream;
-  std::unique_ptr<Server> server;
+  std::unique_ptr<site::UpstreamEntry> upstream;
+  std::unique_ptr<server::Server> server;
 };
 
 absl::StatusOr<RunningSite> StartSite(const std::string& name, const JobSpec& asked,
                                       const std::string& upstream) {
   RunningSite site;
-  UpstreamEntry::Config entry;
+  site::UpstreamEntry::Config entry;
   entry.entrance.coordinator = upstream;
   entry.entrance.has_coordinator = true;
   entry.entrance.name = name;
-  ASSIGN_OR_RETURN(site.upstream, UpstreamEntry::Await(entry, [] { return false; }));
-  ServerConfig config = SmallJobConfig();
+  ASSIGN_OR_RETURN(site.upstream, site::UpstreamEntry::Await(entry, [] { return false; }));
+  server::ServerConfig config = SmallJobConfig();
   config.upstream.address = upstream;
   config.cluster.lease = absl::Minutes(10);
-  ASSIGN_OR_RETURN(config.job, SiteJob(site.upstream->registration(), asked, {}));
-  Server::Deps deps;
+  ASSIGN_OR_RETURN(config.job, site::SiteJob(site.upstream->registration(), asked, {}));
+  server::Server::Deps deps;
   deps.num_threads = 2;
-  deps.make_uplink = [entry = site.upstream.get()](Site* half) { return entry->MakeUplink(half); };
-  ASSIGN_OR_RETURN(site.server, Server::Create(config, deps));
+  deps.make_uplink = [entry = site.upstream.get()](site::Site* half) {
+    return entry->MakeUplink(half);
+  };
+  ASSIGN_OR_RETURN(site.server, server::Server::Create(config, deps));
   return site;
 }
 
@@ -87,7 +89,7 @@ absl::Status RunWorkers(const Workers& workers) {
       outcomes[i] = workers[i]->Run();
       if (outcomes[i].ok()) return;
       // The others would wait for this one without end.
-      for (const std::unique_ptr<Worker>& worker : workers) worker->RequestStop();
+      for (const std::unique_ptr<worker::Worker>& worker : workers) worker->RequestStop();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -104,8 +106,8 @@ absl::StatusOr<std::vector<float>> ExportWeights(const std::string& coordinator)
   std::string bytes;
   v1::ExportChunk chunk;
   while (reader->Read(&chunk)) bytes += chunk.data();
-  RETURN_IF_ERROR(FromGrpcStatus(reader->Finish()));
-  const TestFolder folder;
+  RETURN_IF_ERROR(wire::FromGrpcStatus(reader->Finish()));
+  const data::TestFolder folder;
   ASSIGN_OR_RETURN(
       const auto file,
       SafetensorsReader::Open(FileSystem::Real(), folder.Write("weights.safetensors", bytes)));

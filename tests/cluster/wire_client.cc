@@ -45,7 +45,7 @@ absl::Status WireClient::TryRegister(const v1::Layout& layout) {
   grpc::ClientContext context;
   SetDeadline(context);
   v1::RegisterReply reply;
-  RETURN_IF_ERROR(FromGrpcStatus(cluster_->Register(&context, request, &reply)));
+  RETURN_IF_ERROR(wire::FromGrpcStatus(cluster_->Register(&context, request, &reply)));
   registration_ = reply;
   parameters_.clear();
   for (const v1::ServerAddress& server : reply.servers()) {
@@ -79,7 +79,7 @@ absl::Status WireClient::Join() {
   grpc::ClientContext context;
   Prepare(context);
   v1::JoinReply reply;
-  return FromGrpcStatus(cluster_->Join(&context, request, &reply));
+  return wire::FromGrpcStatus(cluster_->Join(&context, request, &reply));
 }
 
 absl::StatusOr<v1::Grant> WireClient::AskForGrant(const std::optional<v1::RoundReport>& report,
@@ -93,7 +93,7 @@ absl::StatusOr<v1::Grant> WireClient::AskForGrant(const std::optional<v1::RoundR
   grpc::ClientContext context;
   Prepare(context);
   v1::Grant grant;
-  RETURN_IF_ERROR(FromGrpcStatus(cluster_->NextGrant(&context, request, &grant)));
+  RETURN_IF_ERROR(wire::FromGrpcStatus(cluster_->NextGrant(&context, request, &grant)));
   return grant;
 }
 
@@ -148,7 +148,7 @@ absl::Status WireClient::PushToServer(const v1::ServerAddress& server,
     }
   }
   writer->WritesDone();
-  RETURN_IF_ERROR(FromGrpcStatus(writer->Finish()));
+  RETURN_IF_ERROR(wire::FromGrpcStatus(writer->Finish()));
   total->set_buckets_counted(total->buckets_counted() + reply.buckets_counted());
   total->set_buckets_duplicate(total->buckets_duplicate() + reply.buckets_duplicate());
   total->set_buckets_late(total->buckets_late() + reply.buckets_late());
@@ -185,7 +185,7 @@ absl::Status WireClient::PullFromServer(const v1::ServerAddress& server, int64_t
     const int64_t begin = registration_.buckets(chunk.bucket()).begin() + chunk.offset();
     std::memcpy(elements->data() + begin, chunk.data().data(), chunk.data().size());
   }
-  return FromGrpcStatus(reader->Finish());
+  return wire::FromGrpcStatus(reader->Finish());
 }
 
 absl::Status WireClient::Heartbeat() {
@@ -195,7 +195,7 @@ absl::Status WireClient::Heartbeat() {
   grpc::ClientContext context;
   Prepare(context);
   v1::HeartbeatReply reply;
-  return FromGrpcStatus(cluster_->Heartbeat(&context, request, &reply));
+  return wire::FromGrpcStatus(cluster_->Heartbeat(&context, request, &reply));
 }
 
 absl::Status WireClient::Leave(const std::optional<v1::RoundReport>& report,
@@ -208,7 +208,7 @@ absl::Status WireClient::Leave(const std::optional<v1::RoundReport>& report,
   grpc::ClientContext context;
   Prepare(context);
   v1::LeaveReply reply;
-  return FromGrpcStatus(cluster_->Leave(&context, request, &reply));
+  return wire::FromGrpcStatus(cluster_->Leave(&context, request, &reply));
 }
 
 v1::Layout FlatLayout(const std::vector<int64_t>& lengths) {
@@ -237,7 +237,7 @@ absl::StatusOr<v1::ClusterStatus> FetchStatus(const std::string& server) {
   grpc::ClientContext context;
   SetDeadline(context);
   v1::ClusterStatus status;
-  RETURN_IF_ERROR(FromGrpcStatus(stub->GetStatus(&context, {}, &status)));
+  RETURN_IF_ERROR(wire::FromGrpcStatus(stub->GetStatus(&context, {}, &status)));
   return status;
 }
 

@@ -36,24 +36,26 @@ class WorkerLifeTest : public testing::Test {
  protected:
   WorkerLifeTest() { WriteImages(images_); }
 
-  static ServerConfig Config() {
-    ServerConfig config = SmallJobConfig();
+  static server::ServerConfig Config() {
+    server::ServerConfig config = SmallJobConfig();
     config.job.model = {"mlp", MlpSpec{{kImageSide * kImageSide, 8, kImageClasses}}};
     return config;
   }
 
-  std::unique_ptr<Worker> MakeWorker(const std::string& coordinator, const std::string& name,
-                                     Worker::Config config = {}) const {
+  std::unique_ptr<worker::Worker> MakeWorker(const std::string& coordinator,
+                                             const std::string& name,
+                                             worker::Worker::Config config = {}) const {
     config.coordinator = AddressList::Of(coordinator);
     config.name = name;
     config.instance_id = 1;
     config.device = {.kind = "cpu", .threads = 1};
-    auto worker = MakeBuiltInWorker(config, {.data = {.path = images_.root()}}, &Clock::Real());
+    auto worker =
+        worker::MakeBuiltInWorker(config, {.data = {.path = images_.root()}}, &Clock::Real());
     EXPECT_OK(worker);
     return *std::move(worker);
   }
 
-  const TestFolder images_;
+  const data::TestFolder images_;
 };
 
 // A worker whose push stays unanswered: `silent` comes first in the order of summation, and never
@@ -64,22 +66,22 @@ struct Standoff {
   }
   std::unique_ptr<InProcessCluster> cluster;
   std::unique_ptr<WireClient> silent;
-  std::unique_ptr<Worker> worker;
+  std::unique_ptr<worker::Worker> worker;
   absl::Status left;
   std::thread run;
 };
 
 class StandoffTest : public WorkerLifeTest {
  protected:
-  void Begin(const Worker::Config& told, Standoff* standoff) {
-    ServerConfig config = Config();
+  void Begin(const worker::Worker::Config& told, Standoff* standoff) {
+    server::ServerConfig config = Config();
     config.job.min_workers = 2;
     config.cluster.lease = absl::Seconds(2);
     ASSERT_OK_AND_ASSIGN(standoff->cluster, InProcessCluster::Start(config, 1));
     const std::string address = standoff->cluster->address();
     standoff->silent = std::make_unique<WireClient>(address, "silent", 1);
     ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
-    ASSERT_OK(standoff->silent->Register(ToProto(layout)));
+    ASSERT_OK(standoff->silent->Register(wire::ToProto(layout)));
     ASSERT_OK(standoff->silent->Join());
     standoff->worker = MakeWorker(address, "told", told);
     standoff->run = std::thread([standoff] { standoff->left = standoff->worker->Run(); });
@@ -91,7 +93,7 @@ class StandoffTest : public WorkerLifeTest {
 };
 
 TEST_F(StandoffTest, ToldToStopItGivesUpOnServersThatKeepItWaiting) {
-  Worker::Config impatient;
+  worker::Worker::Config impatient;
   impatient.life.leave_timeout = absl::Milliseconds(1);
   Standoff standoff;
   ASSERT_NO_FATAL_FAILURE(Begin(impatient, &standoff));
@@ -104,7 +106,7 @@ TEST_F(StandoffTest, ToldToStopItGivesUpOnServersThatKeepItWaiting) {
 TEST_F(StandoffTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
   Standoff standoff;
   ASSERT_NO_FATAL_FAILURE(Begin({}, &standoff));
-  standoff.cluster->Stop(0, Server::StopKind::kImmediate);
+  standoff.cluster->Stop(0, server::Server::StopKind::kImmediate);
   standoff.worker->RequestStop();
   ASSERT_OK(standoff.cluster->StartAgain(0));
   standoff.run.join();
@@ -115,8 +117,8 @@ TEST_F(StandoffTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
 // What a call shows of its caller.
 void PassOn(const grpc::ServerContext& call, grpc::ClientContext& context) {
   for (const auto& [key, value] : call.client_metadata()) {
-    if (key != kLifeSecretKey) continue;
-    context.AddMetadata(kLifeSecretKey, std::string(value.data(), value.size()));
+    if (key != wire::kLifeSecretKey) continue;
+    context.AddMetadata(wire::kLifeSecretKey, std::string(value.data(), value.size()));
   }
 }
 
@@ -236,7 +238,7 @@ class DamagingPath final : public Path {
 };
 
 TEST_F(WorkerLifeTest, ADamagedAnswerIsAskedForAgain) {
-  ServerConfig config = Config();
+  server::ServerConfig config = Config();
   config.job.schedule.total_rounds = 3;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const DamagingPath path(cluster->address(), /*times=*/2);
@@ -249,7 +251,7 @@ TEST_F(WorkerLifeTest, ADamagedAnswerIsAskedForAgain) {
 TEST_F(WorkerLifeTest, WhoseAnswersAreNeverUnderstoodIsLeft) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(Config(), 1));
   const DamagingPath path(cluster->address(), /*times=*/1000);
-  Worker::Config config;
+  worker::Worker::Config config;
   config.life.first_backoff = absl::Milliseconds(1);
   EXPECT_THAT(MakeWorker(path.address(), "astray", config)->Run(),
               StatusIs(absl::StatusCode::kUnimplemented,
@@ -261,7 +263,7 @@ TEST_F(WorkerLifeTest, WhoseAnswersAreNeverUnderstoodIsLeft) {
 class CutPathTest : public WorkerLifeTest, public testing::WithParamInterface<grpc::StatusCode> {};
 
 TEST_P(CutPathTest, AReconnectStillOwesItsReportAndComputesNoRoundTwice) {
-  ServerConfig config = Config();
+  server::ServerConfig config = Config();
   config.job.schedule.total_rounds = 3;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const CutPath path(cluster->address(), /*cut=*/1, GetParam());
@@ -284,7 +286,7 @@ TEST_F(WorkerLifeTest, AServerThatKnowsNoneOfItsCallsIsNone) {
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&stranger);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  Worker::Config config;
+  worker::Worker::Config config;
   config.life.first_backoff = absl::Milliseconds(1);
   EXPECT_THAT(
       MakeWorker(absl::StrCat("127.0.0.1:", port), "astray", config)->Run(),
@@ -293,14 +295,14 @@ TEST_F(WorkerLifeTest, AServerThatKnowsNoneOfItsCallsIsNone) {
 }
 
 TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
-  ServerConfig config = Config();
+  server::ServerConfig config = Config();
   config.job.min_workers = 2;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
-  const std::unique_ptr<CoordinatorLink> link =
-      MakeClusterSession({.coordinator = AddressList::Of(cluster->address()),
-                          .name = "alone",
-                          .device = "",
-                          .instance_id = 1});
+  const std::unique_ptr<client::CoordinatorLink> link =
+      client::MakeClusterSession({.coordinator = AddressList::Of(cluster->address()),
+                                  .name = "alone",
+                                  .device = "",
+                                  .instance_id = 1});
   EXPECT_OK(link->Leave("has not begun", std::nullopt));
   EXPECT_OK(link->Register(/*offered=*/std::nullopt, /*process=*/{}));
   absl::Notification told;
@@ -317,13 +319,13 @@ TEST_F(WorkerLifeTest, TheLinkNamesWhatIsWaitedForAndWhoFailed) {
   told.WaitForNotification();
   EXPECT_THAT(reason, HasSubstr("2"));
   link->StopHeartbeats();
-  cluster->Stop(0, Server::StopKind::kImmediate);
+  cluster->Stop(0, server::Server::StopKind::kImmediate);
   EXPECT_THAT(link->Leave("told to stop", std::nullopt),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(cluster->address())));
 }
 
 TEST_F(WorkerLifeTest, KeepsTheDialledAddressIfTheServersIsOnlyItsHostName) {
-  ServerConfig config = Config();
+  server::ServerConfig config = Config();
   config.network.listen.host = "0.0.0.0";
   config.security.flags.insecure = true;
   for (const bool is_advertised : {false, true}) {
@@ -331,7 +333,7 @@ TEST_F(WorkerLifeTest, KeepsTheDialledAddressIfTheServersIsOnlyItsHostName) {
     ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
     const int port = cluster->server(0).port();
     const std::string dialled = absl::StrCat("127.0.0.1:", port);
-    const std::unique_ptr<CoordinatorLink> link = MakeClusterSession(
+    const std::unique_ptr<client::CoordinatorLink> link = client::MakeClusterSession(
         {.coordinator = AddressList::Of(dialled), .name = "w", .device = "", .instance_id = 1});
     ASSERT_OK_AND_ASSIGN(const Registration registration,
                          link->Register(/*offered=*/std::nullopt, /*process=*/{}));
@@ -355,12 +357,12 @@ TEST_F(WorkerLifeTest, KeepsTheDialledAddressIfTheServersIsOnlyItsHostName) {
 }
 
 TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
-  ServerConfig config = Config();
+  server::ServerConfig config = Config();
   config.job.min_workers = 2;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   CutPath before(cluster->address(), /*cut=*/-1, grpc::StatusCode::OK);
   const std::vector<std::string> addresses = {before.address(), cluster->address()};
-  const std::unique_ptr<CoordinatorLink> link = MakeClusterSession(
+  const std::unique_ptr<client::CoordinatorLink> link = client::MakeClusterSession(
       {.coordinator = AddressList(addresses), .name = "faithful", .device = "", .instance_id = 1});
   ASSERT_OK_AND_ASSIGN(const Registration registration,
                        link->Register(/*offered=*/std::nullopt, /*process=*/{}));
@@ -379,7 +381,7 @@ TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
   ASSERT_OK_AND_ASSIGN(const Registration again,
                        link->Register(/*offered=*/std::nullopt, /*process=*/{}));
   EXPECT_EQ(again.life, registration.life);
-  cluster->Stop(0, Server::StopKind::kImmediate);
+  cluster->Stop(0, server::Server::StopKind::kImmediate);
   EXPECT_THAT(link->Register(/*offered=*/std::nullopt, /*process=*/{}),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(before.address()), HasSubstr(cluster->address()))));
@@ -405,17 +407,17 @@ class BrokenFarewell final : public Path {
 TEST_F(WorkerLifeTest, AFarewellWhoseAnswerIsLostIsSaidAgain) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(Config(), 1));
   const BrokenFarewell path(cluster->address());
-  const std::unique_ptr<CoordinatorLink> link =
-      MakeClusterSession({.coordinator = AddressList::Of(path.address()),
-                          .name = "leaver",
-                          .device = "",
-                          .instance_id = 1});
+  const std::unique_ptr<client::CoordinatorLink> link =
+      client::MakeClusterSession({.coordinator = AddressList::Of(path.address()),
+                                  .name = "leaver",
+                                  .device = "",
+                                  .instance_id = 1});
   EXPECT_OK(link->Register(/*offered=*/std::nullopt, /*process=*/{}));
   EXPECT_OK(link->Leave("told to stop", std::nullopt));
 }
 
 TEST_F(WorkerLifeTest, GivenTheAddressOfAnotherServerItFindsTheCoordinator) {
-  ServerConfig config = Config();
+  server::ServerConfig config = Config();
   config.job.schedule.total_rounds = 2;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
   EXPECT_OK(MakeWorker(cluster->server(1).address(), "astray")->Run());
@@ -424,29 +426,29 @@ TEST_F(WorkerLifeTest, GivenTheAddressOfAnotherServerItFindsTheCoordinator) {
 }
 
 TEST_F(WorkerLifeTest, StartedAgainWithinItsLeaseItWaitsForTheEndOfThatLease) {
-  ServerConfig config = Config();
+  server::ServerConfig config = Config();
   config.job.schedule.total_rounds = 2;
   config.cluster.lease = absl::Milliseconds(300);
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   WireClient killed(cluster->address(), "phoenix", 99);
   ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
-  ASSERT_OK(killed.Register(ToProto(layout)));
+  ASSERT_OK(killed.Register(wire::ToProto(layout)));
   EXPECT_OK(MakeWorker(cluster->address(), "phoenix")->Run());
 }
 
 TEST_F(WorkerLifeTest, NameOfAnotherLiveWorkerIsFinalAfterALease) {
-  ServerConfig config = Config();
+  server::ServerConfig config = Config();
   config.cluster.lease = absl::Milliseconds(300);
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   WireClient holder(cluster->address(), "taken", 99);
   ASSERT_OK_AND_ASSIGN(const Layout layout, BuildLayout(config.job.model));
-  ASSERT_OK(holder.Register(ToProto(layout)));
+  ASSERT_OK(holder.Register(wire::ToProto(layout)));
   absl::Notification over;
   std::thread heart([&] {
     while (!over.HasBeenNotified() && holder.Heartbeat().ok()) {
     }
   });
-  Worker::Config hasty;
+  worker::Worker::Config hasty;
   hasty.life.longest_backoff = absl::Milliseconds(10);
   EXPECT_THAT(MakeWorker(cluster->address(), "taken", hasty)->Run(),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the name 'taken' is held")));

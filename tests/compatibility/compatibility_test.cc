@@ -34,7 +34,7 @@ namespace {
 constexpr char kRun[] = "/tmp/lodestar-recorded";
 constexpr char kJournal[] = "/tmp/lodestar-recorded/checkpoints/journal";
 
-class SilentReports final : public ShardReports {
+class SilentReports final : public host::ShardReports {
  public:
   void OnEvent(ShardEvent event) override {
     if (const auto* loaded = std::get_if<ShardLoaded>(&event)) {
@@ -60,11 +60,11 @@ class CompatibilityTest : public testing::TestWithParam<std::string> {
       EXPECT_OK(disk_.CreateDirectories(path.substr(0, path.rfind('/'))));
       WriteFile(disk_, path, *bytes);
     }
-    absl::StatusOr<std::unique_ptr<ShardLog>> log =
-        ShardLog::Open(absl::StrCat(kJournal, "/shard-0"), {.file_system = &disk_,
-                                                            .executor = &journal_,
-                                                            .format_assignment = FormatAssignment,
-                                                            .parse_assignment = ParseAssignment});
+    absl::StatusOr<std::unique_ptr<host::ShardLog>> log = host::ShardLog::Open(
+        absl::StrCat(kJournal, "/shard-0"), {.file_system = &disk_,
+                                             .executor = &journal_,
+                                             .format_assignment = rpc::FormatAssignment,
+                                             .parse_assignment = rpc::ParseAssignment});
     EXPECT_OK(log.status());
     if (log.ok()) log_ = *std::move(log);
   }
@@ -73,7 +73,7 @@ class CompatibilityTest : public testing::TestWithParam<std::string> {
 
   SimulatedFileSystem disk_;
   QueueExecutor journal_;
-  std::unique_ptr<ShardLog> log_;
+  std::unique_ptr<host::ShardLog> log_;
 };
 
 TEST_P(CompatibilityTest, AShardGoesOnFromItsCheckpointAndItsJournal) {
@@ -81,12 +81,12 @@ TEST_P(CompatibilityTest, AShardGoesOnFromItsCheckpointAndItsJournal) {
   ASSERT_TRUE(log_->beginning().has_value());
   InlineExecutor executor;
   SilentReports reports;
-  ShardHost host(0, {.executor = &executor,
-                     .commands = &executor,
-                     .writer = &executor,
-                     .reports = &reports,
-                     .file_system = &disk_,
-                     .log = log_.get()});
+  host::ShardHost host(0, {.executor = &executor,
+                           .commands = &executor,
+                           .writer = &executor,
+                           .reports = &reports,
+                           .file_system = &disk_,
+                           .log = log_.get()});
   EXPECT_THAT(host.Recover(), IsOkAndHolds(true));
   const auto shard = host.shard();
   ASSERT_OK(shard.status());
@@ -98,7 +98,7 @@ TEST_P(CompatibilityTest, AShardGoesOnFromItsCheckpointAndItsJournal) {
     ASSERT_OK((*exported)->Read(map.layout, bucket.range, absl::MakeSpan(wanted)));
     std::optional<std::vector<float>> weights;
     (*shard)->ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
-                         [&](const absl::StatusOr<PublishedBucket>& read) {
+                         [&](const absl::StatusOr<shard::PublishedBucket>& read) {
                            ASSERT_OK(read.status());
                            weights.emplace(read->data().begin(), read->data().end());
                          });
@@ -108,7 +108,8 @@ TEST_P(CompatibilityTest, AShardGoesOnFromItsCheckpointAndItsJournal) {
 
 TEST_P(CompatibilityTest, TheCoordinatorGoesOnFromItsJournal) {
   ASSERT_NE(log_, nullptr);
-  const auto contents = CoordinatorJournal::Read(disk_, absl::StrCat(kJournal, "/coordinator"));
+  const auto contents =
+      host::CoordinatorJournal::Read(disk_, absl::StrCat(kJournal, "/coordinator"));
   ASSERT_OK(contents.status());
   const absl::Time now = absl::UnixEpoch();
   auto memory = CoordinatorMemoryFromRecords(contents->records, now);
@@ -127,8 +128,8 @@ TEST_P(CompatibilityTest, TheCoordinatorGoesOnFromItsJournal) {
 TEST_P(CompatibilityTest, ACheckpointIsReadUnderTheNamesAndShapesOfToday) {
   ASSERT_NE(log_, nullptr);
   const std::string path = absl::StrCat(kRun, "/checkpoints/round-00000004");
-  const auto as_written = CheckpointReader::Open(disk_, path);
-  const auto as_today = CheckpointReader::Open(disk_, path);
+  const auto as_written = checkpoint::CheckpointReader::Open(disk_, path);
+  const auto as_today = checkpoint::CheckpointReader::Open(disk_, path);
   ASSERT_OK(as_written);
   ASSERT_OK(as_today);
   const Layout& written = (*as_written)->manifest().layout;

@@ -43,7 +43,7 @@ grpc::ByteBuffer BufferOf(absl::string_view bytes, size_t cut) {
   return grpc::ByteBuffer(slices, 2);
 }
 
-PushChunkHeader HeaderOf(const v1::PushChunk& chunk) {
+wire::PushChunkHeader HeaderOf(const v1::PushChunk& chunk) {
   return {WorkerId(chunk.worker_id()),
           Incarnation(chunk.incarnation()),
           Round(chunk.round()),
@@ -58,7 +58,7 @@ PushChunkHeader HeaderOf(const v1::PushChunk& chunk) {
           chunk.num_samples()};
 }
 
-PullChunkHeader HeaderOf(const v1::PullChunk& chunk) {
+wire::PullChunkHeader HeaderOf(const v1::PullChunk& chunk) {
   return {chunk.bucket(),
           Version(chunk.version()),
           chunk.offset(),
@@ -68,19 +68,23 @@ PullChunkHeader HeaderOf(const v1::PullChunk& chunk) {
           Version(chunk.base_version())};
 }
 
-grpc::ByteBuffer Encode(const PushChunkHeader& header) { return EncodePushChunk(header); }
-grpc::ByteBuffer Encode(const PullChunkHeader& header) { return EncodePullChunk(header); }
-grpc::ByteBuffer Encode(const PushChunkHeader& header, const std::string& data) {
-  return EncodePushChunk(header, data.data(), data.size(), nullptr);
+grpc::ByteBuffer Encode(const wire::PushChunkHeader& header) {
+  return wire::EncodePushChunk(header);
 }
-grpc::ByteBuffer Encode(const PullChunkHeader& header, const std::string& data) {
-  return EncodePullChunk(header, data.data(), data.size(), nullptr);
+grpc::ByteBuffer Encode(const wire::PullChunkHeader& header) {
+  return wire::EncodePullChunk(header);
+}
+grpc::ByteBuffer Encode(const wire::PushChunkHeader& header, const std::string& data) {
+  return wire::EncodePushChunk(header, data.data(), data.size(), nullptr);
+}
+grpc::ByteBuffer Encode(const wire::PullChunkHeader& header, const std::string& data) {
+  return wire::EncodePullChunk(header, data.data(), data.size(), nullptr);
 }
 
-size_t LeastBytes(const PushChunkHeader& header) {
+size_t LeastBytes(const wire::PushChunkHeader& header) {
   return header.num_samples == kSkippedSamples ? 0 : 1;
 }
-size_t LeastBytes(const PullChunkHeader&) { return 1; }
+size_t LeastBytes(const wire::PullChunkHeader&) { return 1; }
 
 template <typename Header>
 struct Chunk {
@@ -91,11 +95,11 @@ struct Chunk {
 
 template <typename Header>
 absl::StatusOr<Chunk<Header>> Read(grpc::ByteBuffer buffer) {
-  ChunkReader<Header> reader(buffer);
+  wire::ChunkReader<Header> reader(buffer);
   const absl::Status status = reader.ReadHeader();
   if (!status.ok()) return status;
   LODESTAR_CHECK(reader.data_bytes() >= LeastBytes(reader.header()) &&
-                 reader.data_bytes() <= kMaxChunkBytes);
+                 reader.data_bytes() <= wire::kMaxChunkBytes);
   std::string data(reader.data_bytes(), '\0');
   const absl::StatusOr<uint32_t> crc32c = reader.ReadData(data.data(), &Region());
   if (!crc32c.ok()) return crc32c.status();
@@ -138,7 +142,7 @@ void ReadSummedChunk(absl::string_view bytes) {
   wire.set_crc32c(0);
   Header header = HeaderOf(wire);
   header.crc32c = Crc32c(wire.data().data(), wire.data().size());
-  wire.set_crc32c(ChecksumOf(header, header.place.region != 0 ? 0 : wire.data().size()));
+  wire.set_crc32c(wire::ChecksumOf(header, header.place.region != 0 ? 0 : wire.data().size()));
   CheckBytes<Header, Wire>(wire.SerializeAsString(), cut);
 }
 
@@ -146,7 +150,7 @@ void SumPullRequest(absl::string_view bytes) {
   v1::PullRequest request;
   if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
   Accept();
-  LODESTAR_CHECK(ChecksumOf(request) == ChecksumOf(v1::PullRequest(request)));
+  LODESTAR_CHECK(wire::ChecksumOf(request) == wire::ChecksumOf(v1::PullRequest(request)));
 }
 
 // What a server does with a bucket in top-k. [elements kept | bits, and elements by 40 | its bytes]
@@ -158,14 +162,14 @@ void TakeTopK(absl::string_view bytes) {
   std::vector<std::byte> data(EncodedBytes(encoding, n));
   std::memcpy(data.data(), bytes.data(), std::min(data.size(), bytes.size()));
   std::vector<float> decoded(n);
-  CodecOf(encoding).Decode(data.data(), n, decoded.data());
-  if (FirstMalformed(encoding, data.data(), n) != n) return;
-  if (FirstNotBelow(encoding, data.data(), 1e18f, n) != n) return;
+  codec::CodecOf(encoding).Decode(data.data(), n, decoded.data());
+  if (codec::FirstMalformed(encoding, data.data(), n) != n) return;
+  if (codec::FirstNotBelow(encoding, data.data(), 1e18f, n) != n) return;
   Accept();
   std::vector<float> sum(n, 0.0f);
   std::vector<float> weights(n, 0.0f);
-  AccumulateDecoded(encoding, data.data(), n, 1.0f, sum.data(), Accumulate::kAdd);
-  AddWhereKept(encoding, data.data(), n, 1.0f, weights.data());
+  codec::AccumulateDecoded(encoding, data.data(), n, 1.0f, sum.data(), kernels::Accumulate::kAdd);
+  codec::AddWhereKept(encoding, data.data(), n, 1.0f, weights.data());
   float total = 0.0f;
   for (int64_t i = 0; i < n; ++i) {
     LODESTAR_CHECK(sum[i] == decoded[i]);
@@ -186,13 +190,14 @@ std::vector<std::string> TopKSeeds() {
     const auto n = static_cast<int64_t>(values.size());
     std::string seed = {static_cast<char>(kKept - 1), static_cast<char>(form)};
     seed.resize(2 + EncodedBytes(encoding, n));
-    CodecOf(encoding).Encode(values.data(), n, {}, reinterpret_cast<std::byte*>(seed.data() + 2));
+    codec::CodecOf(encoding).Encode(values.data(), n, {},
+                                    reinterpret_cast<std::byte*>(seed.data() + 2));
     seeds.push_back(std::move(seed));
   }
   return seeds;
 }
 
-PushChunkHeader SomePush() {
+wire::PushChunkHeader SomePush() {
   return {.worker = WorkerId(7),
           .incarnation = Incarnation(0xfedcba9876543210),
           .round = Round(12345),
@@ -206,7 +211,7 @@ PushChunkHeader SomePush() {
           .num_samples = 1000};
 }
 
-PullChunkHeader SomePull() {
+wire::PullChunkHeader SomePull() {
   return {.bucket = 3,
           .version = Version(12345),
           .offset = 77,
@@ -245,10 +250,10 @@ std::vector<std::string> PullRequestSeeds() {
 
 absl::Span<const Case> Cases() {
   static constexpr Case kCases[] = {
-      {"push", ReadChunk<PushChunkHeader, v1::PushChunk>, PushSeeds},
-      {"pull", ReadChunk<PullChunkHeader, v1::PullChunk>, PullSeeds},
-      {"summed_push", ReadSummedChunk<PushChunkHeader, v1::PushChunk>, PushSeeds},
-      {"summed_pull", ReadSummedChunk<PullChunkHeader, v1::PullChunk>, PullSeeds},
+      {"push", ReadChunk<wire::PushChunkHeader, v1::PushChunk>, PushSeeds},
+      {"pull", ReadChunk<wire::PullChunkHeader, v1::PullChunk>, PullSeeds},
+      {"summed_push", ReadSummedChunk<wire::PushChunkHeader, v1::PushChunk>, PushSeeds},
+      {"summed_pull", ReadSummedChunk<wire::PullChunkHeader, v1::PullChunk>, PullSeeds},
       {"pull_request", SumPullRequest, PullRequestSeeds},
       {"topk", TakeTopK, TopKSeeds},
   };

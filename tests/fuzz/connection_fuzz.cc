@@ -31,31 +31,35 @@ namespace {
 using Seeds = std::vector<std::string>;
 
 void ReadFirstBytes(absl::string_view bytes) {
-  FirstBytes before = FirstBytes::kIncomplete;
-  for (size_t size = 0; size <= bytes.size() && size <= 2 * kMaxFirstBytes; ++size) {
-    const FirstBytes now = ClassifyFirstBytes(bytes.substr(0, size));
+  firewall::FirstBytes before = firewall::FirstBytes::kIncomplete;
+  for (size_t size = 0; size <= bytes.size() && size <= 2 * firewall::kMaxFirstBytes; ++size) {
+    const firewall::FirstBytes now = firewall::ClassifyFirstBytes(bytes.substr(0, size));
     // Where few bytes are enough, later ones may show that they were not.
-    LODESTAR_CHECK(before == FirstBytes::kIncomplete || now == before || now == FirstBytes::kOther)
+    LODESTAR_CHECK(before == firewall::FirstBytes::kIncomplete || now == before ||
+                   now == firewall::FirstBytes::kOther)
         << size;
-    LODESTAR_CHECK(size < kMaxFirstBytes || now != FirstBytes::kIncomplete) << size;
+    LODESTAR_CHECK(size < firewall::kMaxFirstBytes || now != firewall::FirstBytes::kIncomplete)
+        << size;
     before = now;
   }
-  if (before != FirstBytes::kOther) Accept();
+  if (before != firewall::FirstBytes::kOther) Accept();
 }
 
 // Its first record, whatever the input says, is one of a handshake.
 void ReadClientHello(absl::string_view bytes) {
   const std::string hello = absl::StrCat("\x16\x03", bytes);
-  ClientHello before = ClientHello::kIncomplete;
+  firewall::ClientHello before = firewall::ClientHello::kIncomplete;
   for (size_t size = 2; size <= hello.size(); ++size) {
-    const ClientHello now = ClassifyClientHello(absl::string_view(hello).substr(0, size));
+    const firewall::ClientHello now =
+        firewall::ClassifyClientHello(absl::string_view(hello).substr(0, size));
     // What was said stays said, but that more than a ClientHello is none.
-    LODESTAR_CHECK(before == ClientHello::kIncomplete || now == before ||
-                   now == ClientHello::kMalformed)
+    LODESTAR_CHECK(before == firewall::ClientHello::kIncomplete || now == before ||
+                   now == firewall::ClientHello::kMalformed)
         << size;
     before = now;
   }
-  if (before == ClientHello::kOffersTls13 || before == ClientHello::kOlder) Accept();
+  if (before == firewall::ClientHello::kOffersTls13 || before == firewall::ClientHello::kOlder)
+    Accept();
 }
 
 // [size of the pieces | what a client sends]
@@ -63,12 +67,12 @@ void ReadHttp2(absl::string_view bytes) {
   constexpr size_t kMostPerByte = 64;
   const size_t piece_bytes = size_t{1} + TakeByte(bytes);
   const auto new_refusal = [] {
-    return Http2Refusal(absl::UnavailableError("too many"),
-                        Http2Refusal::GoAwayCode::kEnhanceYourCalm);
+    return firewall::Http2Refusal(absl::UnavailableError("too many"),
+                                  firewall::Http2Refusal::GoAwayCode::kEnhanceYourCalm);
   };
-  Http2Refusal whole = new_refusal();
+  firewall::Http2Refusal whole = new_refusal();
   const std::string answer = whole.OnBytes(bytes);
-  Http2Refusal cut = new_refusal();
+  firewall::Http2Refusal cut = new_refusal();
   std::string answer_to_pieces = bytes.empty() ? cut.OnBytes("") : "";
   for (absl::string_view left = bytes; !left.empty();) {
     answer_to_pieces += cut.OnBytes(left.substr(0, piece_bytes));
@@ -84,8 +88,8 @@ void ReadHttp2(absl::string_view bytes) {
 void GuardHttp2(absl::string_view bytes) {
   const size_t piece_bytes = size_t{1} + TakeByte(bytes);
   const absl::Time now = absl::UnixEpoch();
-  const bool is_allowed = Http2Guard().Allows(bytes, now);
-  Http2Guard cut;
+  const bool is_allowed = http2::Http2Guard().Allows(bytes, now);
+  http2::Http2Guard cut;
   bool are_pieces_allowed = true;
   for (absl::string_view left = bytes; !left.empty();) {
     are_pieces_allowed = cut.Allows(left.substr(0, piece_bytes), now);
@@ -113,14 +117,15 @@ const Credentials& OwnCredentials() {
 }
 
 absl::Status Serve(int descriptor) {
-  return ServeEnrollment(descriptor, OwnCredentials(), absl::Seconds(100),
-                         [](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
-                           Accept();
-                           if (request.token_id().empty()) {
-                             return absl::PermissionDeniedError("no token");
-                           }
-                           return v1::EnrollReply();
-                         });
+  return wire::ServeEnrollment(
+      descriptor, OwnCredentials(), absl::Seconds(100),
+      [](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
+        Accept();
+        if (request.token_id().empty()) {
+          return absl::PermissionDeniedError("no token");
+        }
+        return v1::EnrollReply();
+      });
 }
 
 // What comes of a connection is all there, and it has ended.
@@ -135,12 +140,13 @@ void ReadPlainEnrollment(absl::string_view bytes) {
   Refuse(Serve(ends[1]));
   close(ends[0]);
   // The rest is of TLS.
-  if (bytes.substr(0, kEnrollmentPreamble.size()) == kEnrollmentPreamble) Accept();
+  if (bytes.substr(0, wire::kEnrollmentPreamble.size()) == wire::kEnrollmentPreamble) Accept();
 }
 
 // A client that speaks TLS as it should, and in it these bytes.
 void SendInTls(int descriptor, absl::string_view bytes) {
-  send(descriptor, kEnrollmentPreamble.data(), kEnrollmentPreamble.size(), MSG_NOSIGNAL);
+  send(descriptor, wire::kEnrollmentPreamble.data(), wire::kEnrollmentPreamble.size(),
+       MSG_NOSIGNAL);
   static SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
   const OwnedSsl ssl(SSL_new(context));
   SSL_set_fd(ssl.get(), descriptor);
@@ -229,10 +235,10 @@ const SharedRegion& Region() {
 
 // [request, with its length | ...]. A first one without nonce gets the handle of a region.
 void ReadSharedMemory(absl::string_view bytes) {
-  auto regions = std::make_shared<SharedMemoryRegions>(/*is_enabled=*/true);
-  auto* const reactor = SharedMemoryStream::Start(
-      regions, std::make_shared<StreamWatch>(absl::InfiniteDuration()),
-      std::make_shared<WorkerProcesses>(), [](const WorkerLife&) { return absl::OkStatus(); });
+  auto regions = std::make_shared<rpc::SharedMemoryRegions>(/*is_enabled=*/true);
+  auto* const reactor = rpc::SharedMemoryStream::Start(
+      regions, std::make_shared<rpc::StreamWatch>(absl::InfiniteDuration()),
+      std::make_shared<rpc::WorkerProcesses>(), [](const WorkerLife&) { return absl::OkStatus(); });
   Call call(reactor);
   bool is_first = true;
   while (!bytes.empty() && !call.is_over()) {
@@ -250,9 +256,9 @@ void ReadSharedMemory(absl::string_view bytes) {
     const auto stream = regions->Find(call.region(), worker);
     if (!stream.ok()) continue;
     Accept();
-    SharedMemoryStream::Block block;
+    rpc::SharedMemoryStream::Block block;
     const auto answer = (*stream)->TakeBlock(block, [] {});
-    if (answer != SharedMemoryStream::Answer::kTaken) continue;
+    if (answer != rpc::SharedMemoryStream::Answer::kTaken) continue;
     LODESTAR_CHECK(static_cast<int64_t>(block.memory.size()) == (*stream)->block_bytes());
     block.memory.front() = 'x';
     block.memory.back() = 'x';
@@ -304,8 +310,9 @@ Seeds Http2Seeds() {
 
 Seeds PlainEnrollmentSeeds() {
   // The first record of a handshake.
-  return {absl::StrCat(kEnrollmentPreamble, std::string("\x16\x03\x01\x00\x04\x01\x00\x00\x00", 9)),
-          std::string(kEnrollmentPreamble)};
+  return {absl::StrCat(wire::kEnrollmentPreamble,
+                       std::string("\x16\x03\x01\x00\x04\x01\x00\x00\x00", 9)),
+          std::string(wire::kEnrollmentPreamble)};
 }
 
 Seeds EnrollmentFrameSeeds() {

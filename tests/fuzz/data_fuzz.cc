@@ -61,11 +61,12 @@ ModelSpec TokensModel() {
 ModelSpec DigitsModel() { return {"digits", MlpSpec{{4, 3, 10}}}; }
 ModelSpec PhotosModel() { return {"photos", MlpSpec{{3072, 3, 10}}}; }
 
-void ReadSamples(const Dataset& dataset) {
-  HostBatch batch;
+void ReadSamples(const data::Dataset& dataset) {
+  data::HostBatch batch;
   LODESTAR_CHECK(dataset.num_train_samples() > 0 && !dataset.Describe().empty());
-  const std::array<SampleRef, 3> train = {
-      SampleRef{0, 0}, {0, dataset.num_train_samples() - 1}, {1, dataset.num_train_samples() - 1}};
+  const std::array<data::SampleRef, 3> train = {data::SampleRef{0, 0},
+                                                {0, dataset.num_train_samples() - 1},
+                                                {1, dataset.num_train_samples() - 1}};
   const absl::Status read = dataset.ReadTrain(train, &batch);
   LODESTAR_CHECK(read.ok() && batch.num_samples == 3) << read;
   if (dataset.num_heldout_samples() == 0) return;
@@ -74,33 +75,34 @@ void ReadSamples(const Dataset& dataset) {
   LODESTAR_CHECK(read_heldout.ok() && batch.num_samples == 2) << read_heldout;
 }
 
-void ReadData(const DataConfig& config, const ModelSpec& model) {
-  if (const absl::StatusOr<DataFormat> format = DetectDataFormat(config.path); !format.ok()) {
+void ReadData(const data::DataConfig& config, const ModelSpec& model) {
+  if (const absl::StatusOr<data::DataFormat> format = data::DetectDataFormat(config.path);
+      !format.ok()) {
     Refuse(format.status());
   }
-  const absl::StatusOr<DataSource> source = OpenData(config);
+  const absl::StatusOr<data::DataSource> source = data::OpenData(config);
   if (!source.ok()) return Refuse(source.status());
-  const auto dataset = MakeDataset(*source, model, /*seed=*/1);
+  const auto dataset = data::MakeDataset(*source, model, /*seed=*/1);
   if (!dataset.ok()) return Refuse(dataset.status());
   Accept();
   ReadSamples(**dataset);
 }
 
 void ReadText(absl::string_view bytes) {
-  DataConfig config;
+  data::DataConfig config;
   config.path = Scratch().Write("text/input.txt", bytes);
   ReadData(config, TextModel());
 }
 
 void ReadGuessed(absl::string_view bytes) {
-  DataConfig config;
+  data::DataConfig config;
   config.path = Scratch().Write("guessed/input.bin", bytes);
   ReadData(config, TokensModel());
 }
 
 // [bytes per token, 0 for unknown | file]
 void ReadTokens(absl::string_view bytes) {
-  DataConfig config;
+  data::DataConfig config;
   config.format = "tokens";
   constexpr std::array<int, 3> kWidths = {0, 2, 4};
   config.token_bytes = kWidths[TakeByte(bytes) % kWidths.size()];
@@ -122,7 +124,7 @@ void ReadIdx(absl::string_view bytes) {
     std::filesystem::remove(Scratch().Path(is_packed ? plain : packed));
     Scratch().Write(is_packed ? packed : plain, TakePiece(bytes));
   }
-  DataConfig config;
+  data::DataConfig config;
   config.path = Scratch().Path("idx");
   ReadData(config, DigitsModel());
 }
@@ -138,7 +140,7 @@ void ReadCifar10(absl::string_view bytes) {
     Scratch().Write(absl::StrCat("cifar10/", name), content);
   }
   Scratch().Write("cifar10/test_batch.bin", std::string(kRecordBytes, '\0') + content);
-  DataConfig config;
+  data::DataConfig config;
   config.path = Scratch().Path("cifar10");
   ReadData(config, PhotosModel());
 }

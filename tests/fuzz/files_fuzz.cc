@@ -91,11 +91,11 @@ void ReadSafetensors(absl::string_view bytes) {
   }
 }
 
-std::string BytesOf(const JournalRecord& record) {
-  return absl::StrCat(FormatJournalHead(record),
+std::string BytesOf(const journal::JournalRecord& record) {
+  return absl::StrCat(journal::FormatJournalHead(record),
                       absl::string_view(reinterpret_cast<const char*>(record.payload.data()),
                                         record.payload.size()),
-                      JournalPadding(record));
+                      journal::JournalPadding(record));
 }
 
 std::string BytesOf(uint64_t sequence, uint64_t durable, absl::string_view text,
@@ -109,11 +109,11 @@ std::string BytesOf(uint64_t sequence, uint64_t durable, absl::string_view text,
 // The records, as bytes again, and where they end.
 std::string ParseSegment(absl::string_view bytes, size_t block_bytes, int64_t* sound_bytes,
                          uint64_t* durable) {
-  JournalParser parser;
+  journal::JournalParser parser;
   std::string records;
   while (!bytes.empty()) {
     const absl::Status status =
-        parser.Feed(bytes.substr(0, block_bytes), [&](const JournalRecord& record) {
+        parser.Feed(bytes.substr(0, block_bytes), [&](const journal::JournalRecord& record) {
           records += BytesOf(record);
           return absl::OkStatus();
         });
@@ -150,16 +150,16 @@ std::string WithMendedHeads(std::string bytes) {
   const std::string magic = BytesOf(1, 0, "", "").substr(0, 4);
   const auto set = [&bytes](size_t at, uint32_t value) { memcpy(&bytes[at], &value, 4); };
   for (size_t at = bytes.find(magic); at != std::string::npos; at = bytes.find(magic, at + 1)) {
-    if (at + kJournalHeadBytes > bytes.size()) break;
+    if (at + journal::kJournalHeadBytes > bytes.size()) break;
     uint32_t text_bytes = 0;
     uint64_t payload_bytes = 0;
     memcpy(&text_bytes, &bytes[at + 24], sizeof(text_bytes));
     memcpy(&payload_bytes, &bytes[at + 32], sizeof(payload_bytes));
-    const size_t left = bytes.size() - at - kJournalHeadBytes;
+    const size_t left = bytes.size() - at - journal::kJournalHeadBytes;
     if (text_bytes <= left && payload_bytes <= left - text_bytes) {
-      set(at + 28, Crc32c(&bytes[at] + kJournalHeadBytes, text_bytes + payload_bytes));
+      set(at + 28, Crc32c(&bytes[at] + journal::kJournalHeadBytes, text_bytes + payload_bytes));
     }
-    set(at + 4, Crc32c(&bytes[at + 8], kJournalHeadBytes - 8));
+    set(at + 4, Crc32c(&bytes[at + 8], journal::kJournalHeadBytes - 8));
   }
   return bytes;
 }
@@ -173,22 +173,23 @@ void ReadFolder(absl::string_view bytes) {
   constexpr char kFolder[] = "/journal";
   SimulatedFileSystem disk;
   LODESTAR_CHECK(disk.CreateDirectories(kFolder).ok());
-  WriteFile(disk, JournalSegmentPath(kFolder, 1), WithMendedHeads(std::string(TakePiece(bytes))));
+  WriteFile(disk, journal::JournalSegmentPath(kFolder, 1),
+            WithMendedHeads(std::string(TakePiece(bytes))));
   const std::string watermark = WithMendedHeads(std::string(TakePiece(bytes)));
-  WriteFile(disk, JournalWatermarkPath(kFolder), watermark);
+  WriteFile(disk, journal::JournalWatermarkPath(kFolder), watermark);
   if (!bytes.empty()) {
-    WriteFile(disk, JournalSegmentPath(kFolder, 2), WithMendedHeads(std::string(bytes)));
+    WriteFile(disk, journal::JournalSegmentPath(kFolder, 2), WithMendedHeads(std::string(bytes)));
   }
   uint64_t last = 0;
-  const absl::StatusOr<JournalEnd> end =
-      ReadJournal(disk, kFolder, [&last](const JournalRecord& record) {
+  const absl::StatusOr<journal::JournalEnd> end =
+      journal::ReadJournal(disk, kFolder, [&last](const journal::JournalRecord& record) {
         last = record.sequence;
         return absl::OkStatus();
       });
   if (!end.ok()) return Refuse(end.status());
   Accept();
   LODESTAR_CHECK(end->last_sequence == last) << end->last_sequence << " " << last;
-  LODESTAR_CHECK(end->last_sequence >= DurableByWatermark(watermark));
+  LODESTAR_CHECK(end->last_sequence >= journal::DurableByWatermark(watermark));
 }
 
 // Records, one on each line.
@@ -213,10 +214,11 @@ void ReadCoordinatorState(absl::string_view bytes) {
 
 // Another process has written the claim to etcd. Its texts for people may become shorter.
 void ReadLeaderClaim(absl::string_view bytes) {
-  const absl::StatusOr<LeaderClaim> claim = ParseLeaderClaim(bytes);
+  const absl::StatusOr<lease::LeaderClaim> claim = lease::ParseLeaderClaim(bytes);
   if (!claim.ok()) return Refuse(claim.status());
   Accept();
-  const absl::StatusOr<LeaderClaim> back = ParseLeaderClaim(FormatLeaderClaim(*claim));
+  const absl::StatusOr<lease::LeaderClaim> back =
+      lease::ParseLeaderClaim(lease::FormatLeaderClaim(*claim));
   LODESTAR_CHECK(back.ok()) << back.status();
   LODESTAR_CHECK(back->machine == claim->machine && back->process == claim->process &&
                  back->id == claim->id && back->role == claim->role);
@@ -224,7 +226,7 @@ void ReadLeaderClaim(absl::string_view bytes) {
 
 void ReadModelFile(absl::string_view bytes) {
   CheckText(
-      bytes, [](const std::string& text) { return ParseModelSpec(text, "model"); },
+      bytes, [](const std::string& text) { return wire::ParseModelSpec(text, "model"); },
       ModelSpecToModelFile);
 }
 
@@ -257,9 +259,9 @@ void ReadHuggingFace(absl::string_view bytes) {
 
 // [tokenizer.json | text]
 void ReadTokenizer(absl::string_view bytes) {
-  const auto config = ParseTokenizerJson(TakePiece(bytes));
+  const auto config = model::ParseTokenizerJson(TakePiece(bytes));
   if (!config.ok()) return Refuse(config.status());
-  const auto tokenizer = BytePairTokenizer::Create(*config);
+  const auto tokenizer = model::BytePairTokenizer::Create(*config);
   if (!tokenizer.ok()) return Refuse(tokenizer.status());
   Accept();
   std::string text;
@@ -311,8 +313,8 @@ Seeds CoordinatorMemorySeeds() {
                      std::ios::binary);
   const std::string bytes = {std::istreambuf_iterator<char>(file), {}};
   std::string last;
-  JournalParser parser;
-  const absl::Status status = parser.Feed(bytes, [&last](const JournalRecord& record) {
+  journal::JournalParser parser;
+  const absl::Status status = parser.Feed(bytes, [&last](const journal::JournalRecord& record) {
     last = std::string(record.text);
     return absl::OkStatus();
   });
@@ -345,7 +347,7 @@ Seeds CoordinatorStateSeeds() {
 }
 
 Seeds LeaderClaimSeeds() {
-  return {FormatLeaderClaim({{"boot", "host", 12, "2026-11-21", 0xabc}, "shard 0 of 1"})};
+  return {lease::FormatLeaderClaim({{"boot", "host", 12, "2026-11-21", 0xabc}, "shard 0 of 1"})};
 }
 
 Seeds ModelFileSeeds() {

@@ -42,7 +42,7 @@ std::vector<std::string> FieldsSeeds() {
 void AskForLog(absl::string_view bytes) {
   v1::ReadLogRequest request;
   if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
-  const absl::StatusOr<LogQuery> query = FromProto(request, "log");
+  const absl::StatusOr<LogQuery> query = wire::FromProto(request, "log");
   if (!query.ok()) return Refuse(query.status());
   Accept();
   LogTail tail("log", "ps_server");
@@ -57,7 +57,7 @@ void AskForLog(absl::string_view bytes) {
   for (const LogLineRecord& line : excerpt.lines) {
     LODESTAR_CHECK(line.number > query->after && line.level >= query->least_level) << line.number;
   }
-  LODESTAR_CHECK(FromProto(ToProto(LogPage{"log", "ps_server", excerpt})).ok());
+  LODESTAR_CHECK(wire::FromProto(wire::ToProto(wire::LogPage{"log", "ps_server", excerpt})).ok());
 }
 
 std::vector<std::string> RequestSeeds() {
@@ -68,15 +68,16 @@ std::vector<std::string> RequestSeeds() {
   query.oldest_first = true;
   LogQuery behind_all;
   behind_all.after = std::numeric_limits<uint64_t>::max();
-  return {ToProto(query, "log").SerializeAsString(), ToProto(LogQuery(), "").SerializeAsString(),
-          ToProto(behind_all, "log").SerializeAsString()};
+  return {wire::ToProto(query, "log").SerializeAsString(),
+          wire::ToProto(LogQuery(), "").SerializeAsString(),
+          wire::ToProto(behind_all, "log").SerializeAsString()};
 }
 
 // A server's answer, read for a terminal.
 void ReadAnswer(absl::string_view bytes) {
   v1::ReadLogReply reply;
   if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
-  const absl::StatusOr<LogPage> page = FromProto(reply);
+  const absl::StatusOr<wire::LogPage> page = wire::FromProto(reply);
   if (!page.ok()) return Refuse(page.status());
   Accept();
   for (const LogLineRecord& line : page->excerpt.lines) {
@@ -85,11 +86,11 @@ void ReadAnswer(absl::string_view bytes) {
 }
 
 std::vector<std::string> AnswerSeeds() {
-  LogPage page = {.log_id = "log", .process = "ps_server", .excerpt = {}};
+  wire::LogPage page = {.log_id = "log", .process = "ps_server", .excerpt = {}};
   page.excerpt.lines = {{1, absl::UnixEpoch(), LogLevel::kInfo, "worker joined name=a worker=1"}};
   page.excerpt.last_number = 1;
   page.excerpt.has_more = true;
-  return {ToProto(page).SerializeAsString()};
+  return {wire::ToProto(page).SerializeAsString()};
 }
 
 }  // namespace

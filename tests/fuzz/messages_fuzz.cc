@@ -20,6 +20,10 @@
 namespace lodestar::fuzz {
 namespace {
 
+using rpc::FromProto;
+using wire::FromProto;
+using wire::ToProto;
+
 template <typename T>
 const T* TakenOf(const absl::StatusOr<T>& native) {
   if (native.ok()) return &*native;
@@ -47,16 +51,16 @@ void MendSums(v1::ShardCommand& command) {
 void MendSums(v1::MirrorRequest& request) {
   if (!request.has_append()) return;
   const v1::MirrorRequest::Append& append = request.append();
-  request = ToProto(FileChange(AppendChange{append.file(), append.data()}));
+  request = rpc::ToProto(replica::FileChange(replica::AppendChange{append.file(), append.data()}));
 }
 
 // What is left of statistics on the wire.
-v1::ShardReport::Stats ToProto(const ShardStats& stats) { return ToProto(stats, 0, 0); }
+v1::ShardReport::Stats ToProto(const shard::ShardStats& stats) { return rpc::ToProto(stats, 0, 0); }
 
 // As the generated parser finds them.
 void CountInRegistration(absl::string_view bytes) {
   google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
-  const absl::StatusOr<int64_t> counted = CountTensors(&stream, int64_t{1} << 20);
+  const absl::StatusOr<int64_t> counted = wire::CountTensors(&stream, int64_t{1} << 20);
   v1::RegisterRequest request;
   if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     if (!counted.ok()) Refuse(counted.status());
@@ -88,32 +92,32 @@ void ReadMessage(absl::string_view bytes) {
   if (!wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
   static_cast<void>(TakenOf(FromProto(wire)));
   // Texts are made safe to show, so they come back as they are only where they were that before.
-  EscapeTexts(&wire);
+  wire::EscapeTexts(&wire);
   Convert(wire);
   MendSums(wire);
   Convert(wire);
 }
 
 void ReadAssignment(absl::string_view bytes) {
-  const absl::StatusOr<AssignCommand> assignment = ParseAssignment(bytes);
+  const absl::StatusOr<AssignCommand> assignment = rpc::ParseAssignment(bytes);
   if (!assignment.ok()) return Refuse(assignment.status());
   Accept();
-  const std::string again = FormatAssignment(*assignment);
-  const absl::StatusOr<AssignCommand> back = ParseAssignment(again);
+  const std::string again = rpc::FormatAssignment(*assignment);
+  const absl::StatusOr<AssignCommand> back = rpc::ParseAssignment(again);
   LODESTAR_CHECK(back.ok()) << back.status();
-  LODESTAR_CHECK(FormatAssignment(*back) == again);
+  LODESTAR_CHECK(rpc::FormatAssignment(*back) == again);
 }
 
 void ReadReport(absl::string_view bytes) {
   v1::ShardReport report;
   if (!report.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
-  const absl::StatusOr<ShardEvent> event = EventOf(report);
+  const absl::StatusOr<ShardEvent> event = rpc::EventOf(report);
   if (!event.ok()) return Refuse(event.status());
   Accept();
   v1::ShardReport again;
   again.set_shard(report.shard());
-  SetEvent(*event, &again);
-  const absl::StatusOr<ShardEvent> back = EventOf(again);
+  rpc::SetEvent(*event, &again);
+  const absl::StatusOr<ShardEvent> back = rpc::EventOf(again);
   LODESTAR_CHECK(back.ok()) << back.status();
   LODESTAR_CHECK(back->index() == event->index()) << again.ShortDebugString();
 }
@@ -122,7 +126,7 @@ void ReadReport(absl::string_view bytes) {
 void ReadStatus(absl::string_view bytes) {
   const auto code = static_cast<grpc::StatusCode>(TakeByte(bytes));
   const std::string text(TakePiece(bytes));
-  const absl::Status status = FromGrpcStatus(grpc::Status(code, text, std::string(bytes)));
+  const absl::Status status = wire::FromGrpcStatus(grpc::Status(code, text, std::string(bytes)));
   if (status.ok()) {
     LODESTAR_CHECK(code == grpc::StatusCode::OK) << code;
     return;
@@ -130,7 +134,7 @@ void ReadStatus(absl::string_view bytes) {
   Refuse(status);
   Accept();
   // The code is handed on unchanged, and a text that is short enough as well.
-  const absl::Status again = FromGrpcStatus(ToGrpcStatus(status));
+  const absl::Status again = wire::FromGrpcStatus(wire::ToGrpcStatus(status));
   LODESTAR_CHECK(again.code() == status.code()) << again << " of " << status;
   LODESTAR_CHECK(status.message().size() > 1024 || again.message() == status.message())
       << again << " of " << status;
@@ -322,13 +326,13 @@ Seeds ShardReportSeeds() {
                        "bucket 3 is missing"}}) {
     v1::ShardReport report;
     report.set_shard(1);
-    SetEvent(event, &report);
+    rpc::SetEvent(event, &report);
     seeds.push_back(report.SerializeAsString());
   }
   return seeds;
 }
 Seeds StatsSeeds() {
-  ShardStats stats;
+  shard::ShardStats stats;
   stats.version = Version(3);
   stats.weight_bytes = 4;
   stats.contributions_counted = 5;
@@ -342,12 +346,13 @@ Seeds StatsSeeds() {
   stats.push_space.held = {{WorkerId(2), Incarnation(3)}};
   return {BytesOf(stats)};
 }
-Seeds AssignmentSeeds() { return {FormatAssignment(SomeAssignment())}; }
+Seeds AssignmentSeeds() { return {rpc::FormatAssignment(SomeAssignment())}; }
 
-const MirroredPath kPath = {MirroredFolder::kCheckpoints, "round-00000003/MANIFEST.json"};
-Seeds FileEntrySeeds() { return {BytesOf(FileEntry{kPath, false, 12, 34})}; }
+const replica::MirroredPath kPath = {replica::MirroredFolder::kCheckpoints,
+                                     "round-00000003/MANIFEST.json"};
+Seeds FileEntrySeeds() { return {BytesOf(replica::FileEntry{kPath, false, 12, 34})}; }
 Seeds TermRequestSeeds() {
-  TermRequest request;
+  replica::TermRequest request;
   request.term = 5;
   request.connection = 6;
   request.previous = {3, 4};
@@ -358,10 +363,12 @@ Seeds TermRequestSeeds() {
 }
 Seeds MirrorRequestSeeds() {
   Seeds seeds;
-  for (const FileChange& change : std::vector<FileChange>{
-           CreateFileChange{1, kPath, true}, AppendChange{1, "bytes"}, SyncFileChange{1},
-           CloseFileChange{1}, CreateDirectoriesChange{kPath}, RenameChange{kPath, kPath},
-           RemoveChange{kPath}, SyncDirectoryChange{kPath}, CopyIsWholeChange{}}) {
+  for (const replica::FileChange& change : std::vector<replica::FileChange>{
+           replica::CreateFileChange{1, kPath, true}, replica::AppendChange{1, "bytes"},
+           replica::SyncFileChange{1}, replica::CloseFileChange{1},
+           replica::CreateDirectoriesChange{kPath}, replica::RenameChange{kPath, kPath},
+           replica::RemoveChange{kPath}, replica::SyncDirectoryChange{kPath},
+           replica::CopyIsWholeChange{}}) {
     seeds.push_back(BytesOf(change));
   }
   return seeds;

@@ -35,8 +35,9 @@ const Authority& SomeAuthority() {
   return *authority;
 }
 
-TokenLedger::Enrolment EnrolmentWith(const std::string& token_id, const std::string& name) {
-  TokenLedger::Enrolment enrolment;
+authority::TokenLedger::Enrolment EnrolmentWith(const std::string& token_id,
+                                                const std::string& name) {
+  authority::TokenLedger::Enrolment enrolment;
   enrolment.token_id = token_id;
   enrolment.secret = "0123456789abcdef";
   enrolment.name = name;
@@ -47,16 +48,16 @@ TokenLedger::Enrolment EnrolmentWith(const std::string& token_id, const std::str
 }
 
 void ReadLedger(absl::string_view bytes) {
-  absl::StatusOr<TokenLedger> ledger = TokenLedger::FromJson(bytes);
+  absl::StatusOr<authority::TokenLedger> ledger = authority::TokenLedger::FromJson(bytes);
   if (!ledger.ok()) return Refuse(ledger.status());
   Accept();
   const std::string again = ledger->ToJson();
-  absl::StatusOr<TokenLedger> back = TokenLedger::FromJson(again);
+  absl::StatusOr<authority::TokenLedger> back = authority::TokenLedger::FromJson(again);
   LODESTAR_CHECK(back.ok()) << back.status() << " of " << again;
   LODESTAR_CHECK(back->ToJson() == again) << again << " became " << back->ToJson();
   // It can be worked with.
   for (const auto& [id, token] : back->tokens()) {
-    const absl::StatusOr<TokenLedger::Redeemed> redeemed =
+    const absl::StatusOr<authority::TokenLedger::Redeemed> redeemed =
         ledger->Redeem(EnrolmentWith(id, "box"), kNow);
     if (!redeemed.ok()) Refuse(redeemed.status());
   }
@@ -160,7 +161,7 @@ void ReadText(absl::string_view bytes) {
 }
 
 Seeds LedgerSeeds() {
-  TokenLedger ledger;
+  authority::TokenLedger ledger;
   LODESTAR_CHECK(ledger
                      .Create({Role::kWorker, absl::Hours(2), 3, "box"}, "0a",
                              Sha256Hex("0123456789abcdef"), kNow)

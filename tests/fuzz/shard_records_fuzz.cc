@@ -11,27 +11,28 @@ namespace {
 using Seeds = std::vector<std::string>;
 
 void ReadShardRecord(absl::string_view bytes) {
-  const auto parse = [](const std::string& text) -> absl::StatusOr<ShardRecord> {
+  const auto parse = [](const std::string& text) -> absl::StatusOr<shard::ShardRecord> {
     const absl::StatusOr<Json> json = ParseJson(text);
     if (!json.ok()) return json.status();
-    return ShardRecordFromJson(*json);
+    return host::ShardRecordFromJson(*json);
   };
-  CheckText(bytes, parse,
-            [](const ShardRecord& record) { return FormatJson(ShardRecordToJson(record)); });
+  CheckText(bytes, parse, [](const shard::ShardRecord& record) {
+    return FormatJson(host::ShardRecordToJson(record));
+  });
 }
 
 Seeds ShardRecordSeeds() {
   const RoundPlan plan = {Round(5), ViewId(6), {{WorkerId(1), Incarnation(2), 3}}, 0.1};
-  StepRecord step;
+  shard::StepRecord step;
   step.bucket = 3;
-  step.step.kind = BucketStep::Kind::kAccumulate;
+  step.step.kind = shard::BucketStep::Kind::kAccumulate;
   step.step.round = Round(5);
   step.step.weight = 3;
   step.key = {WorkerId(1), Incarnation(2), Round(5), Version(4)};
   Seeds seeds;
-  for (const ShardRecord& record : std::vector<ShardRecord>{plan, step, ShadowRecord{3, Version(4)},
-                                                            NormRecord{Round(5), 0.1}}) {
-    seeds.push_back(FormatJson(ShardRecordToJson(record)));
+  for (const shard::ShardRecord& record : std::vector<shard::ShardRecord>{
+           plan, step, shard::ShadowRecord{3, Version(4)}, shard::NormRecord{Round(5), 0.1}}) {
+    seeds.push_back(FormatJson(host::ShardRecordToJson(record)));
   }
   return seeds;
 }

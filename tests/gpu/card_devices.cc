@@ -7,27 +7,28 @@
 
 namespace lodestar {
 
-std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
-  DeviceOptions options{.kind = name, .threads = threads};
-  if (const std::optional<CudaTestDevice> cuda = CudaTestDeviceOf(name); cuda.has_value()) {
+std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int threads) {
+  factory::DeviceOptions options{.kind = name, .threads = threads};
+  if (const std::optional<model::CudaTestDevice> cuda = model::CudaTestDeviceOf(name);
+      cuda.has_value()) {
     options = {.kind = "cuda", .compute = cuda->compute, .fusion = cuda->fusion};
   }
-  auto device = MakeDevice(options, /*why_not_cuda=*/nullptr);
+  auto device = factory::MakeDevice(options, /*why_not_cuda=*/nullptr);
   LODESTAR_CHECK(device.ok()) << device.status().ToString();
   return *std::move(device);
 }
 
 // Uses NCCL if the machine has `count` cards. Otherwise a card stands for several members, and
 // copies are used, as NCCL takes each card only once.
-DeviceSet MakeTestCards(int count) {
-  const auto num_cards = CountCudaDevices();
+kernels::DeviceSet MakeTestCards(int count) {
+  const auto num_cards = factory::CountCudaDevices();
   LODESTAR_CHECK(num_cards.ok()) << num_cards.status().ToString();
-  DeviceSet cards;
-  std::vector<Device*> members;
+  kernels::DeviceSet cards;
+  std::vector<kernels::Device*> members;
   for (int i = 0; i < count; ++i) {
-    auto card =
-        MakeDevice({.kind = absl::StrCat("cuda:", i % *num_cards), .fusion = FusionPolicy::kNever},
-                   /*why_not_cuda=*/nullptr);
+    auto card = factory::MakeDevice(
+        {.kind = absl::StrCat("cuda:", i % *num_cards), .fusion = factory::FusionPolicy::kNever},
+        /*why_not_cuda=*/nullptr);
     LODESTAR_CHECK(card.ok()) << card.status().ToString();
     members.push_back(cards.devices.emplace_back(*std::move(card)).get());
   }

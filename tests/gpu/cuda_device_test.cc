@@ -13,10 +13,10 @@
 namespace lodestar {
 namespace {
 
-std::unique_ptr<Device> MakeCuda(DType compute, FusionPolicy fusion) {
-  DeviceOptions options{.kind = "cuda", .compute = compute, .fusion = fusion};
-  if (fusion == FusionPolicy::kMeasure) options.tuning = "";
-  auto device = MakeDevice(options, /*why_not_cuda=*/nullptr);
+std::unique_ptr<kernels::Device> MakeCuda(kernels::DType compute, factory::FusionPolicy fusion) {
+  factory::DeviceOptions options{.kind = "cuda", .compute = compute, .fusion = fusion};
+  if (fusion == factory::FusionPolicy::kMeasure) options.tuning = "";
+  auto device = factory::MakeDevice(options, /*why_not_cuda=*/nullptr);
   if (!device.ok()) {
     std::fprintf(stderr, "%s\n", device.status().ToString().c_str());
     return nullptr;
@@ -25,28 +25,32 @@ std::unique_ptr<Device> MakeCuda(DType compute, FusionPolicy fusion) {
 }
 
 // Returns cases that are named after values of --dtype and --fusion.
-std::vector<DeviceCase> Cases(const std::vector<FusionPolicy>& policies) {
-  std::vector<DeviceCase> cases;
-  for (const DType compute : {DType::kF32, DType::kBf16}) {
-    for (const FusionPolicy fusion : policies) {
-      const char* const name = fusion == FusionPolicy::kMeasure  ? "Measure"
-                               : fusion == FusionPolicy::kAlways ? "Always"
-                                                                 : "Never";
-      cases.push_back({std::string(compute == DType::kF32 ? "Fp32" : "Bf16") + name,
+std::vector<kernels::DeviceCase> Cases(const std::vector<factory::FusionPolicy>& policies) {
+  std::vector<kernels::DeviceCase> cases;
+  for (const kernels::DType compute : {kernels::DType::kF32, kernels::DType::kBf16}) {
+    for (const factory::FusionPolicy fusion : policies) {
+      const char* const name = fusion == factory::FusionPolicy::kMeasure  ? "Measure"
+                               : fusion == factory::FusionPolicy::kAlways ? "Always"
+                                                                          : "Never";
+      cases.push_back({std::string(compute == kernels::DType::kF32 ? "Fp32" : "Bf16") + name,
                        [compute, fusion] { return MakeCuda(compute, fusion); }});
     }
   }
   return cases;
 }
 
-std::string NameOf(const testing::TestParamInfo<DeviceCase>& info) { return info.param.name; }
+std::string NameOf(const testing::TestParamInfo<kernels::DeviceCase>& info) {
+  return info.param.name;
+}
 
-INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest,
-                         testing::ValuesIn(Cases({FusionPolicy::kNever, FusionPolicy::kAlways,
-                                                  FusionPolicy::kMeasure})),
+INSTANTIATE_TEST_SUITE_P(Cuda, kernels::DeviceConformanceTest,
+                         testing::ValuesIn(Cases({factory::FusionPolicy::kNever,
+                                                  factory::FusionPolicy::kAlways,
+                                                  factory::FusionPolicy::kMeasure})),
                          NameOf);
-INSTANTIATE_TEST_SUITE_P(Cuda, Gpt2ConformanceTest,
-                         testing::ValuesIn(Cases({FusionPolicy::kNever, FusionPolicy::kAlways})),
+INSTANTIATE_TEST_SUITE_P(Cuda, kernels::Gpt2ConformanceTest,
+                         testing::ValuesIn(Cases({factory::FusionPolicy::kNever,
+                                                  factory::FusionPolicy::kAlways})),
                          NameOf);
 
 }  // namespace

@@ -12,7 +12,7 @@ constexpr int kSkippedExitCode = 77;
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   if (testing::GTEST_FLAG(list_tests)) return RUN_ALL_TESTS();
-  const auto device = lodestar::MakeDevice({.kind = "cuda"}, /*why_not_cuda=*/nullptr);
+  const auto device = lodestar::factory::MakeDevice({.kind = "cuda"}, /*why_not_cuda=*/nullptr);
   if (!device.ok()) {
     std::printf("Nothing was tested: %s\n", device.status().ToString().c_str());
     return kSkippedExitCode;

@@ -23,11 +23,11 @@ namespace lodestar {
 namespace {
 
 absl::Status WriteLogits(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device,
-                   MakeDevice("cpu", /*num_threads=*/1, /*why_not_cuda=*/nullptr));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                   LoadModel(path, /*max_batch=*/1, device.get()));
-  NextTokenModel* const next_token_model = model->next_token_model();
+  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Device> device,
+                   factory::MakeDevice("cpu", /*num_threads=*/1, /*why_not_cuda=*/nullptr));
+  ASSIGN_OR_RETURN(const std::unique_ptr<model::Model> model,
+                   model::LoadModel(path, /*max_batch=*/1, device.get()));
+  model::NextTokenModel* const next_token_model = model->next_token_model();
   if (next_token_model == nullptr) return absl::InvalidArgumentError("is no gpt");
   std::vector<int32_t> tokens;
   for (int32_t token; std::cin >> token;) tokens.push_back(token);
@@ -41,8 +41,8 @@ absl::Status WriteLogits(const std::string& path) {
 }
 
 absl::Status WriteTokens(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer,
-                   OpenTokenizer(FileSystem::Real(), path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<model::Tokenizer> tokenizer,
+                   model::OpenTokenizer(FileSystem::Real(), path));
   for (std::string line; std::getline(std::cin, line);) {
     ASSIGN_OR_RETURN(const Json text, ParseJson(line));
     if (!text.is_string()) return absl::InvalidArgumentError(absl::StrCat(line, " is no string"));

@@ -39,10 +39,10 @@ std::vector<float> FormulaWeights(const Layout& layout) {
   return weights;
 }
 
-HostBatch FormulaBatch(const ModelSpec& spec, int64_t num_samples) {
+data::HostBatch FormulaBatch(const ModelSpec& spec, int64_t num_samples) {
   const SampleSizes sizes =
       std::visit([](const auto& architecture) { return SizesOf(architecture); }, spec.architecture);
-  HostBatch batch;
+  data::HostBatch batch;
   batch.num_samples = num_samples;
   for (int64_t i = 0; i < num_samples * sizes.inputs; ++i) {
     const int64_t value = 7 * i * i + 13 * i + 5;

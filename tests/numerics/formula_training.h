@@ -16,7 +16,7 @@ std::vector<float> FormulaWeights(const Layout& layout);
 
 // Input i is 7 i^2 + 13 i + 5, modulo the vocabulary or, for features, modulo 256 and divided by
 // 255. Target i is 3 i^2 + 11 i + 1 modulo the number of classes.
-HostBatch FormulaBatch(const ModelSpec& spec, int64_t num_samples);
+data::HostBatch FormulaBatch(const ModelSpec& spec, int64_t num_samples);
 
 // A part of the parameter space in which weight decay applies everywhere or nowhere.
 struct DecayRange {

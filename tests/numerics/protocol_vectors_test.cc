@@ -62,17 +62,17 @@ std::vector<Vector> VectorsOf(absl::string_view kind) {
   return vectors;
 }
 
-absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataConfig& config, const GptSpec& gpt,
-                                                     uint64_t seed) {
-  const absl::StatusOr<DataSource> source = OpenData(config);
+absl::StatusOr<std::unique_ptr<data::Dataset>> MakeDataset(const data::DataConfig& config,
+                                                           const GptSpec& gpt, uint64_t seed) {
+  const absl::StatusOr<data::DataSource> source = data::OpenData(config);
   if (!source.ok()) return source.status();
-  return lodestar::MakeDataset(*source, {.name = "vectors", .architecture = gpt}, seed);
+  return lodestar::data::MakeDataset(*source, {.name = "vectors", .architecture = gpt}, seed);
 }
 
 // `files`, of these lengths, together hold byte i mod 251 at place i; the last `heldout_files` of
 // them are held out.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenCorpus(const Vector& vector,
-                                                    const TestFolder& folder) {
+absl::StatusOr<std::unique_ptr<data::Dataset>> OpenCorpus(const Vector& vector,
+                                                          const data::TestFolder& folder) {
   const std::vector<std::string> lengths = absl::StrSplit(vector.Text("files"), ',');
   const uint64_t num_heldout =
       vector.inputs.count("heldout_files") > 0 ? vector.Number("heldout_files") : 0;
@@ -107,7 +107,7 @@ TEST(ProtocolVectorsTest, Checksum) {
 TEST(ProtocolVectorsTest, ChecksumOfAChunk) {
   for (const Vector& vector : VectorsOf("push_chunk")) {
     const std::string data = vector.Text("data");
-    PushChunkHeader header;
+    wire::PushChunkHeader header;
     header.worker = WorkerId(static_cast<uint32_t>(vector.Number("worker_id")));
     header.incarnation = Incarnation(vector.Number("incarnation"));
     header.round = Round(vector.Number("round"));
@@ -119,7 +119,7 @@ TEST(ProtocolVectorsTest, ChecksumOfAChunk) {
     EXPECT_TRUE(absl::SimpleAtof(vector.Text("scale"), &header.scale)) << vector.line;
     header.num_samples = vector.Number("num_samples");
     header.crc32c = Crc32c(data.data(), data.size());
-    EXPECT_EQ(absl::StrFormat("%016x", ChecksumOf(header, data.size())), vector.outcome);
+    EXPECT_EQ(absl::StrFormat("%016x", wire::ChecksumOf(header, data.size())), vector.outcome);
   }
 }
 
@@ -133,16 +133,16 @@ TEST(ProtocolVectorsTest, Encodings) {
     ASSERT_EQ(EncodedBytes(*encoding, static_cast<int64_t>(values.size())),
               static_cast<int64_t>(bytes.size()))
         << vector.line;
-    CodecOf(*encoding).Decode(reinterpret_cast<const std::byte*>(bytes.data()),
-                              static_cast<int64_t>(values.size()), values.data());
+    codec::CodecOf(*encoding).Decode(reinterpret_cast<const std::byte*>(bytes.data()),
+                                     static_cast<int64_t>(values.size()), values.data());
     EXPECT_EQ(absl::StrJoin(values, " "), vector.outcome) << vector.line;
   }
 }
 
 TEST(ProtocolVectorsTest, OrderOfSamples) {
   for (const Vector& vector : VectorsOf("sample")) {
-    const SampleOrder order(vector.Number("seed"), vector.Number("samples"));
-    const SampleRef sample = order.At(vector.Number("position"));
+    const data::SampleOrder order(vector.Number("seed"), vector.Number("samples"));
+    const data::SampleRef sample = order.At(vector.Number("position"));
     EXPECT_EQ(absl::StrCat("epoch=", sample.epoch, " index=", sample.index), vector.outcome)
         << vector.line;
   }
@@ -150,7 +150,7 @@ TEST(ProtocolVectorsTest, OrderOfSamples) {
 
 TEST(ProtocolVectorsTest, Hash) {
   for (const Vector& vector : VectorsOf("hash")) {
-    ContentHash hash;
+    data::ContentHash hash;
     if (vector.inputs.count("number") > 0) {
       hash.AddNumber(vector.Number("number"));
     } else {
@@ -162,7 +162,7 @@ TEST(ProtocolVectorsTest, Hash) {
 
 TEST(ProtocolVectorsTest, Corpora) {
   for (const Vector& vector : VectorsOf("corpus")) {
-    const TestFolder folder;
+    const data::TestFolder folder;
     const auto dataset = OpenCorpus(vector, folder);
     ASSERT_TRUE(dataset.ok()) << dataset.status();
     EXPECT_EQ(absl::StrCat("fingerprint=", (*dataset)->fingerprint(),
@@ -178,7 +178,7 @@ TEST(ProtocolVectorsTest, Windows) {
     // Tokens that say where they are; with the last tenth, which is held out.
     std::vector<uint16_t> tokens(vector.Number("train_tokens") * 10 / 9);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i);
-    const TestFolder folder;
+    const data::TestFolder folder;
     const GptSpec gpt{.num_layers = 1,
                       .num_heads = 1,
                       .width = 8,
@@ -186,11 +186,12 @@ TEST(ProtocolVectorsTest, Windows) {
                       .vocabulary = 65536};
     const uint64_t seed = vector.Number("seed");
     const auto dataset = MakeDataset(
-        {.path = folder.Write("tokens.bin", TokenBytes(tokens)), .format = "tokens"}, gpt, seed);
+        {.path = folder.Write("tokens.bin", data::TokenBytes(tokens)), .format = "tokens"}, gpt,
+        seed);
     ASSERT_TRUE(dataset.ok()) << dataset.status();
-    const SampleOrder order(seed, (*dataset)->num_train_samples());
-    const SampleRef sample = order.At(vector.Number("position"));
-    HostBatch batch;
+    const data::SampleOrder order(seed, (*dataset)->num_train_samples());
+    const data::SampleRef sample = order.At(vector.Number("position"));
+    data::HostBatch batch;
     ASSERT_TRUE((*dataset)->ReadTrain({sample}, &batch).ok());
     EXPECT_EQ(absl::StrCat("epoch=", sample.epoch, " index=", sample.index,
                            " first_token=", batch.tokens[0]),

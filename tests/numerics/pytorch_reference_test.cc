@@ -68,12 +68,13 @@ class PytorchReferenceTest : public testing::TestWithParam<std::tuple<std::strin
  protected:
   void SetUp() override {
     const auto& [model_name, device_kind] = GetParam();
-    device_ = *MakeDevice(device_kind, /*threads=*/1, nullptr);
-    const ModelSpec spec = model_name == "small-gpt" ? SmallGptSpec() : *ModelPreset(model_name);
-    model_ = *MakeModel({spec, /*max_batch=*/2}, device_.get());
+    device_ = *factory::MakeDevice(device_kind, /*threads=*/1, nullptr);
+    const ModelSpec spec =
+        model_name == "small-gpt" ? model::SmallGptSpec() : *ModelPreset(model_name);
+    model_ = *model::MakeModel({spec, /*max_batch=*/2}, device_.get());
     batch_ = FormulaBatch(spec, kSamples);
     const std::vector<float> weights = FormulaWeights(model_->layout());
-    WriteBuf(device_.get(), model_->parameters(), {weights.begin(), weights.end()});
+    model::WriteBuf(device_.get(), model_->parameters(), {weights.begin(), weights.end()});
     reference_ = ReadReferences()[model_name];
     ASSERT_GE(reference_.losses.size(), 3);
     ASSERT_EQ(reference_.gradients.size(), model_->layout().tensors().size());
@@ -81,9 +82,9 @@ class PytorchReferenceTest : public testing::TestWithParam<std::tuple<std::strin
   }
 
   void AllocateMoments() {
-    const Buf weights = model_->parameters();
-    memory_ = *DeviceMemory::Allocate(device_.get(),
-                                      2 * weights.num_elements * DTypeBytes(weights.dtype));
+    const kernels::Buf weights = model_->parameters();
+    memory_ = *model::DeviceMemory::Allocate(
+        device_.get(), 2 * weights.num_elements * kernels::DTypeBytes(weights.dtype));
     moments_ = {memory_.data(), weights.dtype, 2 * weights.num_elements};
     device_->Fill(moments_, 0.0);
   }
@@ -109,17 +110,17 @@ class PytorchReferenceTest : public testing::TestWithParam<std::tuple<std::strin
   // f32 has 7 digits, of which sums over a few hundred products and cancellation cost two.
   double tolerance() const { return is_oracle() ? 1e-9 : 2e-5; }
 
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Model> model_;
-  HostBatch batch_;
+  std::unique_ptr<kernels::Device> device_;
+  std::unique_ptr<model::Model> model_;
+  data::HostBatch batch_;
   Reference reference_;
-  DeviceMemory memory_;
-  Buf moments_;
+  model::DeviceMemory memory_;
+  kernels::Buf moments_;
 };
 
 TEST_P(PytorchReferenceTest, GradientsAreEqual) {
   ASSERT_TRUE(model_->TrainStep(batch_, nullptr, nullptr).ok());
-  const std::vector<double> gradient = ReadBuf(device_.get(), model_->gradients());
+  const std::vector<double> gradient = model::ReadBuf(device_.get(), model_->gradients());
   double largest_norm = 0.0;
   for (const GradientSummary& want : reference_.gradients) {
     largest_norm = std::max(largest_norm, want.norm);
@@ -137,7 +138,7 @@ TEST_P(PytorchReferenceTest, GradientsAreEqual) {
 
 TEST_P(PytorchReferenceTest, LossesOfAdamWStepsAreEqual) {
   for (size_t i = 0; i < reference_.losses.size(); ++i) {
-    const BatchResult result = *model_->TrainStep(batch_, nullptr, nullptr);
+    const model::BatchResult result = *model_->TrainStep(batch_, nullptr, nullptr);
     const double want = reference_.losses[i];
     EXPECT_NEAR(result.loss_sum / result.num_predictions, want, tolerance() * want) << "step " << i;
     StepAdamW(static_cast<int64_t>(i) + 1);

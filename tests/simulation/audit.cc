@@ -188,11 +188,11 @@ void BucketAudit::OnLoaded(Version version, absl::Span<const float> weights,
   }
 }
 
-void BucketAudit::OnAnswered(const ContributionKey& key, PushOutcome outcome) {
+void BucketAudit::OnAnswered(const shard::ContributionKey& key, shard::PushOutcome outcome) {
   const std::pair name(key.incarnation, key.round);
   const bool is_counted = counted_.contains(name);
   switch (outcome) {
-    case PushOutcome::kCounted: {
+    case shard::PushOutcome::kCounted: {
       if (is_counted) {
         return Fail("round ", key.round.value(), " of worker life ", key.incarnation.value(),
                     " was counted twice");
@@ -204,7 +204,7 @@ void BucketAudit::OnAnswered(const ContributionKey& key, PushOutcome outcome) {
       if (!key.is_skipped()) answered_.push_back(key);
       return;
     }
-    case PushOutcome::kDuplicate:
+    case shard::PushOutcome::kDuplicate:
       // A copy that arrives when a later round is counted is answered so, whatever became of its
       // own: its worker has gone on, and does not hear it. What is skipped is in no version, so
       // that a life of the servers does not inherit that it was counted.
@@ -215,7 +215,7 @@ void BucketAudit::OnAnswered(const ContributionKey& key, PushOutcome outcome) {
              " was called a duplicate and is not counted");
       }
       return;
-    case PushOutcome::kLate:
+    case shard::PushOutcome::kLate:
       if (is_counted) {
         Fail("round ", key.round.value(), " of worker life ", key.incarnation.value(),
              " was called late and is counted");
@@ -224,7 +224,7 @@ void BucketAudit::OnAnswered(const ContributionKey& key, PushOutcome outcome) {
   }
 }
 
-void BucketAudit::CheckReplacements(const ContributionKey& key) const {
+void BucketAudit::CheckReplacements(const shard::ContributionKey& key) const {
   if (num_replacements_ == 0 || key.is_skipped()) return;
   const auto& made = audit_->Find(server_incarnation_)->made[key.round];
   const auto found = made.find({key.incarnation, bucket_.index});
@@ -234,8 +234,8 @@ void BucketAudit::CheckReplacements(const ContributionKey& key) const {
        ", which was computed on weights that others have taken the place of before it");
 }
 
-std::vector<ContributionKey> BucketAudit::NextGroup() {
-  std::vector<ContributionKey> group;
+std::vector<shard::ContributionKey> BucketAudit::NextGroup() {
+  std::vector<shard::ContributionKey> group;
   while (!answered_.empty() &&
          (group.empty() || (audit_->uses_rosters() && answered_.front().round == group[0].round))) {
     group.push_back(answered_.front());
@@ -244,7 +244,7 @@ std::vector<ContributionKey> BucketAudit::NextGroup() {
   return group;
 }
 
-std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& group,
+std::vector<double> BucketAudit::MeanOf(const std::vector<shard::ContributionKey>& group,
                                         const std::vector<float>* origin) const {
   std::vector<double> mean(bucket_.range.size(), 0.0);
   Audit::ServersLife& life = *audit_->Find(server_incarnation_);
@@ -256,7 +256,7 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& grou
   }
   int64_t total = 0;
   std::vector<int64_t> weights;
-  for (const ContributionKey& key : group) {
+  for (const shard::ContributionKey& key : group) {
     weights.push_back(audit_->uses_rosters() ? WeightIn(plan->second, key.worker, key.num_samples)
                                              : 1);
     total += weights.back();
@@ -286,7 +286,7 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<ContributionKey>& grou
   return mean;
 }
 
-void BucketAudit::CheckRoster(const std::vector<ContributionKey>& group) const {
+void BucketAudit::CheckRoster(const std::vector<shard::ContributionKey>& group) const {
   const Audit::ServersLife& life = *audit_->Find(server_incarnation_);
   const Round round = group[0].round;
   const auto plan = life.plans.find(round);
@@ -306,7 +306,7 @@ void BucketAudit::CheckRoster(const std::vector<ContributionKey>& group) const {
 }
 
 BucketSnapshot BucketAudit::Apply(const BucketSnapshot& before, Version version,
-                                  const std::vector<ContributionKey>& group) {
+                                  const std::vector<shard::ContributionKey>& group) {
   const JobSpec& job = audit_->job();
   const int64_t age = (version - group[0].base_version) - 1;
   if (job.max_staleness >= 0 && age > job.max_staleness) {
@@ -357,7 +357,7 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
     return Fail("went back from version ", newest.value(), " to ", version.value());
   }
   while (newest < version) {
-    const std::vector<ContributionKey> group = NextGroup();
+    const std::vector<shard::ContributionKey> group = NextGroup();
     ++newest;
     if (group.empty()) {
       return Fail("version ", newest.value(), " has no contribution that was answered as counted");
@@ -370,7 +370,7 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
       return Fail("counts round ", group[0].round.value(), " after somebody has pulled it as over");
     }
     if (audit_->uses_rosters()) CheckRoster(group);
-    for (const ContributionKey& key : group) counted_[{key.incarnation, key.round}] = newest;
+    for (const shard::ContributionKey& key : group) counted_[{key.incarnation, key.round}] = newest;
     audit_->num_counted_ += static_cast<int64_t>(group.size());
     history_.push_back(
         std::make_shared<const BucketSnapshot>(Apply(*history_.back(), newest, group)));
@@ -502,10 +502,11 @@ void BucketAudit::OnPulled(const PulledVersion& pulled, absl::Span<const float> 
   }
 }
 
-void ShardAudit::OnAnswered(const ContributionKey& key, uint32_t bucket, PushOutcome outcome) {
+void ShardAudit::OnAnswered(const shard::ContributionKey& key, uint32_t bucket,
+                            shard::PushOutcome outcome) {
   Audit::ServersLife* life = audit_->Find(server_incarnation_);
   if (life == nullptr) return;
-  if (outcome == PushOutcome::kCounted) {
+  if (outcome == shard::PushOutcome::kCounted) {
     const auto [owner, is_first] = life->owners.try_emplace(shard_, process_);
     if (!is_first && owner->second != process_) {
       audit_->Fail("shard ", shard_, " of servers' life ", server_incarnation_, " is counted by ",
@@ -515,37 +516,38 @@ void ShardAudit::OnAnswered(const ContributionKey& key, uint32_t bucket, PushOut
   life->buckets[bucket]->OnAnswered(key, outcome);
 }
 
-void ShardAudit::OnReplayed(const StepRecord& record) {
-  const BucketStep::Kind kind = record.step.kind;
-  if (kind != BucketStep::Kind::kAccumulate && kind != BucketStep::Kind::kApplyAlone &&
-      kind != BucketStep::Kind::kSkip) {
+void ShardAudit::OnReplayed(const shard::StepRecord& record) {
+  const shard::BucketStep::Kind kind = record.step.kind;
+  if (kind != shard::BucketStep::Kind::kAccumulate &&
+      kind != shard::BucketStep::Kind::kApplyAlone && kind != shard::BucketStep::Kind::kSkip) {
     return;
   }
   Audit::ServersLife* life = audit_->Find(server_incarnation_);
   if (life == nullptr) return;
   // The process may have ended before it could answer.
   if (life->buckets[record.bucket]->HasCounted(record.key.incarnation, record.key.round)) return;
-  OnAnswered(record.key, record.bucket, PushOutcome::kCounted);
+  OnAnswered(record.key, record.bucket, shard::PushOutcome::kCounted);
 }
 
-void ShardAudit::Inspect(ParameterShard& shard, bool all) {
+void ShardAudit::Inspect(shard::ParameterShard& shard, bool all) {
   Audit::ServersLife* life = audit_->Find(server_incarnation_);
   if (life == nullptr) return;
   for (const Bucket& bucket : life->map->buckets) {
     BucketAudit& audit = *life->buckets[bucket.index];
     if (bucket.shard != shard_ || (!all && !audit.has_news())) continue;
-    absl::StatusOr<PublishedBucket> weights = absl::UnavailableError("");
-    PendingCall call =
-        shard.ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
-                         [&](absl::StatusOr<PublishedBucket> read) { weights = std::move(read); });
+    absl::StatusOr<shard::PublishedBucket> weights = absl::UnavailableError("");
+    shard::PendingCall call = shard.ReadBucket(
+        WorkerId(0), Incarnation(0), bucket.index, Round(0),
+        [&](absl::StatusOr<shard::PublishedBucket> read) { weights = std::move(read); });
     // Being written just now.
     if (call.Cancel() || !weights.ok()) continue;
-    absl::StatusOr<PublishedBucket> shadow = PublishedBucket();
+    absl::StatusOr<shard::PublishedBucket> shadow = shard::PublishedBucket();
     if (audit_->job().pull_encoding != Encoding::kFp32) {
       shard
-          .ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
-                      [&](absl::StatusOr<PublishedBucket> read) { shadow = std::move(read); },
-                      {.shadow = true})
+          .ReadBucket(
+              WorkerId(0), Incarnation(0), bucket.index, Round(0),
+              [&](absl::StatusOr<shard::PublishedBucket> read) { shadow = std::move(read); },
+              {.shadow = true})
           .Cancel();
       LODESTAR_CHECK(shadow.ok() && shadow->version == weights->version) << shadow.status();
     }
@@ -857,7 +859,7 @@ void Audit::OnAnnouncement(const Announcement& announcement) {
 }
 
 ShardAudit* Audit::OnRecovered(uint64_t server_incarnation, int shard, const std::string& process,
-                               ParameterShard& recovered) {
+                               shard::ParameterShard& recovered) {
   ServersLife* life = Find(server_incarnation);
   const auto is_new = [shard, life](const Bucket& bucket) {
     return bucket.shard == shard && !life->buckets[bucket.index]->is_loaded();
@@ -874,7 +876,7 @@ ShardAudit* Audit::OnRecovered(uint64_t server_incarnation, int shard, const std
 }
 
 ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string process,
-                            ParameterShard& loaded) {
+                            shard::ParameterShard& loaded) {
   shards_.push_back(
       std::make_unique<ShardAudit>(this, server_incarnation, shard, std::move(process)));
   ServersLife* life = Find(server_incarnation);
@@ -895,7 +897,7 @@ ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string 
     std::vector<const BucketAudit*> candidates;
     for (ServersLife* writer : writers) candidates.push_back(writer->buckets[bucket.index].get());
     loaded.ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
-                      [&](const absl::StatusOr<PublishedBucket>& read) {
+                      [&](const absl::StatusOr<shard::PublishedBucket>& read) {
                         LODESTAR_CHECK(read.ok()) << read.status();
                         // A worker that begins with these weights has them as they are.
                         std::vector<float> shadow;

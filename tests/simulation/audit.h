@@ -87,7 +87,7 @@ class BucketAudit {
   // The shard has loaded it. `candidates`: lives that may have written what was loaded.
   void OnLoaded(Version version, absl::Span<const float> weights, absl::Span<const float> shadow,
                 std::optional<Round> next_round, const std::vector<const BucketAudit*>& candidates);
-  void OnAnswered(const ContributionKey& key, PushOutcome outcome);
+  void OnAnswered(const shard::ContributionKey& key, shard::PushOutcome outcome);
   void OnPublished(Version version, absl::Span<const float> weights,
                    absl::Span<const float> shadow);
   void OnPulled(const PulledVersion& pulled, absl::Span<const float> elements, bool is_shadow);
@@ -113,15 +113,15 @@ class BucketAudit {
 
  private:
   // Takes those of the next version out of answered_.
-  std::vector<ContributionKey> NextGroup();
+  std::vector<shard::ContributionKey> NextGroup();
   BucketSnapshot Apply(const BucketSnapshot& before, Version version,
-                       const std::vector<ContributionKey>& group);
+                       const std::vector<shard::ContributionKey>& group);
   // Checks each member of the round's roster that is not in its update: it has skipped the round,
   // or is not alive any more, or a quorum goes on without it.
-  void CheckRoster(const std::vector<ContributionKey>& group) const;
+  void CheckRoster(const std::vector<shard::ContributionKey>& group) const;
   // `origin` is given if contributions are weights, whose changes from it are wanted. Null means
   // that contributions count as they are.
-  std::vector<double> MeanOf(const std::vector<ContributionKey>& group,
+  std::vector<double> MeanOf(const std::vector<shard::ContributionKey>& group,
                              const std::vector<float>* origin = nullptr) const;
   bool IsNear(absl::Span<const float> seen, const BucketSnapshot& expected) const;
   template <typename... Pieces>
@@ -139,7 +139,7 @@ class BucketAudit {
   // It has taken the place of the newest version.
   void TakeReplacement();
   // What counts was computed on the weights that took the place of others last.
-  void CheckReplacements(const ContributionKey& key) const;
+  void CheckReplacements(const shard::ContributionKey& key) const;
 
   bool is_loaded_ = false;
   Version first_;  // of history_
@@ -151,7 +151,7 @@ class BucketAudit {
   int64_t num_replacements_ = 0;
   std::map<Incarnation, int64_t> replacements_before_;  // what workers have pulled; 0 if not in it
   std::map<std::pair<Incarnation, Round>, Version> counted_;  // and the version that has it
-  std::deque<ContributionKey> answered_;                      // counted, and not published yet
+  std::deque<shard::ContributionKey> answered_;               // counted, and not published yet
   Round counted_until_;                                       // in this life
   Round promised_;  // the rounds before it are over in what a worker has pulled
 };
@@ -165,11 +165,11 @@ class ShardAudit {
         shard_(shard),
         process_(std::move(process)) {}
 
-  void OnAnswered(const ContributionKey& key, uint32_t bucket, PushOutcome outcome);
+  void OnAnswered(const shard::ContributionKey& key, uint32_t bucket, shard::PushOutcome outcome);
   // A step that the process before this one has written down.
-  void OnReplayed(const StepRecord& record);
+  void OnReplayed(const shard::StepRecord& record);
   // Looks at buckets that something was counted in since it was last called; `all`: at every one.
-  void Inspect(ParameterShard& shard, bool all = false);
+  void Inspect(shard::ParameterShard& shard, bool all = false);
   uint64_t server_incarnation() const { return server_incarnation_; }
 
  private:
@@ -247,9 +247,9 @@ class Audit {
   // another one has written down, in the same life of the servers. Both results are there until the
   // end.
   ShardAudit* OnRecovered(uint64_t server_incarnation, int shard, const std::string& process,
-                          ParameterShard& recovered);
+                          shard::ParameterShard& recovered);
   ShardAudit* OnLoaded(uint64_t server_incarnation, int shard, std::string process,
-                       ParameterShard& loaded);
+                       shard::ParameterShard& loaded);
 
   // The calls of workers. `elements` are what the servers will decode.
   void OnMade(uint64_t server_incarnation, Incarnation incarnation, Round round, uint32_t bucket,

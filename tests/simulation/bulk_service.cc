@@ -16,8 +16,9 @@ void ServedPush::Pump() {
     const PushedBucket& next = inbox_.front();
     if (next.is_damaged) return Fail(absl::DataLossError("a chunk was damaged on its way"));
     is_held_ = true;
-    const PendingCall call = shard_->BeginBucket(
-        next.key, next.bucket, [self = shared_from_this()](absl::StatusOr<StagedBucket> staged) {
+    const shard::PendingCall call = shard_->BeginBucket(
+        next.key, next.bucket,
+        [self = shared_from_this()](absl::StatusOr<shard::StagedBucket> staged) {
           self->OnSpace(std::move(staged));
         });
     if (is_held_) {
@@ -27,7 +28,7 @@ void ServedPush::Pump() {
   }
 }
 
-void ServedPush::OnSpace(absl::StatusOr<StagedBucket> staged) {
+void ServedPush::OnSpace(absl::StatusOr<shard::StagedBucket> staged) {
   is_held_ = false;
   if (!staged.ok()) return Fail(staged.status());
   if (is_over_) return;
@@ -38,25 +39,26 @@ void ServedPush::OnSpace(absl::StatusOr<StagedBucket> staged) {
   }
   bytes_ += pushed.bytes->size();
   ++num_uncounted_;
-  shard_->FinishBucket(
-      *std::move(staged),
-      [self = shared_from_this(), key = pushed.key, bucket = pushed.bucket](
-          const absl::StatusOr<PushOutcome>& outcome) { self->OnCounted(key, bucket, outcome); });
+  shard_->FinishBucket(*std::move(staged),
+                       [self = shared_from_this(), key = pushed.key,
+                        bucket = pushed.bucket](const absl::StatusOr<shard::PushOutcome>& outcome) {
+                         self->OnCounted(key, bucket, outcome);
+                       });
   Pump();
 }
 
-void ServedPush::OnCounted(const ContributionKey& key, uint32_t bucket,
-                           const absl::StatusOr<PushOutcome>& outcome) {
+void ServedPush::OnCounted(const shard::ContributionKey& key, uint32_t bucket,
+                           const absl::StatusOr<shard::PushOutcome>& outcome) {
   if (outcome.ok()) audit_->OnAnswered(key, bucket, *outcome);
   if (!outcome.ok()) return Fail(outcome.status());
   switch (*outcome) {
-    case PushOutcome::kCounted:
+    case shard::PushOutcome::kCounted:
       ++result_.buckets_counted;
       break;
-    case PushOutcome::kDuplicate:
+    case shard::PushOutcome::kDuplicate:
       ++result_.buckets_duplicate;
       break;
-    case PushOutcome::kLate:
+    case shard::PushOutcome::kLate:
       result_.late.push_back(bucket);
       break;
   }
@@ -91,9 +93,9 @@ void ServedPull::ReadNext() {
   const size_t position = num_read_++;
   const uint32_t bucket = order_.buckets[position];
   is_held_ = true;
-  const PendingCall call = shard_->ReadBucket(
+  const shard::PendingCall call = shard_->ReadBucket(
       order_.worker, order_.incarnation, bucket, order_.min_round,
-      [self = shared_from_this(), bucket](const absl::StatusOr<PublishedBucket>& published) {
+      [self = shared_from_this(), bucket](const absl::StatusOr<shard::PublishedBucket>& published) {
         self->OnRead(bucket, published);
       },
       {.shadow = order_.encoding != Encoding::kFp32, .held = order_.held[position]});
@@ -103,7 +105,7 @@ void ServedPull::ReadNext() {
   }
 }
 
-void ServedPull::OnRead(uint32_t bucket, const absl::StatusOr<PublishedBucket>& published) {
+void ServedPull::OnRead(uint32_t bucket, const absl::StatusOr<shard::PublishedBucket>& published) {
   is_held_ = false;
   if (is_over_) return;
   if (!published.ok()) {
@@ -118,7 +120,7 @@ void ServedPull::OnRead(uint32_t bucket, const absl::StatusOr<PublishedBucket>& 
     bytes_ += delivered.elements.size() * sizeof(float);
   }
   const int64_t change_bytes = EncodedBytes(published->encoding, published->num_elements);
-  for (const std::shared_ptr<const Page>& change : published->changes) {
+  for (const std::shared_ptr<const shard::Page>& change : published->changes) {
     const auto* bytes = reinterpret_cast<const std::byte*>(change->data());
     delivered.changes.emplace_back(bytes, bytes + change_bytes);
     bytes_ += change_bytes;

@@ -25,7 +25,7 @@ namespace lodestar::simulation {
 
 // One bucket of a contribution on the wire.
 struct PushedBucket {
-  ContributionKey key;
+  shard::ContributionKey key;
   uint32_t bucket = 0;
   std::shared_ptr<const std::vector<std::byte>> bytes;
   bool is_damaged = false;
@@ -50,36 +50,36 @@ struct DeliveredBucket {
 
 class ServedPush : public std::enable_shared_from_this<ServedPush> {
  public:
-  using Answer = std::function<void(absl::StatusOr<PushResult>)>;
+  using Answer = std::function<void(absl::StatusOr<client::PushResult>)>;
 
-  ServedPush(std::shared_ptr<ParameterShard> shard, ShardAudit* audit, Answer answer)
+  ServedPush(std::shared_ptr<shard::ParameterShard> shard, ShardAudit* audit, Answer answer)
       : shard_(std::move(shard)), audit_(audit), answer_(std::move(answer)) {}
 
   void Take(PushedBucket bucket);
   void OnClientDone();
   // The client is gone.
   void Abandon() { Fail(absl::CancelledError("the client is gone")); }
-  ServedCall Describe() const { return {.is_held = is_held_, .bytes = bytes_}; }
+  client::ServedCall Describe() const { return {.is_held = is_held_, .bytes = bytes_}; }
 
  private:
   void Pump();
-  void OnSpace(absl::StatusOr<StagedBucket> staged);
-  void OnCounted(const ContributionKey& key, uint32_t bucket,
-                 const absl::StatusOr<PushOutcome>& outcome);
+  void OnSpace(absl::StatusOr<shard::StagedBucket> staged);
+  void OnCounted(const shard::ContributionKey& key, uint32_t bucket,
+                 const absl::StatusOr<shard::PushOutcome>& outcome);
   void MaybeFinish();
   void Fail(const absl::Status& status);
 
-  const std::shared_ptr<ParameterShard> shard_;
+  const std::shared_ptr<shard::ParameterShard> shard_;
   ShardAudit* const audit_;
   Answer answer_;
   std::deque<PushedBucket> inbox_;
-  PendingCall waiting_;
+  shard::PendingCall waiting_;
   bool is_held_ = false;  // for space
   bool is_over_ = false;
   bool client_done_ = false;
   int num_uncounted_ = 0;
   uint64_t bytes_ = 0;
-  PushResult result_;
+  client::PushResult result_;
 };
 
 class ServedPull : public std::enable_shared_from_this<ServedPull> {
@@ -87,7 +87,8 @@ class ServedPull : public std::enable_shared_from_this<ServedPull> {
   using Deliver = std::function<void(DeliveredBucket)>;
   using Answer = std::function<void(const absl::Status&)>;
 
-  ServedPull(std::shared_ptr<ParameterShard> shard, PullOrder order, Deliver deliver, Answer answer)
+  ServedPull(std::shared_ptr<shard::ParameterShard> shard, PullOrder order, Deliver deliver,
+             Answer answer)
       : shard_(std::move(shard)),
         order_(std::move(order)),
         deliver_(std::move(deliver)),
@@ -95,16 +96,16 @@ class ServedPull : public std::enable_shared_from_this<ServedPull> {
 
   void ReadNext();
   void Abandon();
-  ServedCall Describe() const { return {.is_held = is_held_, .bytes = bytes_}; }
+  client::ServedCall Describe() const { return {.is_held = is_held_, .bytes = bytes_}; }
 
  private:
-  void OnRead(uint32_t bucket, const absl::StatusOr<PublishedBucket>& published);
+  void OnRead(uint32_t bucket, const absl::StatusOr<shard::PublishedBucket>& published);
 
-  const std::shared_ptr<ParameterShard> shard_;
+  const std::shared_ptr<shard::ParameterShard> shard_;
   const PullOrder order_;
   const Deliver deliver_;
   const Answer answer_;
-  PendingCall waiting_;
+  shard::PendingCall waiting_;
   size_t num_read_ = 0;
   bool is_held_ = false;
   bool is_over_ = false;

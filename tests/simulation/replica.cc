@@ -26,18 +26,19 @@ SimulatedReplica::SimulatedReplica(World* world, const std::string& journal_dir,
 void SimulatedReplica::Start() {
   ++num_starts_;
   disk_->SetFaultHook([this](FileOperation, const std::string&) { return OnFileOperation(); });
-  ReplicaStore::Deps deps;
+  replica::ReplicaStore::Deps deps;
   deps.disk = disk_.get();
   deps.clock = world_;
-  store_ = std::make_shared<ReplicaStore>(folders_, std::move(deps));
+  store_ = std::make_shared<replica::ReplicaStore>(folders_, std::move(deps));
   const absl::Status opened = store_->Open();
   if (opened.ok()) return world_->Tell("the replica starts");
   world_->Tell("the replica cannot start: ", opened.message());
   Crash(/*with_machine=*/false, kLongestStart);
 }
 
-std::unique_ptr<ReplicaConnection> SimulatedReplica::Connect(std::function<bool()> is_of_the_dead) {
-  return std::make_unique<DirectConnection>(
+std::unique_ptr<replica::ReplicaConnection> SimulatedReplica::Connect(
+    std::function<bool()> is_of_the_dead) {
+  return std::make_unique<replica::DirectConnection>(
       store_, [this, is_of_the_dead = std::move(is_of_the_dead)] {
         if (is_of_the_dead()) return absl::UnavailableError("the process has ended");
         return OnCall();

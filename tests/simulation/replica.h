@@ -23,9 +23,9 @@ class SimulatedReplica {
   SimulatedReplica(World* world, const std::string& journal_dir, const std::string& checkpoint_dir,
                    uint64_t seed);
 
-  const MirroredFolders& folders() const { return folders_; }
+  const replica::MirroredFolders& folders() const { return folders_; }
   // `is_of_the_dead`: asked before each call; true: the process that has connected has ended.
-  std::unique_ptr<ReplicaConnection> Connect(std::function<bool()> is_of_the_dead);
+  std::unique_ptr<replica::ReplicaConnection> Connect(std::function<bool()> is_of_the_dead);
   // A server that starts without its disk could go on from here.
   bool HasWhole(int shard) const;
   // Its disk was replaced by an empty one, and the shard has not been copied to that yet: an
@@ -50,9 +50,9 @@ class SimulatedReplica {
 
   World* const world_;
   Chance chance_;
-  const MirroredFolders folders_;
+  const replica::MirroredFolders folders_;
   std::unique_ptr<SimulatedFileSystem> disk_;
-  std::shared_ptr<ReplicaStore> store_;  // null while the process is down
+  std::shared_ptr<replica::ReplicaStore> store_;  // null while the process is down
   int64_t num_starts_ = 0;
   absl::Time cut_until_ = absl::InfinitePast();
   int64_t calls_until_cut_ = -1;

@@ -188,7 +188,7 @@ ClusterScenario ChooseSite(Chance& chance, const JobSpec& upstream) {
   auto map = std::make_shared<ClusterMap>();
   map->layout = *BuildLayout(upstream.model);
   registration.map = std::move(map);
-  const absl::StatusOr<JobSpec> job = SiteJob(registration, asked, given);
+  const absl::StatusOr<JobSpec> job = site::SiteJob(registration, asked, given);
   LODESTAR_CHECK(job.ok()) << job.status();
   CoordinatorConfig& config = site.coordinator;
   config.job = *job;

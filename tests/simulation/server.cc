@@ -129,28 +129,30 @@ absl::Status SimulatedServer::TryFolders() {
        {std::pair(config.checkpoint_dir, cluster_->keep + 1), std::pair(config.fallback_dir, 1)}) {
     if (folder.empty()) continue;
     RETURN_IF_ERROR(
-        TryCheckpointFolder(*cluster_->disk, folder, /*checkpoint_bytes=*/0, count).status());
+        checkpoint::TryCheckpointFolder(*cluster_->disk, folder, /*checkpoint_bytes=*/0, count)
+            .status());
   }
   if (!cluster_->journals) return absl::OkStatus();
-  return TryCheckpointFolder(*cluster_->disk, kJournalFolder, /*checkpoint_bytes=*/0,
-                             /*num_checkpoints=*/0)
+  return checkpoint::TryCheckpointFolder(*cluster_->disk, kJournalFolder, /*checkpoint_bytes=*/0,
+                                         /*num_checkpoints=*/0)
       .status();
 }
 
 absl::Status SimulatedServer::Replicate() {
   SimulatedReplica* const replica = cluster_->replica;
   if (replica == nullptr) return absl::OkStatus();
-  ReplicationStart start;
+  replica::ReplicationStart start;
   start.folder = log_folder();
-  ASSIGN_OR_RETURN(start.mark, ReadReplicationMark(disk_, start.folder));
+  ASSIGN_OR_RETURN(start.mark, replica::ReadReplicationMark(disk_, start.folder));
   for (const std::string& journal : {start.folder, std::string(kJournalFolder)}) {
-    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(disk_, journal));
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments,
+                     journal::ListJournalSegments(disk_, journal));
     start.has_journal |= !segments.empty() && (journal == start.folder || shard_ == 0);
   }
   start.wants_replica = true;
   start.may_promote = replica->IsKnownToBeEmpty(shard_);
-  Replication::Config config;
-  ASSIGN_OR_RETURN(config.plan, JudgeStart(start));
+  replica::Replication::Config config;
+  ASSIGN_OR_RETURN(config.plan, replica::JudgeStart(start));
   config.shard = shard_;
   config.num_shards = cluster_->coordinator.num_shards;
   config.journal_dir = kJournalRoot;
@@ -158,7 +160,7 @@ absl::Status SimulatedServer::Replicate() {
   config.replica = "replica";
   config.server = process_.name();
   config.term = process_.world().chance()() | 1;
-  Replication::Deps deps;
+  replica::Replication::Deps deps;
   deps.disk = &disk_;
   deps.clock = &process_.world();
   deps.connect = [this, replica, life = process_.life()] {
@@ -171,7 +173,7 @@ absl::Status SimulatedServer::Replicate() {
   deps.on_change = [this](const absl::Status& state) {
     process_.world().Tell(process_.name(), ": replica: ", state.ToString());
   };
-  life_->replication = std::make_unique<Replication>(std::move(config), std::move(deps));
+  life_->replication = std::make_unique<replica::Replication>(std::move(config), std::move(deps));
   for (FileSystem** const disk :
        {&life_->log_disk, &life_->shard_disk, &life_->journal_disk, &life_->keeper_disk}) {
     *disk = life_->replication->AddDisk();
@@ -180,12 +182,12 @@ absl::Status SimulatedServer::Replicate() {
 }
 
 absl::Status SimulatedServer::ReadJournal() {
-  absl::StatusOr<CoordinatorJournal::Contents> contents =
-      CoordinatorJournal::Read(*life_->journal_disk, kJournalFolder);
+  absl::StatusOr<host::CoordinatorJournal::Contents> contents =
+      host::CoordinatorJournal::Read(*life_->journal_disk, kJournalFolder);
   journal_damage_.clear();
   if (absl::IsDataLoss(contents.status()) && cluster_->has_coordinator_gone_back) {
     journal_damage_ = std::string(contents.status().message());
-    contents = CoordinatorJournal::Contents();
+    contents = host::CoordinatorJournal::Contents();
   }
   if (absl::IsDataLoss(contents.status())) {
     cluster_->audit->Fail("the journal is damaged: ", contents.status().message());
@@ -226,7 +228,7 @@ void SimulatedServer::Start() {
     *disk = &disk_;
   }
   const absl::Status opened = cluster_->journals ? OpenLog() : absl::OkStatus();
-  ShardHost::Deps deps;
+  host::ShardHost::Deps deps;
   deps.executor = &life_->arithmetic;
   deps.commands = &life_->commands;
   deps.writer = &life_->writer;
@@ -241,7 +243,7 @@ void SimulatedServer::Start() {
     return cluster_->connections[life.incarnation].are_bulk_closed;
   };
   deps.read_memory = [this] { return ReadMemory(); };
-  life_->host = std::make_unique<ShardHost>(shard_, deps);
+  life_->host = std::make_unique<host::ShardHost>(shard_, deps);
   absl::StatusOr<bool> has_recovered = false;
   if (opened.ok()) has_recovered = Recover();
   // Drawn by counting, because the number says nothing of what happens meanwhile.
@@ -265,8 +267,9 @@ void SimulatedServer::Start() {
   process_.After(kShardTick, [this] { TickShard(); });
   if (cluster_->uplink == nullptr) return;
   life_->code = std::make_unique<BlockingCode>(&process_);
-  life_->site = std::make_unique<ServedSite>(life_->strand.get(), life_->host.get(),
-                                             cluster_->coordinator.stop_timeout, life_->code.get());
+  life_->site =
+      std::make_unique<site::ServedSite>(life_->strand.get(), life_->host.get(),
+                                         cluster_->coordinator.stop_timeout, life_->code.get());
   cluster_->uplink->Start(life_->site.get(), life_->code.get(),
                           [this] { InspectShard(/*all=*/true); });
 }
@@ -282,16 +285,17 @@ void SimulatedServer::FailToStart(const absl::Status& why) {
 }
 
 absl::Status SimulatedServer::OpenLog() {
-  RETURN_IF_ERROR(TryCheckpointFolder(*cluster_->disk, log_folder(), /*checkpoint_bytes=*/0,
-                                      /*num_checkpoints=*/0)
+  RETURN_IF_ERROR(checkpoint::TryCheckpointFolder(*cluster_->disk, log_folder(),
+                                                  /*checkpoint_bytes=*/0,
+                                                  /*num_checkpoints=*/0)
                       .status());
   RETURN_IF_ERROR(Replicate());
-  ShardLog::Deps deps;
+  host::ShardLog::Deps deps;
   deps.file_system = life_->log_disk;
   deps.clock = &process_.world();
   deps.executor = &life_->log_tasks;
-  deps.format_assignment = FormatAssignment;
-  deps.parse_assignment = ParseAssignment;
+  deps.format_assignment = rpc::FormatAssignment;
+  deps.parse_assignment = rpc::ParseAssignment;
   deps.confirm = [this, replication = life_->replication.get()] {
     if (replication != nullptr) RETURN_IF_ERROR(replication->state());
     return CheckHeld();
@@ -300,7 +304,8 @@ absl::Status SimulatedServer::OpenLog() {
     process_.world().Tell(process_.name(), ": journal: ", status.ToString());
   };
   deps.run_folder = cluster_->coordinator.checkpoint_dir;
-  absl::StatusOr<std::unique_ptr<ShardLog>> log = ShardLog::Open(log_folder(), std::move(deps));
+  absl::StatusOr<std::unique_ptr<host::ShardLog>> log =
+      host::ShardLog::Open(log_folder(), std::move(deps));
   // No journal is damaged on this disk.
   if (absl::IsDataLoss(log.status()) && absl::StrContains(log.status().message(), "journal")) {
     cluster_->audit->Fail(log.status().message());
@@ -311,7 +316,7 @@ absl::Status SimulatedServer::OpenLog() {
 }
 
 absl::StatusOr<bool> SimulatedServer::Recover() {
-  ShardHost& host = *life_->host;
+  host::ShardHost& host = *life_->host;
   ASSIGN_OR_RETURN(const bool has_recovered, host.Recover());
   if (!has_recovered) return false;
   life_->instance_id = host.instance_id();
@@ -320,13 +325,13 @@ absl::StatusOr<bool> SimulatedServer::Recover() {
   life_->audit = cluster_->audit->OnRecovered(
       host.server_incarnation(), shard_, absl::StrCat(process_.name(), " life ", process_.life()),
       **host.shard());
-  std::vector<StepRecord> steps;
-  const auto replayed = [&](const ShardRecord& record, absl::Span<const std::byte>) {
-    if (const auto* step = std::get_if<StepRecord>(&record)) steps.push_back(*step);
+  std::vector<shard::StepRecord> steps;
+  const auto replayed = [&](const shard::ShardRecord& record, absl::Span<const std::byte>) {
+    if (const auto* step = std::get_if<shard::StepRecord>(&record)) steps.push_back(*step);
     return absl::OkStatus();
   };
   RETURN_IF_ERROR(life_->log->Replay(replayed).status());
-  for (const StepRecord& step : steps) life_->audit->OnReplayed(step);
+  for (const shard::StepRecord& step : steps) life_->audit->OnReplayed(step);
   process_.world().Tell(process_.name(), " goes on from its journal, with ", steps.size(),
                         " steps");
   return true;
@@ -359,9 +364,10 @@ void SimulatedServer::Crash(bool with_machine) {
 void SimulatedServer::LoseDisk(Loss loss) {
   process_.world().Tell(process_.name(),
                         loss == Loss::kAll ? " has lost its disk" : " has lost its checkpoints");
-  const MirroredFolders& folders = cluster_->replica->folders();
-  for (const MirroredPath& folder : folders.OfShard(shard_)) {
-    if (loss == Loss::kCheckpoints && folder.folder != MirroredFolder::kCheckpoints) continue;
+  const replica::MirroredFolders& folders = cluster_->replica->folders();
+  for (const replica::MirroredPath& folder : folders.OfShard(shard_)) {
+    if (loss == Loss::kCheckpoints && folder.folder != replica::MirroredFolder::kCheckpoints)
+      continue;
     const std::string path = *folders.Locate(shard_, folder);
     const absl::Status removed = cluster_->disk->RemoveAll(path);
     LODESTAR_CHECK(removed.ok()) << removed;
@@ -406,14 +412,14 @@ void SimulatedServer::Exit(const absl::Status& status) {
 
 absl::Status SimulatedServer::StartCoordinator() {
   World& world = process_.world();
-  CheckpointKeeper::Config keeper;
+  host::CheckpointKeeper::Config keeper;
   keeper.root = cluster_->coordinator.checkpoint_dir;
   keeper.fallback = cluster_->coordinator.fallback_dir;
   keeper.retention = {.keep = cluster_->keep,
                       .every_rounds = cluster_->coordinator.checkpoint_schedule.every_rounds};
   keeper.job = cluster_->coordinator.job;
   keeper.confirm_folder = [this](absl::string_view) { return CheckHeld(); };
-  CheckpointKeeper::Deps deps;
+  host::CheckpointKeeper::Deps deps;
   deps.file_system = life_->keeper_disk;
   deps.executor = &life_->keeper_tasks;
   deps.reports = this;
@@ -422,7 +428,7 @@ absl::Status SimulatedServer::StartCoordinator() {
     return static_cast<uint64_t>(absl::ToUnixMillis(world.Now()) + 1) << 16 |
            (world.chance()() & 0xffff);
   };
-  life_->keeper = std::make_unique<CheckpointKeeper>(keeper, deps);
+  life_->keeper = std::make_unique<host::CheckpointKeeper>(keeper, deps);
   if (cluster_->journals) RETURN_IF_ERROR(ReadJournal());
   Coordinator::Config config = cluster_->coordinator;
   if (cluster_->journals) {
@@ -437,20 +443,20 @@ absl::Status SimulatedServer::StartCoordinator() {
   LODESTAR_CHECK(coordinator.ok()) << coordinator.status();
   life_->coordinator = coordinator->get();
   if (cluster_->journals) {
-    ASSIGN_OR_RETURN(life_->journal,
-                     CoordinatorJournal::Create({.folder = kJournalFolder,
-                                                 .end = std::move(journal_end_),
-                                                 .defers_writing = true,
-                                                 .replaces_damaged = !journal_damage_.empty()},
-                                                {.file_system = life_->journal_disk,
-                                                 .clock = &process_.world(),
-                                                 .executor = &life_->journal_writer,
-                                                 .confirm = [this] { return CheckHeld(); }},
-                                                kJournalSegmentBytes));
+    ASSIGN_OR_RETURN(life_->journal, host::CoordinatorJournal::Create(
+                                         {.folder = kJournalFolder,
+                                          .end = std::move(journal_end_),
+                                          .defers_writing = true,
+                                          .replaces_damaged = !journal_damage_.empty()},
+                                         {.file_system = life_->journal_disk,
+                                          .clock = &process_.world(),
+                                          .executor = &life_->journal_writer,
+                                          .confirm = [this] { return CheckHeld(); }},
+                                         kJournalSegmentBytes));
     if (!cluster_->has_coordinator_gone_back)
       memory_.has_value() ? cluster_->audit->OnResumed(*memory_) : cluster_->audit->OnBegunAnew();
   }
-  life_->strand = std::make_unique<CoordinatorStrand>(&world, absl::InfiniteDuration());
+  life_->strand = std::make_unique<rpc::CoordinatorStrand>(&world, absl::InfiniteDuration());
   life_->strand->Start(
       *std::move(coordinator),
       [this](Effect effect, const CoordinatorRecord& follows) {
@@ -556,8 +562,8 @@ void SimulatedServer::TickShard() {
   life_->host->Tick();
   InspectShard(/*all=*/true);
   if (shard_ == 0) {
-    const ShardStats stats = ReadStats();
-    JournalState journal = JournalOf(stats);
+    const shard::ShardStats stats = ReadStats();
+    JournalState journal = rpc::JournalOf(stats);
     if (journal.trouble.empty() && life_->journal != nullptr) {
       journal.trouble = std::string(life_->journal->trouble().message());
     }
@@ -595,7 +601,7 @@ void SimulatedServer::Attach() {
         coordinator->OnAttach(this, instance_id, memory_of, journal, opened);
       });
   life_->attachment = stream;
-  life_->order = CommandOrder();
+  life_->order = rpc::CommandOrder();
   life_->num_unanswered = 0;
   stream->OnBroken(Stream::kClient, [this](const absl::Status& status) {
     life_->attachment = nullptr;
@@ -655,7 +661,7 @@ void SimulatedServer::Send(Remote& remote, const std::optional<ShardCommand>& co
                            const CoordinatorRecord& follows) {
   SimulatedServer* const server = remote.server;
   std::optional<v1::ShardCommand> wire;
-  if (command.has_value()) wire = ToProto(*command, follows);
+  if (command.has_value()) wire = rpc::ToProto(*command, follows);
   remote.stream->Send(Stream::kServer,
                       [server, wire, number = ++remote.last_number, raw = remote.stream.get()] {
                         if (server->life_->attachment.get() != raw) return;
@@ -664,9 +670,9 @@ void SimulatedServer::Send(Remote& remote, const std::optional<ShardCommand>& co
                         const absl::Status taken = server->life_->order.Take(number);
                         if (!taken.ok()) return server->EndAttachment(taken);
                         if (!wire.has_value()) return;
-                        const absl::StatusOr<ShardCommand> command = FromProto(*wire);
+                        const absl::StatusOr<ShardCommand> command = rpc::FromProto(*wire);
                         LODESTAR_CHECK(command.ok()) << command.status();
-                        server->Obey(*command, FromProto(wire->follows()));
+                        server->Obey(*command, rpc::FromProto(wire->follows()));
                       });
 }
 
@@ -715,8 +721,8 @@ void SimulatedServer::SendStats() {
       [](const absl::Status&) {});
 }
 
-ShardStats SimulatedServer::ReadStats() const {
-  ShardStats stats = life_->host->stats();
+shard::ShardStats SimulatedServer::ReadStats() const {
+  shard::ShardStats stats = life_->host->stats();
   if (life_->replication == nullptr) return stats;
   const absl::Status state = life_->replication->state();
   stats.journal_replica = state.ok() ? "has everything" : std::string(state.message());
@@ -725,12 +731,12 @@ ShardStats SimulatedServer::ReadStats() const {
 }
 
 void SimulatedServer::OnStats(int shard, uint64_t instance_id, uint64_t first_segment,
-                              const ShardStats& stats) {
+                              const shard::ShardStats& stats) {
   if (!CheckAttached(shard, instance_id, first_segment).ok()) return;
   Send(life_->remotes[shard], std::nullopt);
   life_->strand->Run([&](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardHeard(shard, instance_id, now);
-    coordinator.OnJournalState(shard, JournalOf(stats), now);
+    coordinator.OnJournalState(shard, rpc::JournalOf(stats), now);
     coordinator.OnPushSpace(shard, stats.push_space, now);
   });
 }
@@ -817,7 +823,7 @@ void SimulatedServer::SaveBeforeStop() {
   const absl::Duration patience = cluster_->coordinator.stop_timeout;
   life_->stop_by = now + patience;
   if (shard_ == 0) {
-    TakeLastCheckpoint(
+    rpc::TakeLastCheckpoint(
         *life_->strand, /*asker=*/0, ReasonOfStop(0), patience,
         [this](const absl::StatusOr<PublishedCheckpoint>& saved) { OnLastSave(saved); });
     // Where the disk does not take what an answer follows from, there is none.
@@ -838,7 +844,7 @@ void SimulatedServer::CallForLastSave() {
     return GoOnWithLastSave(
         life_->last_save->OnDisconnected(life_->connection, server_incarnation, now));
   }
-  const LastSaveCalls::Call call = life_->last_save->Next(server_incarnation, now);
+  const rpc::LastSaveCalls::Call call = life_->last_save->Next(server_incarnation, now);
   const auto on_answer = [this](const absl::StatusOr<PublishedCheckpoint>& answer) {
     GoOnWithLastSave(life_->last_save->OnAnswer(answer, life_->host->server_incarnation(),
                                                 process_.world().Now()));
@@ -854,16 +860,16 @@ void SimulatedServer::CallForLastSave() {
         };
         const absl::Status attached = coordinator->CheckAttached(shard, instance_id, first_segment);
         if (!attached.ok()) return answer(attached);
-        TakeLastCheckpoint(*coordinator->life_->strand, instance_id, ReasonOfStop(shard),
-                           call.patience, answer);
+        rpc::TakeLastCheckpoint(*coordinator->life_->strand, instance_id, ReasonOfStop(shard),
+                                call.patience, answer);
       },
       on_answer);
 }
 
-void SimulatedServer::GoOnWithLastSave(const std::optional<LastSaveCalls::Outcome>& outcome) {
+void SimulatedServer::GoOnWithLastSave(const std::optional<rpc::LastSaveCalls::Outcome>& outcome) {
   if (exit_.has_value()) return;
   if (outcome.has_value()) return OnLastSave(*outcome);
-  process_.After(LastSaveCalls::kPause, [this] {
+  process_.After(rpc::LastSaveCalls::kPause, [this] {
     if (!exit_.has_value()) CallForLastSave();
   });
 }
@@ -1037,13 +1043,13 @@ void SimulatedServer::Register(const RegisterCall& call, Reply<Registration> rep
       0, kRegisterHold,
       [call = call, reply, cluster = cluster_, audit = cluster_->audit](
           Coordinator& coordinator, absl::Time now,
-          CoordinatorStrand::Occasion occasion) mutable -> CoordinatorStrand::Delivery {
+          rpc::CoordinatorStrand::Occasion occasion) mutable -> rpc::CoordinatorStrand::Delivery {
         const std::optional<std::string> holder = coordinator.PeerOfHolder(call);
         call.holder_is_gone = holder.has_value() && !cluster->open_connections.contains(
                                                         holder->substr(0, holder->find('#')));
         absl::StatusOr<Registration> answer = coordinator.Register(call, now);
         if (absl::IsUnavailable(answer.status()) &&
-            occasion == CoordinatorStrand::Occasion::kChange) {
+            occasion == rpc::CoordinatorStrand::Occasion::kChange) {
           return nullptr;
         }
         return
@@ -1091,12 +1097,12 @@ void SimulatedServer::StayConnected(const WorkerLife& life, const std::string& p
 
 void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<RoundReport>& report,
                                 Asks asks, Reply<GrantAnswer> reply) {
-  using Occasion = CoordinatorStrand::Occasion;
+  using Occasion = rpc::CoordinatorStrand::Occasion;
   life_->strand->Await(
       life.incarnation.value(), kGrantHold,
       [this, life, report, asks, reply, audit = cluster_->audit, has_asked = false](
           Coordinator& coordinator, absl::Time now,
-          Occasion occasion) mutable -> CoordinatorStrand::Delivery {
+          Occasion occasion) mutable -> rpc::CoordinatorStrand::Delivery {
         const auto finish = [this, reply, audit, life,
                              report](const absl::StatusOr<GrantAnswer>& answer) {
           return [=, this](const absl::Status& kept) {
@@ -1233,7 +1239,7 @@ void SimulatedServer::Pull(uint64_t call, const std::shared_ptr<Stream>& stream,
   pull->ReadNext();
 }
 
-std::optional<ServedCall> SimulatedServer::Describe(uint64_t call) const {
+std::optional<client::ServedCall> SimulatedServer::Describe(uint64_t call) const {
   if (const auto push = life_->pushes.find(call); push != life_->pushes.end()) {
     if (const auto known = push->second.lock(); known != nullptr) return known->Describe();
   }

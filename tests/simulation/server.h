@@ -50,7 +50,7 @@ class UplinkOfServer {
   virtual ~UplinkOfServer() = default;
   // The process has begun. `code` runs all code that blocks. `look` looks at all weights of the
   // server.
-  virtual void Start(Site* site, BlockingCode* code, std::function<void()> look) = 0;
+  virtual void Start(site::Site* site, BlockingCode* code, std::function<void()> look) = 0;
   // The process has ended. Code that still runs meets a server that is gone, and no part of the run
   // sees what that code does.
   virtual void End() = 0;
@@ -105,7 +105,7 @@ struct ClusterContext {
   SimulatedServer* ServerAt(int shard, const std::string& address) const;
 };
 
-class SimulatedServer final : public ShardReports, public CheckpointReports {
+class SimulatedServer final : public host::ShardReports, public host::CheckpointReports {
  public:
   SimulatedServer(ClusterContext* cluster, int shard, std::string name);
   ~SimulatedServer() override;
@@ -194,7 +194,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   void Pull(uint64_t call, const std::shared_ptr<Stream>& stream, PullOrder order,
             ServedPull::Deliver deliver, ServedPull::Answer answer);
   // Not set means that the call is not known.
-  std::optional<ServedCall> Describe(uint64_t call) const;
+  std::optional<client::ServedCall> Describe(uint64_t call) const;
   // OK if bulk calls would be served.
   absl::Status TryPath() const;
 
@@ -229,40 +229,40 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
     bool has_hanging_disk = false;
     bool lacks_memory = false;  // when it loads for the first time
     uint64_t instance_id = 0;
-    std::unique_ptr<Replication> replication;  // null if there is no replica
+    std::unique_ptr<replica::Replication> replication;  // null if there is no replica
     // The disk, each with its copy if there is a replica.
     FileSystem* log_disk = nullptr;
     FileSystem* shard_disk = nullptr;
     FileSystem* journal_disk = nullptr;
     FileSystem* keeper_disk = nullptr;
     // These members are for shard 0.
-    std::unique_ptr<CoordinatorJournal> journal;
-    std::unique_ptr<CoordinatorStrand> strand;
-    std::unique_ptr<CheckpointKeeper> keeper;
+    std::unique_ptr<host::CoordinatorJournal> journal;
+    std::unique_ptr<rpc::CoordinatorStrand> strand;
+    std::unique_ptr<host::CheckpointKeeper> keeper;
     Coordinator* coordinator = nullptr;
     std::map<int, Remote> remotes;
     // These members are for the other shards.
     std::shared_ptr<Stream> attachment;
     absl::Status connection = absl::UnavailableError("not connected to the coordinator yet");
-    CommandOrder order;
+    rpc::CommandOrder order;
     int num_unanswered = 0;  // signs of life, on the stream
     absl::Duration pause;
     std::deque<Report> reports;  // not answered; at servers above shard 0 the first is under way
     absl::Duration report_pause;
     // These members are for a site.
     std::unique_ptr<BlockingCode> code;
-    std::unique_ptr<ServedSite> site;
+    std::unique_ptr<site::ServedSite> site;
     std::string told_of_uplink;
     bool leaves_upstream = false;  // the process ends when it has
     // When it gives up, once it was told to stop.
     absl::Time stop_by = absl::InfiniteFuture();
-    std::optional<LastSaveCalls> last_save;  // once it was told to stop
+    std::optional<rpc::LastSaveCalls> last_save;  // once it was told to stop
 
     std::map<uint64_t, std::weak_ptr<ServedPush>> pushes;
     std::map<uint64_t, std::weak_ptr<ServedPull>> pulls;
-    ShardAudit* audit = nullptr;    // of the shard that is loaded
-    std::unique_ptr<ShardLog> log;  // null if nothing is written down
-    std::unique_ptr<ShardHost> host;
+    ShardAudit* audit = nullptr;          // of the shard that is loaded
+    std::unique_ptr<host::ShardLog> log;  // null if nothing is written down
+    std::unique_ptr<host::ShardHost> host;
   };
 
   // Whether another server has taken the folders over.
@@ -308,8 +308,9 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
             const CoordinatorRecord& follows = {});
   void Obey(const ShardCommand& command, const CoordinatorRecord& follows);
   void SendStats();
-  ShardStats ReadStats() const;
-  void OnStats(int shard, uint64_t instance_id, uint64_t first_segment, const ShardStats& stats);
+  shard::ShardStats ReadStats() const;
+  void OnStats(int shard, uint64_t instance_id, uint64_t first_segment,
+               const shard::ShardStats& stats);
   // Checks that a life that is ended because its connections were closed has no process, or could
   // not dial.
   void CheckMayEnd(const DropCommand& drop) const;
@@ -330,7 +331,7 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   // The last checkpoint before this server stops.
   void CallForLastSave();
   // Asks again if that was not the outcome.
-  void GoOnWithLastSave(const std::optional<LastSaveCalls::Outcome>& outcome);
+  void GoOnWithLastSave(const std::optional<rpc::LastSaveCalls::Outcome>& outcome);
   void OnLastSave(const absl::StatusOr<PublishedCheckpoint>& saved);
 
   void OnEvent(ShardEvent event) override;
@@ -345,12 +346,12 @@ class SimulatedServer final : public ShardReports, public CheckpointReports {
   ClusterContext* const cluster_;
   const int shard_;
   SimulatedClock pauses_{SimulatedClock::OnSleep::kAdvance};  // of readings: they take no time
-  PatientFileSystem disk_;
+  checkpoint::PatientFileSystem disk_;
   Process process_;
   std::string address_;
   std::unique_ptr<Life> life_;
   // What the journal had when this process, or its coordinator, began.
-  JournalEnd journal_end_;
+  journal::JournalEnd journal_end_;
   std::optional<CoordinatorMemory> memory_;
   CoordinatorRecord found_record_;
   std::string journal_damage_;  // See JournalFacts.

@@ -521,8 +521,8 @@ std::vector<std::string> Run::JournalsOf(int shard) {
 }
 
 uint64_t Run::LastRecord(const std::string& folder) {
-  const auto end =
-      ReadJournal(root().disk, folder, [](const JournalRecord&) { return absl::OkStatus(); });
+  const auto end = journal::ReadJournal(
+      root().disk, folder, [](const journal::JournalRecord&) { return absl::OkStatus(); });
   return end.ok() ? end->last_sequence : 0;
 }
 
@@ -530,14 +530,16 @@ uint64_t Run::HighestFollowed(int except_shard) {
   uint64_t highest = 0;
   for (int shard = 0; shard < static_cast<int>(root().servers.size()); ++shard) {
     if (shard == except_shard) continue;
-    const auto take = [&](const JournalRecord& record) {
+    const auto take = [&](const journal::JournalRecord& record) {
       const auto json = ParseJson(record.text);
       const absl::StatusOr<uint64_t> followed =
           json.ok() ? GetUint64(*json, "follows_record") : json.status();
       if (followed.ok()) highest = std::max(highest, *followed);
       return absl::OkStatus();
     };
-    ReadJournal(root().disk, root().servers[shard]->log_folder(), take).status().IgnoreError();
+    journal::ReadJournal(root().disk, root().servers[shard]->log_folder(), take)
+        .status()
+        .IgnoreError();
   }
   return highest;
 }
@@ -562,7 +564,7 @@ uint64_t Run::RecordOfNewestCheckpoint(uint64_t journal_id) {
 
 uint64_t Run::CoordinatorJournalId() {
   const auto contents =
-      CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
+      host::CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
   uint64_t journal_id = 0;
   if (contents.ok() && !contents->records.empty()) {
     CoordinatorMemoryFromRecords(contents->records, world_.Now(), &journal_id)
@@ -574,7 +576,7 @@ uint64_t Run::CoordinatorJournalId() {
 
 uint64_t Run::KnownEndOf(int shard) {
   const auto contents =
-      CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
+      host::CoordinatorJournal::Read(root().disk, SimulatedServer::coordinator_folder());
   if (!contents.ok() || contents->records.empty()) return 0;
   const auto memory = CoordinatorMemoryFromRecords(contents->records, world_.Now());
   if (!memory.ok() || !memory->has_value()) return 0;
@@ -600,14 +602,15 @@ void Run::CopyOrGoBack() {
 bool Run::DamageCoordinatorJournal() {
   SimulatedFileSystem& disk = root().disk;
   const std::string folder = SimulatedServer::coordinator_folder();
-  const absl::StatusOr<std::vector<uint64_t>> segments = ListJournalSegments(disk, folder);
+  const absl::StatusOr<std::vector<uint64_t>> segments = journal::ListJournalSegments(disk, folder);
   LODESTAR_CHECK(segments.ok()) << segments.status();
   if (segments->empty()) return false;
-  const std::string file = JournalSegmentPath(folder, (*segments)[chance_.Below(segments->size())]);
+  const std::string file =
+      journal::JournalSegmentPath(folder, (*segments)[chance_.Below(segments->size())]);
   if (disk.ReadWholeFile(file, int64_t{1} << 30)->empty()) return false;
   // A disk that is full refuses.
   if (!Damage(disk, folder, file).ok()) return false;
-  return absl::IsDataLoss(CoordinatorJournal::Read(disk, folder).status());
+  return absl::IsDataLoss(host::CoordinatorJournal::Read(disk, folder).status());
 }
 
 void Run::GoBack(int shard, const FolderCopy& older) {

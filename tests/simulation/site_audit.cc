@@ -14,7 +14,7 @@ std::string SamplesText(int64_t first, int64_t end) {
 
 }  // namespace
 
-void AuditedSite::Begin(Site* site, std::function<void()> look) {
+void AuditedSite::Begin(site::Site* site, std::function<void()> look) {
   site_ = site;
   look_ = std::move(look);
   is_over_ = false;

@@ -28,13 +28,13 @@
 
 namespace lodestar::simulation {
 
-class AuditedSite final : public Site {
+class AuditedSite final : public site::Site {
  public:
   // `audit`: of the site's own servers and workers.
   AuditedSite(Audit* audit, std::string name) : audit_(audit), name_(std::move(name)) {}
 
   // A server begins. `look` has its audit look at all weights.
-  void Begin(Site* site, std::function<void()> look);
+  void Begin(site::Site* site, std::function<void()> look);
   // It ends: whatever is answered from now on does not leave its process.
   void End() { is_over_ = true; }
 
@@ -61,7 +61,7 @@ class AuditedSite final : public Site {
 
   Audit* const audit_;
   const std::string name_;
-  Site* site_ = nullptr;
+  site::Site* site_ = nullptr;
   std::function<void()> look_;
   bool is_over_ = true;
 

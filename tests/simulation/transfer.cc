@@ -22,14 +22,15 @@ size_t Transfer::Begin(size_t shard, bool is_push,
   const uint64_t number = world.chance()();
   SimulatedServer* const server = ServerOf(shard);
   const int path = static_cast<int>(shard);
-  Pace& pace = paths_->paces.try_emplace({path, is_push}, patience_, kChunkBytes).first->second;
+  client::Pace& pace =
+      paths_->paces.try_emplace({path, is_push}, patience_, kChunkBytes).first->second;
   calls_.push_back({number,
                     server,
                     path,
                     nullptr,
                     &pace,
                     pace.has_small_chunks(),
-                    CallWatch(world.Now(), pace.patience(), paths_->still.ReachOf(path)),
+                    client::CallWatch(world.Now(), pace.patience(), paths_->still.ReachOf(path)),
                     {},
                     false});
   calls_.back().own.is_push = is_push;
@@ -52,22 +53,22 @@ size_t Transfer::Begin(size_t shard, bool is_push,
 }
 
 void Transfer::Push(const std::vector<std::vector<PushedBucket>>& by_shard,
-                    std::function<void(const PushResult&)> on_result) {
+                    std::function<void(const client::PushResult&)> on_result) {
   for (size_t shard = 0; shard < by_shard.size(); ++shard) {
     SimulatedServer* const server = ServerOf(shard);
     const size_t index = calls_.size();
     const auto accept = [self = shared_from_this(), server, index, on_result](
                             const std::shared_ptr<Stream>& stream, uint64_t number) {
-      server->BeginPush(
-          number, stream,
-          [self, index, on_result, raw = stream.get()](const absl::StatusOr<PushResult>& result) {
-            if (!result.ok()) return raw->Close(Stream::kServer, result.status());
-            raw->Send(Stream::kServer, [self, index, on_result, result] {
-              if (self->done_ == nullptr) return;
-              on_result(*result);
-              self->OnCallEnded(index, absl::OkStatus());
-            });
-          });
+      server->BeginPush(number, stream,
+                        [self, index, on_result,
+                         raw = stream.get()](const absl::StatusOr<client::PushResult>& result) {
+                          if (!result.ok()) return raw->Close(Stream::kServer, result.status());
+                          raw->Send(Stream::kServer, [self, index, on_result, result] {
+                            if (self->done_ == nullptr) return;
+                            on_result(*result);
+                            self->OnCallEnded(index, absl::OkStatus());
+                          });
+                        });
     };
     Begin(shard, /*is_push=*/true, accept);
     const std::shared_ptr<Stream> stream = calls_[index].stream;
@@ -100,7 +101,7 @@ void Transfer::Pull(const std::vector<PullOrder>& by_shard,
                   raw->Send(Stream::kServer,
                             [self, index, on_bucket, delivered = std::move(delivered)] {
                               if (self->done_ == nullptr) return;
-                              OwnCall& own = self->calls_[index].own;
+                              client::OwnCall& own = self->calls_[index].own;
                               own.received += delivered.elements.size() * sizeof(float);
                               for (const auto& change : delivered.changes) {
                                 own.received += change.size();
@@ -156,15 +157,15 @@ void Transfer::Look() {
   for (size_t index = 0; index < calls_.size(); ++index) {
     Call& call = calls_[index];
     if (call.is_over) continue;
-    const CallWatch::Verdict verdict = call.watch.Check(cluster_->world->Now(), call.own);
+    const client::CallWatch::Verdict verdict = call.watch.Check(cluster_->world->Now(), call.own);
     if (call.watch.TakeProof()) paths_->still.OnProof(call.shard);
     switch (verdict) {
-      case CallWatch::Verdict::kFine:
+      case client::CallWatch::Verdict::kFine:
         break;
-      case CallWatch::Verdict::kAsk:
+      case client::CallWatch::Verdict::kAsk:
         Ask(index);
         break;
-      case CallWatch::Verdict::kEnd:
+      case client::CallWatch::Verdict::kEnd:
         paths_->still.OnStill(call.shard, call.watch.good_at(), call.watch.bytes(),
                               call.has_small_chunks && !call.watch.has_proved());
         call.pace->OnEnded();

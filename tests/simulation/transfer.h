@@ -22,8 +22,8 @@ namespace lodestar::simulation {
 // What a life of a worker has learned of its paths.
 struct PathsOfLife {
   std::vector<std::string> addresses;  // of the servers, as far as the worker knows
-  StillPaths still;
-  std::map<std::pair<int, bool>, Pace> paces;  // by shard, and whether it is of pushes
+  client::StillPaths still;
+  std::map<std::pair<int, bool>, client::Pace> paces;  // by shard, and whether it is of pushes
 };
 
 class Transfer : public std::enable_shared_from_this<Transfer> {
@@ -42,7 +42,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
         done_(std::move(done)) {}
 
   void Push(const std::vector<std::vector<PushedBucket>>& by_shard,
-            std::function<void(const PushResult&)> on_result);
+            std::function<void(const client::PushResult&)> on_result);
   void Pull(const std::vector<PullOrder>& by_shard,
             std::function<void(const DeliveredBucket&)> on_bucket);
   // Calls the servers without moving anything.
@@ -56,10 +56,10 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
     SimulatedServer* server = nullptr;
     int shard = 0;
     std::shared_ptr<Stream> stream;
-    Pace* pace = nullptr;
+    client::Pace* pace = nullptr;
     bool has_small_chunks = false;
-    CallWatch watch;
-    OwnCall own;
+    client::CallWatch watch;
+    client::OwnCall own;
     bool is_over = false;
   };
 

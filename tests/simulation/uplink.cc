@@ -17,17 +17,18 @@ SimulatedUplink::SimulatedUplink(ClusterContext* upstream, SimulatedWorker::Conf
               {.process = process, .computing = this, .on_exit = [this] { OnExit(); }}),
       site_(audit, process->name()) {}
 
-void SimulatedUplink::Start(Site* site, BlockingCode* code, std::function<void()> look) {
+void SimulatedUplink::Start(site::Site* site, BlockingCode* code, std::function<void()> look) {
   site_.Begin(site, std::move(look));
   code_ = code;
   is_stopping_ = false;
   is_leaving_ = false;
   left_ = nullptr;
   steps_.reset();
-  workload_ = std::make_unique<SiteWorkload>(
-      upstream_->coordinator.job, SiteWorkload::Deps{.site = &site_,
-                                                     .is_stopping = [this] { return is_stopping_; },
-                                                     .request_stop = [this] { RequestStop(); }});
+  workload_ = std::make_unique<site::SiteWorkload>(
+      upstream_->coordinator.job,
+      site::SiteWorkload::Deps{.site = &site_,
+                                 .is_stopping = [this] { return is_stopping_; },
+                                 .request_stop = [this] { RequestStop(); }});
   worker_.Start();
 }
 
@@ -50,7 +51,7 @@ void SimulatedUplink::Leave(std::function<void()> left) {
   RequestStop({.grace = leave_timeout_});
 }
 
-void SimulatedUplink::RequestStop(const StopRequest& request) {
+void SimulatedUplink::RequestStop(const life::StopRequest& request) {
   is_stopping_ = true;
   if (code_ != nullptr) worker_.RequestStop(request);
 }
@@ -89,12 +90,12 @@ absl::Status SimulatedUplink::PrepareWorkload(const Registration& registration) 
              .dataset = workload_->dataset(),
              .clock = code_,
              .model_has_optimizer = workload_->has_optimizer(),
-             .on_step = [this](const RoundStep& step) { workload_->OnStep(step); },
+             .on_step = [this](const trainer::RoundStep& step) { workload_->OnStep(step); },
              .stop_requested = [this] { return worker_.lifecycle().is_stopping(); },
              .time_left = [this] { return worker_.lifecycle().time_left(process_->world().Now()); },
              .on_activity = nullptr};
-    timeline_ = std::make_unique<DeviceTimeline>(deps_.device, deps_.trace);
-    ASSIGN_OR_RETURN(steps_, LocalSteps::Create(registration.job, deps_, timeline_.get()));
+    timeline_ = std::make_unique<trainer::DeviceTimeline>(deps_.device, deps_.trace);
+    ASSIGN_OR_RETURN(steps_, trainer::LocalSteps::Create(registration.job, deps_, timeline_.get()));
   }
   order_.emplace(registration.job.seed, workload_->dataset()->num_train_samples());
   return absl::OkStatus();
@@ -116,8 +117,8 @@ void SimulatedUplink::CarryOut(const Grant& grant, std::vector<float> weights,
 
 absl::StatusOr<Computing::Window> SimulatedUplink::CarryOutGrant(
     const Grant& grant, const std::vector<float>& weights) {
-  RETURN_IF_ERROR(CheckGrant(grant, registration_.job, *workload_->dataset()));
-  const Buf parameters = workload_->model()->parameters();
+  RETURN_IF_ERROR(trainer::CheckGrant(grant, registration_.job, *workload_->dataset()));
+  const kernels::Buf parameters = workload_->model()->parameters();
   auto* const data = static_cast<float*>(parameters.data);
   std::copy(weights.begin(), weights.end(), data);
   workload_->OnGrant(grant);
@@ -137,8 +138,8 @@ absl::StatusOr<Computing::Window> SimulatedUplink::CarryOutGrant(
 absl::Status SimulatedUplink::Evaluate(const Grant& grant, RoundReport* report) {
   if (grant.num_heldout_samples == 0) return absl::OkStatus();
   deps_.on_step({.round = grant.round, .server_incarnation = registration_.server_incarnation});
-  ASSIGN_OR_RETURN(const BatchResult result,
-                   workload_->model()->Evaluate(HostBatch(), /*gate=*/nullptr));
+  ASSIGN_OR_RETURN(const model::BatchResult result,
+                   workload_->model()->Evaluate(data::HostBatch(), /*gate=*/nullptr));
   report->heldout_loss_sum = result.loss_sum;
   report->heldout_correct = result.num_correct;
   report->heldout_predictions = result.num_predictions;

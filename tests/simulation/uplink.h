@@ -34,7 +34,7 @@ class SimulatedUplink final : public UplinkOfServer, public Computing {
   // Contributions are damaged on their way upstream for a while.
   void DamagePushes(absl::Duration duration) { worker_.DamagePushes(duration); }
 
-  void Start(Site* site, BlockingCode* code, std::function<void()> look) override;
+  void Start(site::Site* site, BlockingCode* code, std::function<void()> look) override;
   void End() override;
   std::string Standing() override;
   void Leave(std::function<void()> left) override;
@@ -46,7 +46,7 @@ class SimulatedUplink final : public UplinkOfServer, public Computing {
                 std::function<void(const absl::StatusOr<Window>&)> done) override;
 
  private:
-  void RequestStop(const StopRequest& request = {});
+  void RequestStop(const life::StopRequest& request = {});
   void OnExit();
   // Runs what blocks, and tells what it returns afterwards.
   template <typename Result>
@@ -67,12 +67,12 @@ class SimulatedUplink final : public UplinkOfServer, public Computing {
   bool is_stopping_ = false;
   bool is_leaving_ = false;  // the server wants it
   std::function<void()> left_;
-  std::unique_ptr<SiteWorkload> workload_;
+  std::unique_ptr<site::SiteWorkload> workload_;
   Registration registration_;
-  std::optional<SampleOrder> order_;
-  RoundRunnerDeps deps_;
-  std::unique_ptr<DeviceTimeline> timeline_;
-  std::unique_ptr<LocalSteps> steps_;  // null if not prepared
+  std::optional<data::SampleOrder> order_;
+  trainer::RoundRunnerDeps deps_;
+  std::unique_ptr<trainer::DeviceTimeline> timeline_;
+  std::unique_ptr<trainer::LocalSteps> steps_;  // null if not prepared
 };
 
 }  // namespace lodestar::simulation

@@ -37,7 +37,7 @@ DatasetInfo Data() {
 // What is left of a message once it has travelled.
 template <typename Message>
 absl::StatusOr<Message> AsReceived(const Message& message) {
-  return FromProto(ToProto(message));
+  return wire::FromProto(wire::ToProto(message));
 }
 
 std::optional<RoundReport> AsReceived(const std::optional<RoundReport>& report) {
@@ -122,7 +122,7 @@ std::string SimulatedWorker::connection() const {
   return absl::StrCat(config_.name, "/", life_->instance_id);
 }
 
-void SimulatedWorker::RequestStop(const StopRequest& request) {
+void SimulatedWorker::RequestStop(const life::StopRequest& request) {
   process_.Take(process_.life(), [this, request] {
     if (life_ == nullptr) return;
     process_.world().Tell(config_.name, " is told to stop");
@@ -176,12 +176,12 @@ void SimulatedWorker::Exit(const absl::Status& status) {
   process_.world().After(absl::ZeroDuration(), [life = std::shared_ptr<Life>(std::move(life_))] {});
 }
 
-LifeId SimulatedWorker::life_id() const {
+life::LifeId SimulatedWorker::life_id() const {
   return {life_->registration->server_incarnation, life_->registration->life.incarnation};
 }
 
-void SimulatedWorker::Perform(const Lifecycle::Effects& effects) {
-  for (const Lifecycle::Effect& effect : effects) {
+void SimulatedWorker::Perform(const life::Lifecycle::Effects& effects) {
+  for (const life::Lifecycle::Effect& effect : effects) {
     std::visit([this](const auto& what) { Perform(what); }, effect);
   }
   PlanWake();
@@ -199,7 +199,7 @@ void SimulatedWorker::PlanWake() {
   });
 }
 
-void SimulatedWorker::Perform(const Lifecycle::Task& task) {
+void SimulatedWorker::Perform(const life::Lifecycle::Task& task) {
   life_->calls_are_cancelled = false;
   const int number = ++life_->task;
   process_.After(absl::ZeroDuration(), [this, number, task] {
@@ -208,7 +208,7 @@ void SimulatedWorker::Perform(const Lifecycle::Task& task) {
   });
 }
 
-void SimulatedWorker::Perform(const Lifecycle::CancelCalls&) {
+void SimulatedWorker::Perform(const life::Lifecycle::CancelCalls&) {
   life_->calls_are_cancelled = true;
   if (life_->call == nullptr) return;
   std::exchange(life_->call, nullptr)->Cancel();
@@ -217,12 +217,12 @@ void SimulatedWorker::Perform(const Lifecycle::CancelCalls&) {
   });
 }
 
-void SimulatedWorker::Perform(const Lifecycle::CancelTransfers&) {
+void SimulatedWorker::Perform(const life::Lifecycle::CancelTransfers&) {
   life_->transfers_are_cancelled = true;
   if (life_->transfer != nullptr) life_->transfer->Cancel();
 }
 
-void SimulatedWorker::Perform(const Lifecycle::Tell& tell) {
+void SimulatedWorker::Perform(const life::Lifecycle::Tell& tell) {
   process_.world().Tell(process_.name(), ": ", tell.text);
 }
 
@@ -254,7 +254,7 @@ void SimulatedWorker::CallCoordinator(
       [finish](const absl::Status& status) { finish(absl::UnavailableError(status.message())); });
 }
 
-void SimulatedWorker::Do(const Lifecycle::Connect&) {
+void SimulatedWorker::Do(const life::Lifecycle::Connect&) {
   StopHeartbeats();
   EndAhead();
   life_->transfer = nullptr;
@@ -264,13 +264,13 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
   call.device = "simulated";
   call.encodings = config_.encodings;
   call.process.acknowledged = life_->acknowledged;
-  v1::RegisterRequest wire = ToProto(call);
+  v1::RegisterRequest wire = wire::ToProto(call);
   wire.set_wire_version(config_.wire_version);
   CallCoordinator<Registration>(
       kCallTimeout,
       [wire, peer = peer()](SimulatedServer& server,
                             const SimulatedServer::Reply<Registration>& reply) {
-        absl::StatusOr<RegisterCall> call = FromProto(wire);
+        absl::StatusOr<RegisterCall> call = wire::FromProto(wire);
         if (!call.ok()) return reply(call.status());
         call->peer = peer;
         server.Register(*call, reply);
@@ -295,7 +295,7 @@ void SimulatedWorker::Do(const Lifecycle::Connect&) {
       });
 }
 
-void SimulatedWorker::Do(const Lifecycle::Prepare&) {
+void SimulatedWorker::Do(const life::Lifecycle::Prepare&) {
   StartHeartbeats();
   const size_t num_buckets = life_->registration->map->buckets.size();
   const uint64_t servers = life_->registration->server_incarnation;
@@ -318,7 +318,7 @@ void SimulatedWorker::Do(const Lifecycle::Prepare&) {
   process_.After(time, [finish] { finish(absl::OkStatus()); });
 }
 
-void SimulatedWorker::Do(const Lifecycle::TryPaths&) {
+void SimulatedWorker::Do(const life::Lifecycle::TryPaths&) {
   connections()->are_bulk_closed = false;
   life_->transfer =
       std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
@@ -330,7 +330,7 @@ void SimulatedWorker::Do(const Lifecycle::TryPaths&) {
   life_->transfer->TryPaths();
 }
 
-void SimulatedWorker::Do(const Lifecycle::Join&) {
+void SimulatedWorker::Do(const life::Lifecycle::Join&) {
   const WorkerLife life = life_->registration->life;
   const DatasetInfo data = host_.computing == nullptr ? Data() : host_.computing->data();
   CallCoordinator<ViewId>(
@@ -375,11 +375,11 @@ void SimulatedWorker::EndAhead() {
   life_->ahead = nullptr;
 }
 
-void SimulatedWorker::Do(const Lifecycle::AskForGrant& ask) {
+void SimulatedWorker::Do(const life::Lifecycle::AskForGrant& ask) {
   AwaitAhead(ask, now() + kPatienceAhead);
 }
 
-void SimulatedWorker::AwaitAhead(const Lifecycle::AskForGrant& ask, absl::Time deadline) {
+void SimulatedWorker::AwaitAhead(const life::Lifecycle::AskForGrant& ask, absl::Time deadline) {
   const std::shared_ptr<Ahead> ahead = life_->ahead;
   const bool is_for_it = ahead != nullptr && ask.report.has_value() && !ask.leaving &&
                          ahead->report.round == ask.report->round;
@@ -391,7 +391,7 @@ void SimulatedWorker::AwaitAhead(const Lifecycle::AskForGrant& ask, absl::Time d
   process_.After(kLookAhead, [this, ask, deadline] { AwaitAhead(ask, deadline); });
 }
 
-void SimulatedWorker::Ask(const Lifecycle::AskForGrant& ask) {
+void SimulatedWorker::Ask(const life::Lifecycle::AskForGrant& ask) {
   const WorkerLife life = life_->registration->life;
   CallCoordinator<GrantAnswer>(
       kGrantTimeout,
@@ -407,7 +407,7 @@ void SimulatedWorker::Ask(const Lifecycle::AskForGrant& ask) {
       });
 }
 
-void SimulatedWorker::TakeGrant(const Lifecycle::AskForGrant& ask,
+void SimulatedWorker::TakeGrant(const life::Lifecycle::AskForGrant& ask,
                                 const absl::StatusOr<Grant>& grant) {
   if (grant.ok() && grant->kind != Grant::Kind::kWait && ask.report.has_value()) {
     const Registration& registration = *life_->registration;
@@ -418,7 +418,7 @@ void SimulatedWorker::TakeGrant(const Lifecycle::AskForGrant& ask,
   Perform(life_->lifecycle.OnGrant(now(), grant));
 }
 
-void SimulatedWorker::Do(const Lifecycle::SayGoodbye& goodbye) {
+void SimulatedWorker::Do(const life::Lifecycle::SayGoodbye& goodbye) {
   if (!life_->registration.has_value()) {
     return Perform(life_->lifecycle.OnLeft(now(), absl::OkStatus()));
   }
@@ -434,7 +434,7 @@ void SimulatedWorker::Do(const Lifecycle::SayGoodbye& goodbye) {
       });
 }
 
-void SimulatedWorker::Do(const Lifecycle::Finish& finish) { Exit(finish.status); }
+void SimulatedWorker::Do(const life::Lifecycle::Finish& finish) { Exit(finish.status); }
 
 void SimulatedWorker::StartHeartbeats() {
   StopHeartbeats();
@@ -535,7 +535,7 @@ void SimulatedWorker::OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnsw
   });
 }
 
-void SimulatedWorker::Do(const Lifecycle::CarryOut& order) {
+void SimulatedWorker::Do(const life::Lifecycle::CarryOut& order) {
   life_->grant = order.grant;
   life_->pause = kFirstPause;
   const bool is_made = life_->made.has_value() && life_->made->life == life_id() &&
@@ -609,8 +609,8 @@ void SimulatedWorker::OnBucket(const DeliveredBucket& delivered) {
     std::vector<float>& shadow = life_->shadow[bucket];
     if (delivered.changes.empty() && !delivered.elements.empty()) shadow = delivered.elements;
     for (const std::vector<std::byte>& change : delivered.changes) {
-      AccumulateDecoded(encoding, change.data(), static_cast<int64_t>(shadow.size()), 1.0f,
-                        shadow.data(), Accumulate::kAdd);
+      codec::AccumulateDecoded(encoding, change.data(), static_cast<int64_t>(shadow.size()), 1.0f,
+                               shadow.data(), kernels::Accumulate::kAdd);
     }
     life_->held[bucket] = delivered.version;
     weights = shadow;
@@ -710,12 +710,12 @@ void SimulatedWorker::MakeContribution() {
     made.report.heldout_predictions = grant.num_heldout_samples;
   }
   made.report.compute = life_->computed_for;
-  ContributionKey key = {.worker = registration.life.worker,
-                         .incarnation = registration.life.incarnation,
-                         .round = grant.round,
-                         .base_version = Version(0),
-                         .kind = RoundContributionKind(job()),
-                         .encoding = encoding};
+  shard::ContributionKey key = {.worker = registration.life.worker,
+                                .incarnation = registration.life.incarnation,
+                                .round = grant.round,
+                                .base_version = Version(0),
+                                .kind = RoundContributionKind(job()),
+                                .encoding = encoding};
   if (DefersContributions(job())) {
     TakeInHand(made, key);
   } else if (HasLocalSteps(job())) {
@@ -752,13 +752,15 @@ void SimulatedWorker::MakeContribution() {
     if (encoding == Encoding::kFp32) {
       std::memcpy(bytes->data(), values.data(), bytes->size());
     } else {
-      EncodeWithResidual(encoding, values.data(), 1.0f,
-                         job().error_feedback ? life_->residual[bucket.index].data() : nullptr, n,
-                         {.key = registration.life.worker.value(),
-                          .stream = static_cast<uint64_t>(grant.round.value()),
-                          .first_element = bucket.range.begin},
-                         bytes->data());
-      AccumulateDecoded(encoding, bytes->data(), n, 1.0f, decoded.data(), Accumulate::kSet);
+      codec::EncodeWithResidual(
+          encoding, values.data(), 1.0f,
+          job().error_feedback ? life_->residual[bucket.index].data() : nullptr, n,
+          {.key = registration.life.worker.value(),
+           .stream = static_cast<uint64_t>(grant.round.value()),
+           .first_element = bucket.range.begin},
+          bytes->data());
+      codec::AccumulateDecoded(encoding, bytes->data(), n, 1.0f, decoded.data(),
+                               kernels::Accumulate::kSet);
     }
     cluster_->audit->OnMade(registration.server_incarnation, registration.life.incarnation,
                             grant.round, bucket.index, std::move(decoded), key.num_samples);
@@ -768,7 +770,7 @@ void SimulatedWorker::MakeContribution() {
   life_->made = std::move(made);
 }
 
-void SimulatedWorker::TakeInHand(Made& made, ContributionKey& key) {
+void SimulatedWorker::TakeInHand(Made& made, shard::ContributionKey& key) {
   const Grant& grant = *life_->grant;
   std::deque<int64_t>& in_hand = life_->in_hand;
   const int64_t samples = std::accumulate(in_hand.begin(), in_hand.end(), int64_t{0});
@@ -784,7 +786,7 @@ void SimulatedWorker::TakeInHand(Made& made, ContributionKey& key) {
 }
 
 void SimulatedWorker::PushMade() {
-  auto result = std::make_shared<PushResult>();
+  auto result = std::make_shared<client::PushResult>();
   connections()->are_bulk_closed = false;
   life_->transfer =
       std::make_shared<Transfer>(cluster_, &process_, 2 * life_->registration->heartbeat_interval,
@@ -800,12 +802,12 @@ void SimulatedWorker::PushMade() {
     std::vector<PushedBucket>& some = by_shard[process_.world().chance().Below(by_shard.size())];
     if (!some.empty()) some[process_.world().chance().Below(some.size())].is_damaged = true;
   }
-  life_->transfer->Push(by_shard, [result](const PushResult& part) {
+  life_->transfer->Push(by_shard, [result](const client::PushResult& part) {
     result->late.insert(result->late.end(), part.late.begin(), part.late.end());
   });
 }
 
-void SimulatedWorker::OnDelivered(const PushResult& result) {
+void SimulatedWorker::OnDelivered(const client::PushResult& result) {
   Made& made = *life_->made;
   cluster_->audit->OnDelivered(made.life.server_incarnation, made.life.incarnation,
                                made.grant.round, result.late);
@@ -818,9 +820,9 @@ void SimulatedWorker::OnDelivered(const PushResult& result) {
           continue;
         }
         std::vector<float>& residual = life_->residual[pushed.bucket];
-        UpdateResidual(encoding, made.values[pushed.bucket].data(), 1.0f, pushed.bytes->data(),
-                       static_cast<int64_t>(residual.size()),
-                       static_cast<float>(job().feedback_decay), residual.data());
+        codec::UpdateResidual(encoding, made.values[pushed.bucket].data(), 1.0f,
+                              pushed.bytes->data(), static_cast<int64_t>(residual.size()),
+                              static_cast<float>(job().feedback_decay), residual.data());
       }
     }
   }

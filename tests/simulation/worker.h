@@ -56,7 +56,7 @@ class SimulatedWorker {
     // servers to other addresses.
     bool tells_little = false;
     bool asks_ahead = false;  // for grants, while contributions are on their way
-    absl::Duration leave_timeout = Lifecycle::Config().leave_timeout;
+    absl::Duration leave_timeout = life::Lifecycle::Config().leave_timeout;
   };
   // What a worker is part of that has no process of its own.
   struct Host {
@@ -75,7 +75,7 @@ class SimulatedWorker {
   // As a pidfd does where worker and coordinator are on one machine, which half of them are. Not
   // for workers without a registration.
   void TellCoordinatorOfMyEnd();
-  void RequestStop(const StopRequest& request = {});
+  void RequestStop(const life::StopRequest& request = {});
   // For so long it goes on with nothing that it begins, and its heartbeats say that it computes or
   // pushes. It stands still before it has pushed, or before it has reported.
   void Hang(absl::Duration duration);
@@ -90,12 +90,12 @@ class SimulatedWorker {
   bool has_exited() const { return exit_.has_value(); }
   const absl::Status& exit_status() const { return *exit_; }
   // If the worker has a host, call this only after its process has begun for the first time.
-  const Lifecycle& lifecycle() const { return life_->lifecycle; }
+  const life::Lifecycle& lifecycle() const { return life_->lifecycle; }
 
  private:
   // A contribution whose bytes are made.
   struct Made {
-    LifeId life;
+    life::LifeId life;
     Grant grant;
     RoundReport report;
     std::vector<std::vector<PushedBucket>> by_shard;
@@ -111,10 +111,10 @@ class SimulatedWorker {
   };
   struct Life {
     explicit Life(const Config& config)
-        : lifecycle(Lifecycle::Config{.leave_timeout = config.leave_timeout}) {}
+        : lifecycle(life::Lifecycle::Config{.leave_timeout = config.leave_timeout}) {}
 
     uint64_t instance_id = 0;
-    Lifecycle lifecycle;
+    life::Lifecycle lifecycle;
     int task = 0;  // counts them: what belongs to an earlier one is late
     bool calls_are_cancelled = false;
     bool transfers_are_cancelled = false;
@@ -128,12 +128,12 @@ class SimulatedWorker {
     std::optional<Registration> registration;
     std::optional<AcknowledgedReport> acknowledged;
     int heartbeats = 0;  // counts the series of them
-    std::optional<HeartbeatPace> pace;
+    std::optional<life::HeartbeatPace> pace;
     std::shared_ptr<UnaryCall> heartbeat;
     std::shared_ptr<Stream> held_call;  // of StayConnected
     int connection = 0;                 // that calls go over; counts those before it
     bool is_cut_off = false;            // that one was closed, and no call was answered since
-    RedialPace redial;
+    life::RedialPace redial;
 
     std::optional<Grant> grant;  // that is carried out
     std::vector<std::optional<Version>> pulled;
@@ -141,7 +141,7 @@ class SimulatedWorker {
     // Where contributions are deferred: the round that comes next for what is in hand, whose life
     // that is of, and the samples of the windows that are in it, the newest last.
     std::optional<Round> next_round;
-    LifeId in_hand_of;
+    life::LifeId in_hand_of;
     std::deque<int64_t> in_hand;
     absl::Duration pause;      // before the next attempt of a transfer
     std::optional<Made> made;  // and not acknowledged
@@ -169,23 +169,23 @@ class SimulatedWorker {
   void EndConnections(bool are_closed);
   // What the cluster knows of the connections of this life; null before it is registered.
   ClusterContext::Connections* connections();
-  void Perform(const Lifecycle::Effects& effects);
-  void Perform(const Lifecycle::Task& task);
-  void Perform(const Lifecycle::CancelCalls&);
-  void Perform(const Lifecycle::CancelTransfers&);
-  void Perform(const Lifecycle::Tell& tell);
-  void Perform(const Lifecycle::TellWait&) {}
+  void Perform(const life::Lifecycle::Effects& effects);
+  void Perform(const life::Lifecycle::Task& task);
+  void Perform(const life::Lifecycle::CancelCalls&);
+  void Perform(const life::Lifecycle::CancelTransfers&);
+  void Perform(const life::Lifecycle::Tell& tell);
+  void Perform(const life::Lifecycle::TellWait&) {}
   void PlanWake();
 
-  void Do(const Lifecycle::Connect&);
-  void Do(const Lifecycle::Prepare&);
-  void Do(const Lifecycle::TryPaths&);
-  void Do(const Lifecycle::Join&);
-  void Do(const Lifecycle::AskForGrant& ask);
-  void Do(const Lifecycle::CarryOut& order);
-  void TakeGrant(const Lifecycle::AskForGrant& ask, const absl::StatusOr<Grant>& grant);
-  void Do(const Lifecycle::SayGoodbye& goodbye);
-  void Do(const Lifecycle::Finish& finish);
+  void Do(const life::Lifecycle::Connect&);
+  void Do(const life::Lifecycle::Prepare&);
+  void Do(const life::Lifecycle::TryPaths&);
+  void Do(const life::Lifecycle::Join&);
+  void Do(const life::Lifecycle::AskForGrant& ask);
+  void Do(const life::Lifecycle::CarryOut& order);
+  void TakeGrant(const life::Lifecycle::AskForGrant& ask, const absl::StatusOr<Grant>& grant);
+  void Do(const life::Lifecycle::SayGoodbye& goodbye);
+  void Do(const life::Lifecycle::Finish& finish);
 
   // A call of the task at hand, which Lifecycle::CancelCalls ends.
   template <typename Answer>
@@ -201,7 +201,7 @@ class SimulatedWorker {
   void OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnswer>& answer);
 
   absl::Time now() { return process_.world().Now(); }
-  LifeId life_id() const;
+  life::LifeId life_id() const;
   const JobSpec& job() const { return cluster_->coordinator.job; }
   void BeginPull();
   void BeginPush();
@@ -219,16 +219,16 @@ class SimulatedWorker {
   // computes.
   std::vector<float> ValuesOf(const Bucket& bucket, ContributionKind kind, Chance& numbers) const;
   // What a round takes of the worker, and what it begins.
-  void TakeInHand(Made& made, ContributionKey& key);
+  void TakeInHand(Made& made, shard::ContributionKey& key);
   // Buckets that the round exchanges.
   std::vector<uint32_t> DueIn(Round round) const;
   void PushMade();
   void AskAhead(const RoundReport& report);
   void EndAhead();
   // What has been asked ahead, if it comes by `deadline`; else asks once more.
-  void AwaitAhead(const Lifecycle::AskForGrant& ask, absl::Time deadline);
-  void Ask(const Lifecycle::AskForGrant& ask);
-  void OnDelivered(const PushResult& result);
+  void AwaitAhead(const life::Lifecycle::AskForGrant& ask, absl::Time deadline);
+  void Ask(const life::Lifecycle::AskForGrant& ask);
+  void OnDelivered(const client::PushResult& result);
   // Again after a while, if that may help.
   void TryAgain(const absl::Status& status, void (SimulatedWorker::*attempt)());
   void EndRound(const absl::StatusOr<RoundReport>& report);

@@ -9,25 +9,26 @@
 namespace lodestar {
 namespace {
 
-class CallerModel final : public Model {
+class CallerModel final : public model::Model {
  public:
   // `step`: which one TrainStep() is for; `forecast`: is told when that comes. All arguments
   // outlive the model.
   CallerModel(const Layout* layout, CallerVectors* vectors, StepHandoff* handoff,
-              const RoundStep* step, StepForecast* forecast)
+              const trainer::RoundStep* step, trainer::StepForecast* forecast)
       : layout_(layout), vectors_(vectors), handoff_(handoff), step_(step), forecast_(forecast) {}
 
   const Layout& layout() const override { return *layout_; }
-  Buf parameters() override { return VectorOf(vectors_->parameters); }
-  Buf gradients() override { return VectorOf(vectors_->gradients); }
+  kernels::Buf parameters() override { return VectorOf(vectors_->parameters); }
+  kernels::Buf gradients() override { return VectorOf(vectors_->gradients); }
 
-  absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
-                                        GradientSink* sink) override {
+  absl::StatusOr<model::BatchResult> TrainStep(const data::HostBatch& batch,
+                                               model::WeightsGate* gate,
+                                               model::GradientSink* sink) override {
     RETURN_IF_ERROR(WaitForAll(gate));
     if (sink != nullptr) sink->BackwardBegins();
     BlockCount told(sink, layout_->num_blocks());
     forecast_->step = step_->step;
-    ASSIGN_OR_RETURN(const BatchResult result,
+    ASSIGN_OR_RETURN(const model::BatchResult result,
                      handoff_->Compute({.is_training = true,
                                         .step = *step_,
                                         .samples = batch.samples,
@@ -40,7 +41,8 @@ class CallerModel final : public Model {
     return result;
   }
 
-  absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override {
+  absl::StatusOr<model::BatchResult> Evaluate(const data::HostBatch& batch,
+                                              model::WeightsGate* gate) override {
     RETURN_IF_ERROR(WaitForAll(gate));
     return handoff_->Compute(
         {.is_training = false, .step = *step_, .samples = batch.samples, .forecast = *forecast_},
@@ -50,10 +52,11 @@ class CallerModel final : public Model {
  private:
   // Tells a sink of each block once: in the order in which the program does, and then of those that
   // it has not told of.
-  class BlockCount final : public GradientSink {
+  class BlockCount final : public model::GradientSink {
    public:
     // `sink` may be null.
-    BlockCount(GradientSink* sink, int num_blocks) : sink_(sink), is_told_(num_blocks, false) {}
+    BlockCount(model::GradientSink* sink, int num_blocks)
+        : sink_(sink), is_told_(num_blocks, false) {}
 
     absl::Status BlockReady(int block) override {
       if (block < 0 || block >= static_cast<int>(is_told_.size())) {
@@ -75,7 +78,7 @@ class CallerModel final : public Model {
     }
 
    private:
-    GradientSink* const sink_;
+    model::GradientSink* const sink_;
     std::vector<bool> is_told_;
   };
 
@@ -90,11 +93,11 @@ class CallerModel final : public Model {
     }
   }
 
-  static Buf VectorOf(std::vector<float>& vector) {
-    return {vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
+  static kernels::Buf VectorOf(std::vector<float>& vector) {
+    return {vector.data(), kernels::DType::kF32, static_cast<int64_t>(vector.size())};
   }
 
-  absl::Status WaitForAll(WeightsGate* gate) {
+  absl::Status WaitForAll(model::WeightsGate* gate) {
     if (gate == nullptr) return absl::OkStatus();
     for (int block = 0; block < layout_->num_blocks(); ++block) {
       RETURN_IF_ERROR(gate->WaitForBlock(block));
@@ -105,12 +108,12 @@ class CallerModel final : public Model {
   const Layout* const layout_;
   CallerVectors* const vectors_;
   StepHandoff* const handoff_;
-  const RoundStep* const step_;
-  StepForecast* const forecast_;
+  const trainer::RoundStep* const step_;
+  trainer::StepForecast* const forecast_;
 };
 
 // Numbers of samples; what they are the program knows.
-class CallerDataset final : public Dataset {
+class CallerDataset final : public data::Dataset {
  public:
   explicit CallerDataset(const DatasetInfo* info) : info_(info) {}
 
@@ -122,12 +125,14 @@ class CallerDataset final : public Dataset {
     return absl::StrCat(info_->num_train_samples, " samples of the program's, ",
                         info_->num_heldout_samples, " held out");
   }
-  absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
+  absl::Status ReadTrain(absl::Span<const data::SampleRef> samples,
+                         data::HostBatch* batch) const override {
     batch->num_samples = static_cast<int64_t>(samples.size());
     batch->samples.assign(samples.begin(), samples.end());
     return absl::OkStatus();
   }
-  absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const override {
+  absl::Status ReadHeldout(absl::Span<const int64_t> samples,
+                           data::HostBatch* batch) const override {
     batch->num_samples = static_cast<int64_t>(samples.size());
     batch->samples.clear();
     for (const int64_t sample : samples) batch->samples.push_back({.epoch = 0, .index = sample});
@@ -175,8 +180,8 @@ bool CallerWorkload::Serves(const Registration& registration) const {
   return model_ != nullptr && registration.layout().hash() == model_->layout().hash();
 }
 
-absl::Status CallerWorkload::Prepare(const Registration& registration, const DeviceSet&,
-                                     StopRequested) {
+absl::Status CallerWorkload::Prepare(const Registration& registration, const kernels::DeviceSet&,
+                                     data::StopRequested) {
   ASSIGN_OR_RETURN(const Layout* const layout, deps_.await_vectors());
   RETURN_IF_ERROR(CheckSameLayout(registration.layout(), "the server", *layout, "this program"));
   model_ = std::make_unique<CallerModel>(layout, deps_.vectors, deps_.handoff, &step_, &forecast_);

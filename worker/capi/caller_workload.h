@@ -26,7 +26,7 @@ struct CallerVectors {
   std::vector<float> gradients;
 };
 
-class CallerWorkload final : public Workload {
+class CallerWorkload final : public worker::Workload {
  public:
   // All outlive the workload, or refer to what does; functions are called on the worker's thread.
   struct Deps {
@@ -48,16 +48,16 @@ class CallerWorkload final : public Workload {
   std::optional<OfferedLayout> offered_layout() const override { return deps_.offered_layout(); }
   ProposedSettings proposed_settings() const override { return proposed_; }
   bool Serves(const Registration& registration) const override;
-  absl::Status Prepare(const Registration& registration, const DeviceSet& devices,
-                       StopRequested stop_requested) override;
-  Model* model() override { return model_.get(); }
-  const Dataset* dataset() const override { return dataset_.get(); }
+  absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
+                       data::StopRequested stop_requested) override;
+  model::Model* model() override { return model_.get(); }
+  const data::Dataset* dataset() const override { return dataset_.get(); }
   bool owns_partition() const override { return data_.own_partition; }
   bool has_optimizer() const override { return true; }
   bool wants_last_weights() const override { return true; }
   void OnRegistered(const Registration& registration) override;
   void OnGrant(const Grant& grant) override { forecast_.OnGrant(grant); }
-  void OnStep(const RoundStep& step) override { step_ = step; }
+  void OnStep(const trainer::RoundStep& step) override { step_ = step; }
   std::function<void(const std::vector<Version>&)> on_weights() override;
   absl::Status CheckMaySupplyWeights(const JobSpec& job) const override;
   void Complete(RoundReport* report) override { report->metrics = deps_.handoff->MetricsOfRound(); }
@@ -66,12 +66,12 @@ class CallerWorkload final : public Workload {
   const DatasetInfo data_;
   const ProposedSettings proposed_;
   const Deps deps_;
-  RoundStep step_;  // that the model trains next
-  StepForecast forecast_;
-  WorkerLife life_;               // that forecast_ is of
-  bool has_updates_ = false;      // are in the vector of parameters
-  std::unique_ptr<Model> model_;  // null: not prepared
-  std::unique_ptr<Dataset> dataset_;
+  trainer::RoundStep step_;  // that the model trains next
+  trainer::StepForecast forecast_;
+  WorkerLife life_;                      // that forecast_ is of
+  bool has_updates_ = false;             // are in the vector of parameters
+  std::unique_ptr<model::Model> model_;  // null: not prepared
+  std::unique_ptr<data::Dataset> dataset_;
 };
 
 }  // namespace lodestar

@@ -113,11 +113,11 @@ const TensorSpec* FindTensor(lodestar_worker* worker, const char* name) {
 }
 
 // Into `kept`, which `step` refers to.
-void TellSamples(absl::Span<const SampleRef> samples, lodestar_worker::Samples* kept,
+void TellSamples(absl::Span<const data::SampleRef> samples, lodestar_worker::Samples* kept,
                  lodestar_step* step) {
   kept->indices.clear();
   kept->epochs.clear();
-  for (const SampleRef& sample : samples) {
+  for (const data::SampleRef& sample : samples) {
     kept->indices.push_back(sample.index);
     kept->epochs.push_back(sample.epoch);
   }
@@ -144,8 +144,8 @@ absl::Status Expect(lodestar_worker* worker, int ahead, lodestar_step* step) {
   *step = {};
   step->size = sizeof(lodestar_step);
   step->kind = LODESTAR_STEP_TRAIN;
-  const StepForecast forecast = worker->session.Forecast();
-  const std::optional<ExpectedStep> expected = forecast.Expect(ahead);
+  const trainer::StepForecast forecast = worker->session.Forecast();
+  const std::optional<trainer::ExpectedStep> expected = forecast.Expect(ahead);
   if (!expected.has_value()) return absl::OkStatus();
   TellSamples(expected->samples, &worker->expected, step);
   step->step = expected->step;
@@ -338,7 +338,7 @@ int lodestar_step_done(lodestar_worker* worker, double loss_sum, int64_t num_cor
                        int64_t num_predictions) {
   return Call(
       worker, &WorkerSession::FinishStep,
-      lodestar::BatchResult{
+      lodestar::model::BatchResult{
           .loss_sum = loss_sum, .num_correct = num_correct, .num_predictions = num_predictions});
 }
 

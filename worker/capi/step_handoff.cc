@@ -7,7 +7,8 @@
 
 namespace lodestar {
 
-absl::StatusOr<BatchResult> StepHandoff::Compute(HandedStep step, GradientSink* sink) {
+absl::StatusOr<model::BatchResult> StepHandoff::Compute(HandedStep step,
+                                                        model::GradientSink* sink) {
   absl::MutexLock lock(&mutex_);
   step_ = std::move(step);
   ready_blocks_.clear();
@@ -68,7 +69,7 @@ absl::Status StepHandoff::Log(absl::string_view name, double value) {
   return absl::OkStatus();
 }
 
-void StepHandoff::EndStep(absl::StatusOr<BatchResult> result) {
+void StepHandoff::EndStep(absl::StatusOr<model::BatchResult> result) {
   for (auto& [name, metric] : metrics_) {
     if (!metric.of_step.has_value()) continue;
     metric.sum += *metric.of_step;
@@ -112,9 +113,9 @@ absl::StatusOr<std::optional<HandedStep>> StepHandoff::Next() {
   return std::nullopt;
 }
 
-StepForecast StepHandoff::Forecast() {
+trainer::StepForecast StepHandoff::Forecast() {
   absl::MutexLock lock(&mutex_);
-  return state_ == State::kTaken ? step_.forecast : StepForecast();
+  return state_ == State::kTaken ? step_.forecast : trainer::StepForecast();
 }
 
 absl::Status StepHandoff::BlockReady(int block) {
@@ -137,11 +138,11 @@ absl::Status StepHandoff::Skip() {
         "the step cannot be skipped: a block of its gradient is ready, and may have been sent; "
         "where steps may be skipped, tell of no block before the whole gradient is known");
   }
-  EndStep(BatchResult{.is_skipped = true});
+  EndStep(model::BatchResult{.is_skipped = true});
   return absl::OkStatus();
 }
 
-absl::Status StepHandoff::Finish(absl::StatusOr<BatchResult> result) {
+absl::Status StepHandoff::Finish(absl::StatusOr<model::BatchResult> result) {
   absl::MutexLock lock(&mutex_);
   if (state_ != State::kTaken) {
     return absl::FailedPreconditionError("a step is done, and none is at hand");

@@ -31,10 +31,10 @@ namespace lodestar {
 // What the program is to compute with the weights as they are.
 struct HandedStep {
   bool is_training = false;  // else the loss alone, of held-out samples
-  RoundStep step;
-  std::vector<SampleRef> samples;  // at least one
-  int64_t first_position = 0;      // of the first among all samples of the job; where is_training
-  StepForecast forecast = {};      // of the steps of training after it
+  trainer::RoundStep step;
+  std::vector<data::SampleRef> samples;  // at least one
+  int64_t first_position = 0;  // of the first among all samples of the job; where is_training
+  trainer::StepForecast forecast = {};  // of the steps of training after it
 };
 
 // Thread-safe.
@@ -43,7 +43,7 @@ class StepHandoff {
   // Called by the worker. Blocks until the program has computed the step, and tells `sink`, if it
   // is not null, of blocks meanwhile. Errors: what the program's step has failed with; Cancelled
   // once it has left and had not taken the step, FailedPrecondition if it had; those of the sink.
-  absl::StatusOr<BatchResult> Compute(HandedStep step, GradientSink* sink)
+  absl::StatusOr<model::BatchResult> Compute(HandedStep step, model::GradientSink* sink)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // What the program has logged in the round whose steps came last; means over them.
   Metrics MetricsOfRound() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -57,7 +57,7 @@ class StepHandoff {
   // FailedPrecondition if the last step is not finished; what the worker has ended with.
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
   // What is likely to come after the step that was taken; of nothing without one.
-  StepForecast Forecast() ABSL_LOCKS_EXCLUDED(mutex_);
+  trainer::StepForecast Forecast() ABSL_LOCKS_EXCLUDED(mutex_);
   // The gradient of the block will not change any more in the step that was taken. Blocks that are
   // not told of are ready with Finish(). Errors: FailedPrecondition without a step of training.
   absl::Status BlockReady(int block) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -66,7 +66,7 @@ class StepHandoff {
   // such a step.
   absl::Status Log(absl::string_view name, double value) ABSL_LOCKS_EXCLUDED(mutex_);
   // The step that was taken is done, or has failed. Errors: FailedPrecondition without one.
-  absl::Status Finish(absl::StatusOr<BatchResult> result) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Finish(absl::StatusOr<model::BatchResult> result) ABSL_LOCKS_EXCLUDED(mutex_);
   // The step of training that was taken has no gradient. Errors: FailedPrecondition without one, or
   // if a block was told of.
   absl::Status Skip() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -80,7 +80,7 @@ class StepHandoff {
     std::optional<double> of_step;  // at hand
   };
 
-  void EndStep(absl::StatusOr<BatchResult> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndStep(absl::StatusOr<model::BatchResult> result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   enum class State : uint8_t { kIdle, kOffered, kTaken, kFinished, kEnded };
 
@@ -90,8 +90,8 @@ class StepHandoff {
   std::deque<int> ready_blocks_ ABSL_GUARDED_BY(mutex_);   // that the sink is to be told of
   bool has_ready_blocks_ ABSL_GUARDED_BY(mutex_) = false;  // or has been
   std::map<std::string, Metric> metrics_ ABSL_GUARDED_BY(mutex_);
-  absl::StatusOr<BatchResult> result_ ABSL_GUARDED_BY(mutex_);  // kFinished
-  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                // kEnded
+  absl::StatusOr<model::BatchResult> result_ ABSL_GUARDED_BY(mutex_);  // kFinished
+  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);                       // kEnded
   bool has_left_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-class RecordingSink final : public GradientSink {
+class RecordingSink final : public model::GradientSink {
  public:
   absl::Status BlockReady(int block) override {
     blocks_.push_back(block);
@@ -27,7 +27,7 @@ class RecordingSink final : public GradientSink {
   absl::Status failure_;
 };
 
-HandedStep TrainingOn(std::vector<SampleRef> samples) {
+HandedStep TrainingOn(std::vector<data::SampleRef> samples) {
   HandedStep step;
   step.is_training = true;
   step.samples = std::move(samples);
@@ -43,14 +43,14 @@ class StepHandoffTest : public ::testing::Test {
     worker_ = std::thread([this, step] { result_ = handoff_.Compute(step, &sink_); });
   }
   // What Compute() has returned.
-  const absl::StatusOr<BatchResult>& Result() {
+  const absl::StatusOr<model::BatchResult>& Result() {
     worker_.join();
     return result_;
   }
 
   StepHandoff handoff_;
   RecordingSink sink_;
-  absl::StatusOr<BatchResult> result_;
+  absl::StatusOr<model::BatchResult> result_;
   std::thread worker_;
 };
 
@@ -59,10 +59,10 @@ TEST_F(StepHandoffTest, AStepGoesToTheProgramAndItsResultBack) {
   ASSERT_OK_AND_ASSIGN(const std::optional<HandedStep> step, handoff_.Next());
   ASSERT_TRUE(step.has_value());
   EXPECT_TRUE(step->is_training);
-  EXPECT_THAT(step->samples, ElementsAre(SampleRef{.epoch = 2, .index = 7}));
+  EXPECT_THAT(step->samples, ElementsAre(data::SampleRef{.epoch = 2, .index = 7}));
   EXPECT_OK(handoff_.BlockReady(1));
   EXPECT_OK(handoff_.BlockReady(0));
-  EXPECT_OK(handoff_.Finish(BatchResult{.loss_sum = 3.0}));
+  EXPECT_OK(handoff_.Finish(model::BatchResult{.loss_sum = 3.0}));
   ASSERT_OK(Result());
   EXPECT_EQ(result_->loss_sum, 3.0);
   EXPECT_THAT(sink_.blocks_, ElementsAre(1, 0));
@@ -70,13 +70,15 @@ TEST_F(StepHandoffTest, AStepGoesToTheProgramAndItsResultBack) {
 
 TEST_F(StepHandoffTest, WhatIsNotAtHandIsRefused) {
   EXPECT_THAT(handoff_.BlockReady(0), StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_THAT(handoff_.Finish(BatchResult{}), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(handoff_.Finish(model::BatchResult{}),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
   ComputeOnAnotherThread(TrainingOn({{}}));
   EXPECT_OK(handoff_.Next());
   EXPECT_THAT(handoff_.Next(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                         HasSubstr("the last step is not finished")));
-  EXPECT_OK(handoff_.Finish(BatchResult{}));
-  EXPECT_THAT(handoff_.Finish(BatchResult{}), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_OK(handoff_.Finish(model::BatchResult{}));
+  EXPECT_THAT(handoff_.Finish(model::BatchResult{}),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
   EXPECT_OK(Result());
 }
 
@@ -86,7 +88,7 @@ TEST_F(StepHandoffTest, BlocksAreOfTrainingOnly) {
   ComputeOnAnotherThread(evaluation);
   EXPECT_OK(handoff_.Next());
   EXPECT_THAT(handoff_.BlockReady(0), StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  EXPECT_OK(handoff_.Finish(model::BatchResult{}));
   EXPECT_OK(Result());
 }
 
@@ -101,7 +103,7 @@ TEST_F(StepHandoffTest, MetricsAreMeansOverTheStepsOfARound) {
     if (step == 0) {
       EXPECT_OK(handoff_.Log("b", 7.0));
     }
-    EXPECT_OK(is_skipped ? handoff_.Skip() : handoff_.Finish(BatchResult{}));
+    EXPECT_OK(is_skipped ? handoff_.Skip() : handoff_.Finish(model::BatchResult{}));
     EXPECT_OK(Result());
   };
   train(0, {100.0, 1.0});
@@ -116,7 +118,7 @@ TEST_F(StepHandoffTest, MetricsAreMeansOverTheStepsOfARound) {
   ComputeOnAnotherThread(evaluation);
   EXPECT_OK(handoff_.Next());
   EXPECT_THAT(handoff_.Log("a", 1.0), StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  EXPECT_OK(handoff_.Finish(model::BatchResult{}));
   EXPECT_OK(Result());
   EXPECT_THAT(handoff_.MetricsOfRound(), IsEmpty());
 }
@@ -129,7 +131,7 @@ TEST_F(StepHandoffTest, MetricsHaveALimitThatIsNamed) {
   EXPECT_OK(handoff_.Log("m0", 2.0));
   EXPECT_THAT(handoff_.Log("more", 1.0),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("one more than the 32")));
-  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  EXPECT_OK(handoff_.Finish(model::BatchResult{}));
   EXPECT_OK(Result());
 }
 
@@ -140,7 +142,7 @@ TEST_F(StepHandoffTest, AStepIsSkippedBeforeABlockOfItIsTold) {
   EXPECT_OK(handoff_.BlockReady(1));
   EXPECT_THAT(handoff_.Skip(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("may have been sent")));
-  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  EXPECT_OK(handoff_.Finish(model::BatchResult{}));
   ASSERT_OK(Result());
   EXPECT_FALSE(result_->is_skipped);
   ComputeOnAnotherThread(TrainingOn({{}}));
@@ -161,7 +163,7 @@ TEST_F(StepHandoffTest, AFailureOfEitherSideEndsTheStep) {
   // The program goes on with its step; it is over when the program says so.
   EXPECT_OK(handoff_.BlockReady(0));
   EXPECT_OK(handoff_.BlockReady(1));
-  EXPECT_OK(handoff_.Finish(BatchResult{}));
+  EXPECT_OK(handoff_.Finish(model::BatchResult{}));
   EXPECT_THAT(Result(), StatusIs(absl::StatusCode::kAborted));
   EXPECT_THAT(sink_.blocks_, ElementsAre(0));
 }

@@ -93,9 +93,9 @@ absl::StatusOr<std::string> SettingOf(const JobSpec& job, absl::string_view sett
 WorkerSession::WorkerSession() {
   config_.device = {.kind = "cpu", .threads = 1};
   config_.device_name = "a program of its own";
-  config_.instance_id = RandomInstanceId();
-  config_.request_process = static_cast<uint32_t>(RandomInstanceId());
-  config_.name = DefaultWorkerName();
+  config_.instance_id = worker::RandomInstanceId();
+  config_.request_process = static_cast<uint32_t>(worker::RandomInstanceId());
+  config_.name = worker::DefaultWorkerName();
   config_.life.connect.timeout = ConnectPatience::kDefault;
   config_.life.connect.setting = "connect_timeout";
   entrance_.coordinator = config_.coordinator.ToString();
@@ -142,7 +142,8 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
   } else if (setting == "state_dir") {
     entrance_.security.state_dir = text;
   } else if (setting == "keep_residuals") {
-    ASSIGN_OR_RETURN(config_.keep_residuals, ParseKeepResiduals("setting keep_residuals", value));
+    ASSIGN_OR_RETURN(config_.keep_residuals,
+                     worker::ParseKeepResiduals("setting keep_residuals", value));
   } else if (setting == "tls_cert") {
     entrance_.security.own.certificate = text;
   } else if (setting == "tls_key") {
@@ -304,10 +305,10 @@ absl::Status WorkerSession::Start() {
         "before a worker starts it needs its tensors and its data: how many samples there are");
   }
   ASSIGN_OR_RETURN(Layout own_layout, Layout::FromTensors(tensors_));
-  config_.residual_folder = ResidualFolderIn(entrance_.security.state_dir, entrance_.name);
+  config_.residual_folder = worker::ResidualFolderIn(entrance_.security.state_dir, entrance_.name);
   ASSIGN_OR_RETURN(entrance_.security, CompleteSecurityFlags(std::move(entrance_.security)));
   config_.insecure = entrance_.security.insecure;
-  RETURN_IF_ERROR(CheckMayEnter(entrance_));
+  RETURN_IF_ERROR(worker::CheckMayEnter(entrance_));
   RETURN_IF_ERROR(ClaimGrpc());
   own_layout_ = std::move(own_layout);
   if (layout_.has_value()) RETURN_IF_ERROR(HandOverVectors());
@@ -332,8 +333,8 @@ absl::Status WorkerSession::EnterAndRun() {
     absl::MutexLock lock(&mutex_);
     return is_stopping_;
   };
-  const absl::StatusOr<std::unique_ptr<WorkerCredentials>> credentials =
-      WorkerCredentials::Await(entrance_, is_stopping, &config_);
+  const absl::StatusOr<std::unique_ptr<worker::WorkerCredentials>> credentials =
+      worker::WorkerCredentials::Await(entrance_, is_stopping, &config_);
   if (absl::IsCancelled(credentials.status())) return absl::OkStatus();
   RETURN_IF_ERROR(credentials.status());
   auto workload = std::make_unique<CallerWorkload>(
@@ -351,9 +352,9 @@ absl::Status WorkerSession::EnterAndRun() {
                                },
                            .offered_layout = [this] { return Offer(); },
                            .await_vectors = [this] { return AwaitVectors(); }});
-  ASSIGN_OR_RETURN(std::unique_ptr<Worker> made,
-                   Worker::Create(config_, std::move(workload), &Clock::Real()));
-  Worker* worker = nullptr;
+  ASSIGN_OR_RETURN(std::unique_ptr<worker::Worker> made,
+                   worker::Worker::Create(config_, std::move(workload), &Clock::Real()));
+  worker::Worker* worker = nullptr;
   {
     absl::MutexLock lock(&mutex_);
     worker_ = std::move(made);
@@ -413,7 +414,7 @@ absl::Status WorkerSession::BlockReady(int block) {
   return handoff_.BlockReady(block);
 }
 
-absl::Status WorkerSession::FinishStep(absl::StatusOr<BatchResult> result) {
+absl::Status WorkerSession::FinishStep(absl::StatusOr<model::BatchResult> result) {
   return handoff_.Finish(std::move(result));
 }
 

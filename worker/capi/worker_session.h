@@ -58,9 +58,9 @@ class WorkerSession {
   // The same of Next(). Both hand over what the program has written into the vectors.
   bool AwaitNews(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::optional<HandedStep>> Next() ABSL_LOCKS_EXCLUDED(mutex_);
-  StepForecast Forecast() { return handoff_.Forecast(); }
+  trainer::StepForecast Forecast() { return handoff_.Forecast(); }
   absl::Status BlockReady(int block);
-  absl::Status FinishStep(absl::StatusOr<BatchResult> result);
+  absl::Status FinishStep(absl::StatusOr<model::BatchResult> result);
   absl::Status Log(absl::string_view name, double value) { return handoff_.Log(name, value); }
   absl::Status SkipStep() ABSL_LOCKS_EXCLUDED(mutex_);
   std::string State() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -88,8 +88,8 @@ class WorkerSession {
   void AwaitThread() ABSL_LOCKS_EXCLUDED(joining_);
 
   // Before Start(), of the program's thread; later only read.
-  Worker::Config config_;
-  WorkerEntrance entrance_;
+  worker::Worker::Config config_;
+  worker::WorkerEntrance entrance_;
   ProposedSettings proposed_;
   std::vector<TensorSpec> tensors_;
   std::optional<Layout> own_layout_;  // of the tensors as they were added; none: there may be more
@@ -109,7 +109,7 @@ class WorkerSession {
   std::optional<Registration> registration_ ABSL_GUARDED_BY(mutex_);
   // The outcome of Allocate(). OK once the program has written into the vectors, too.
   std::optional<absl::Status> vectors_outcome_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Worker> worker_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<worker::Worker> worker_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<absl::Status> outcome_ ABSL_GUARDED_BY(mutex_);
 };

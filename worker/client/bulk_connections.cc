@@ -12,7 +12,7 @@
 #include "proto/status_mapping.h"
 #include "worker/client/shared_memory_plan.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 std::vector<int64_t> BytesByShard(const BulkGrpcTransportConfig& config) {
@@ -43,7 +43,7 @@ std::function<void(const absl::Status&)> ForShard(
 }  // namespace
 
 absl::Status ErrorOfStream(const grpc::Status& status) {
-  absl::Status error = FromGrpcStatus(status);
+  absl::Status error = wire::FromGrpcStatus(status);
   if (!absl::IsCancelled(error)) return error;
   return absl::UnavailableError(
       "the server has ended the stream, as it does when its client takes or sends nothing for so "
@@ -57,7 +57,8 @@ BulkConnections::BulkConnections(BulkGrpcTransportConfig config)
       executor_(config_.num_threads, "bulk") {
   LODESTAR_CHECK(config_.channels_per_server >= 1) << config_.channels_per_server;
   for (const size_t bytes : {config_.chunk_bytes, config_.shared_block_bytes}) {
-    LODESTAR_CHECK(bytes >= sizeof(float) && bytes <= kMaxChunkBytes && bytes % sizeof(float) == 0)
+    LODESTAR_CHECK(bytes >= sizeof(float) && bytes <= wire::kMaxChunkBytes &&
+                   bytes % sizeof(float) == 0)
         << "chunks of " << bytes << " bytes";
   }
   for (int stream = 0; stream < num_streams(); ++stream) {
@@ -101,7 +102,7 @@ void BulkConnections::MoveTo(const std::vector<std::string>& addresses) {
 }
 
 BulkConnections::Connection BulkConnections::Open(int stream) const {
-  grpc::ChannelArguments arguments = DataChannelArguments();
+  grpc::ChannelArguments arguments = wire::DataChannelArguments();
   Connection connection;
   connection.socket = ConnectionSocket::Of(arguments);
   connection.channel =
@@ -120,10 +121,10 @@ size_t BulkConnections::ChunkBytes(int stream, bool is_push) {
 
 uint64_t BulkConnections::BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
                                     grpc::ClientContext& context) {
-  if (!config_.life_secret.empty()) context.AddMetadata(kLifeSecretKey, config_.life_secret);
+  if (!config_.life_secret.empty()) context.AddMetadata(wire::kLifeSecretKey, config_.life_secret);
   if (watchdog_ == nullptr) return 0;
   const uint64_t number = watchdog_->NewNumber();
-  context.AddMetadata(kCallNumberKey, absl::StrCat(number));
+  context.AddMetadata(wire::kCallNumberKey, absl::StrCat(number));
   watchdog_->Watch(number, stream, call);
   return number;
 }
@@ -272,4 +273,4 @@ std::map<int, const Bucket*> BulkConnections::TrialBuckets() const {
   return chosen;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -27,7 +27,7 @@
 #include "worker/client/path_meter.h"
 #include "worker/client/shared_memory_link.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 // Returns the error of a stream that has not ended with OK. If this worker has cancelled the
 // stream, its session already has another error, and this one does not count. So Cancelled becomes
@@ -129,4 +129,4 @@ class BulkConnections {
   std::unique_ptr<CallWatchdog> watchdog_;  // null if calls are not watched
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -20,7 +20,7 @@
 #include "worker/client/bulk_grpc_transport.h"
 #include "worker/client/bulk_transport.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 using ::testing::ElementsAre;
@@ -62,7 +62,7 @@ class BulkEncodingsTest : public ::testing::TestWithParam<Encoding> {
  protected:
   BulkEncodingsTest() : room_(3 * encoded_bytes_), weights_(kElements, -1.0f) {
     grpc::ServerBuilder builder;
-    ApplyServerOptions(builder);
+    wire::ApplyServerOptions(builder);
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service_);
@@ -82,7 +82,7 @@ class BulkEncodingsTest : public ::testing::TestWithParam<Encoding> {
         chunk.set_version(9);
         chunk.set_base_version(7);
         chunk.set_offset(change * kElements + begin);
-        chunk.set_encoding(ToProto(GetParam().kind()));
+        chunk.set_encoding(wire::ToProto(GetParam().kind()));
         chunk.set_data(std::string(EncodedBytes(GetParam(), size),
                                    static_cast<char>('a' + service_.answer.size())));
         chunk.set_crc32c(Crc32c(chunk.data().data(), chunk.data().size()));
@@ -130,7 +130,7 @@ TEST_P(BulkEncodingsTest, PushedBucketIsCutWhereBlocksEnd) {
   ASSERT_EQ(service_.pushed.size(), 2);
   std::string received;
   for (const v1::PushChunk& chunk : service_.pushed) {
-    EXPECT_EQ(chunk.encoding(), ToProto(GetParam().kind()));
+    EXPECT_EQ(chunk.encoding(), wire::ToProto(GetParam().kind()));
     EXPECT_EQ(EncodedBytes(GetParam(), chunk.offset()), received.size());
     EXPECT_EQ(chunk.offset() % BlockElements(GetParam()), 0);
     EXPECT_EQ(static_cast<uint32_t>(chunk.crc32c()),
@@ -208,4 +208,4 @@ TEST_P(BulkEncodingsTest, ChangesThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -9,7 +9,7 @@
 #include "worker/client/bulk_pull_session.h"
 #include "worker/client/bulk_push_session.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 class BulkGrpcTransport final : public ParameterTransport {
@@ -44,4 +44,4 @@ std::unique_ptr<ParameterTransport> MakeBulkGrpcTransport(BulkGrpcTransportConfi
   return std::make_unique<BulkGrpcTransport>(std::move(config));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -24,7 +24,7 @@
 #include "worker/client/bulk_transport.h"
 #include "worker/client/device_payload.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 struct BulkGrpcTransportConfig {
   std::vector<std::string> servers;  // host:port, by shard
@@ -32,12 +32,12 @@ struct BulkGrpcTransportConfig {
   WorkerId worker;
   Incarnation incarnation;
   std::string life_secret;  // see Registration
-  int channels_per_server = kDataChannelsPerServer;
+  int channels_per_server = wire::kDataChannelsPerServer;
   // A server with less of the model gets one channel.
-  int64_t bytes_for_many_channels = kBytesForManyChannels;
-  size_t chunk_bytes = kChunkBytes;               // a multiple of 4, at most kMaxChunkBytes
-  size_t shared_block_bytes = kSharedBlockBytes;  // the same, if memory is shared
-  int num_threads = 2;                            // for copies and callbacks
+  int64_t bytes_for_many_channels = wire::kBytesForManyChannels;
+  size_t chunk_bytes = wire::kChunkBytes;               // a multiple of 4, at most kMaxChunkBytes
+  size_t shared_block_bytes = wire::kSharedBlockBytes;  // the same, if memory is shared
+  int num_threads = 2;                                  // for copies and callbacks
   // A call is ended once nothing has moved for so long and the server has given no reason. Infinite
   // means that calls are not watched. The time grows if a path turns out to be slow.
   absl::Duration patience = absl::InfiniteDuration();
@@ -55,7 +55,7 @@ struct BulkGrpcTransportConfig {
   // If there is a registry, called on any thread for each region that is shared with server
   // `shard`: OK, or why the device does not copy there. May be null.
   std::function<void(int shard, const absl::Status& status)> on_registered;
-  TransportSecurity security;
+  wire::TransportSecurity security;
   TraceRecorder* trace = nullptr;  // null means no trace; must outlive the transport
 };
 
@@ -63,4 +63,4 @@ struct BulkGrpcTransportConfig {
 // no server): registrations are checked where they arrive.
 std::unique_ptr<ParameterTransport> MakeBulkGrpcTransport(BulkGrpcTransportConfig config);
 
-}  // namespace lodestar
+}  // namespace lodestar::client

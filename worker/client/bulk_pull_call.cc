@@ -9,7 +9,7 @@
 #include "proto/convert.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 size_t BytesOf(const std::vector<PullTarget>& targets) {
@@ -52,7 +52,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
   request.set_worker_id(connections->config().worker.value());
   request.set_incarnation(connections->config().incarnation.value());
   request.set_min_round(min_round_.value());
-  request.set_encoding(ToProto(encoding_.kind()));
+  request.set_encoding(wire::ToProto(encoding_.kind()));
   // A server's own choice is as good on a path that is not slow.
   const size_t chunk_bytes = connections->ChunkBytes(stream, /*is_push=*/false);
   if (chunk_bytes < connections->config().chunk_bytes) {
@@ -64,14 +64,14 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
     if (encoding_ == Encoding::kFp32) continue;
     request.add_held_versions(target.held.has_value() ? target.held->value() : -1);
   }
-  request.set_crc32c(ChecksumOf(request));
+  request.set_crc32c(wire::ChecksumOf(request));
   bool own_buffer = false;
   const grpc::Status written =
       grpc::SerializationTraits<v1::PullRequest>::Serialize(request, &request_, &own_buffer);
-  if (!written.ok()) status_ = FromGrpcStatus(written);
+  if (!written.ok()) status_ = wire::FromGrpcStatus(written);
 }
 
-absl::Status BulkPullCall::CheckKind(const PullChunkHeader& header) const {
+absl::Status BulkPullCall::CheckKind(const wire::PullChunkHeader& header) const {
   if (num_arrived_ == targets_.size()) {
     return absl::DataLossError("more chunks came than were asked for");
   }
@@ -82,7 +82,7 @@ absl::Status BulkPullCall::CheckKind(const PullChunkHeader& header) const {
                                             version_.value()));
   }
   const bool is_whole = header.encoding == v1::ENCODING_FP32;
-  const bool are_changes = header.encoding == ToProto(encoding_.kind()) &&
+  const bool are_changes = header.encoding == wire::ToProto(encoding_.kind()) &&
                            target.held.has_value() && header.base_version == *target.held &&
                            header.version > header.base_version;
   if ((is_whole || are_changes) && (received_ == 0 || is_whole == (num_changes_ == 0))) {
@@ -97,7 +97,7 @@ absl::Status BulkPullCall::CheckKind(const PullChunkHeader& header) const {
       "; compare versions of both sides"));
 }
 
-absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const PullChunkHeader& header,
+absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const wire::PullChunkHeader& header,
                                                             size_t data_bytes) const {
   RETURN_IF_ERROR(CheckKind(header));
   const PullTarget& target = targets_[num_arrived_];
@@ -128,8 +128,8 @@ absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const PullChunkHeade
   return all.subspan(received_, data_bytes);
 }
 
-absl::Status BulkPullCall::CopyData(PullChunkReader& reader, absl::Span<std::byte> place) {
-  const PullChunkHeader& header = reader.header();
+absl::Status BulkPullCall::CopyData(wire::PullChunkReader& reader, absl::Span<std::byte> place) {
+  const wire::PullChunkHeader& header = reader.header();
   if (reader.is_shared() && (shared_ == nullptr || header.place.region != region_)) {
     return absl::DataLossError(absl::StrCat("bucket ", header.bucket,
                                             " came in shared memory that is not ours; compare "
@@ -144,25 +144,25 @@ absl::Status BulkPullCall::CopyData(PullChunkReader& reader, absl::Span<std::byt
                                           absl::Hex(header.crc32c), "; pull again"));
 }
 
-absl::StatusOr<uint32_t> BulkPullCall::ReadData(PullChunkReader& reader,
+absl::StatusOr<uint32_t> BulkPullCall::ReadData(wire::PullChunkReader& reader,
                                                 absl::Span<std::byte> place) const {
   // Changes are decoded next.
   const bool is_whole = reader.header().encoding == v1::ENCODING_FP32;
   return reader.ReadData(
-      place.data(), shared_ == nullptr ? nullptr : &shared_->region(), [](const ArrivedBytes&) {},
-      is_whole && is_long_ ? CopyTo::kMemory : CopyTo::kCaches);
+      place.data(), shared_ == nullptr ? nullptr : &shared_->region(),
+      [](const wire::ArrivedBytes&) {}, is_whole && is_long_ ? CopyTo::kMemory : CopyTo::kCaches);
 }
 
-bool BulkPullCall::GoesToDevice(const PullChunkHeader& header) const {
+bool BulkPullCall::GoesToDevice(const wire::PullChunkHeader& header) const {
   return is_registered_ && header.encoding == v1::ENCODING_FP32 &&
          targets_[num_arrived_].device != nullptr;
 }
 
-absl::StatusOr<uint32_t> BulkPullCall::CopyToDevice(PullChunkReader& reader,
+absl::StatusOr<uint32_t> BulkPullCall::CopyToDevice(wire::PullChunkReader& reader,
                                                     absl::Span<std::byte> place) {
   const PullTarget& target = targets_[num_arrived_];
   const int64_t begin = target.device_begin + static_cast<int64_t>(received_);
-  const PullChunkHeader& header = reader.header();
+  const wire::PullChunkHeader& header = reader.header();
   if (!reader.is_shared()) {
     ASSIGN_OR_RETURN(const uint32_t seen, ReadData(reader, place));
     RETURN_IF_ERROR(target.device->CopyIn(begin, place, [] {}));
@@ -178,9 +178,9 @@ absl::StatusOr<uint32_t> BulkPullCall::CopyToDevice(PullChunkReader& reader,
 }
 
 absl::Status BulkPullCall::TakeChunk() {
-  PullChunkReader reader(message_);
+  wire::PullChunkReader reader(message_);
   RETURN_IF_ERROR(reader.ReadHeader());
-  const PullChunkHeader& header = reader.header();
+  const wire::PullChunkHeader& header = reader.header();
   ASSIGN_OR_RETURN(const absl::Span<std::byte> place, PlaceOf(header, reader.data_bytes()));
   RETURN_IF_ERROR(CopyData(reader, place));
   version_ = header.version;
@@ -243,4 +243,4 @@ void BulkPullCall::OnDone(const grpc::Status& status) {
   done(result);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

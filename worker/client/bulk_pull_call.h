@@ -21,7 +21,7 @@
 #include "proto/chunk_codec.h"
 #include "worker/client/bulk_connections.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public WatchedCall,
@@ -60,20 +60,21 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // Takes the chunk in message_.
   absl::Status TakeChunk();
   // Checks that the chunk is of a version and in a form that was asked for.
-  absl::Status CheckKind(const PullChunkHeader& header) const;
+  absl::Status CheckKind(const wire::PullChunkHeader& header) const;
   // Returns where the data of the chunk belong. Errors: DataLoss if they are not the next data.
-  absl::StatusOr<absl::Span<std::byte>> PlaceOf(const PullChunkHeader& header,
+  absl::StatusOr<absl::Span<std::byte>> PlaceOf(const wire::PullChunkHeader& header,
                                                 size_t data_bytes) const;
   // Copies the chunk's data to where they belong, and checks them.
-  absl::Status CopyData(PullChunkReader& reader, absl::Span<std::byte> place);
-  absl::StatusOr<uint32_t> ReadData(PullChunkReader& reader, absl::Span<std::byte> place) const;
+  absl::Status CopyData(wire::PullChunkReader& reader, absl::Span<std::byte> place);
+  absl::StatusOr<uint32_t> ReadData(wire::PullChunkReader& reader,
+                                    absl::Span<std::byte> place) const;
   // Returns true if the bucket of the chunk goes to a device.
-  bool GoesToDevice(const PullChunkHeader& header) const;
+  bool GoesToDevice(const wire::PullChunkHeader& header) const;
   // Copies the chunk's data to the device. Data that came in the message go by way of `place`.
   // Returns the checksum of the data, by which the caller decides whether they have arrived. The
   // copy is made before that, because a bucket is not read before all of it has arrived. Errors: as
   // ReadData(); those of the device.
-  absl::StatusOr<uint32_t> CopyToDevice(PullChunkReader& reader, absl::Span<std::byte> place);
+  absl::StatusOr<uint32_t> CopyToDevice(wire::PullChunkReader& reader, absl::Span<std::byte> place);
 
   std::shared_ptr<BulkPullCall> self_;  // set until OnDone()
   BulkConnections* const connections_;
@@ -103,4 +104,4 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   absl::Status status_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -4,7 +4,7 @@
 
 #include "common/runtime/clock.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 BulkPullSession::BulkPullSession(BulkConnections* connections, PullSpec spec,
                                  ParameterTransport::BucketCallback on_bucket)
@@ -104,4 +104,4 @@ void BulkPullSession::FailLocked(const absl::Status& status) {
   for (const std::shared_ptr<BulkPullCall>& call : calls_) call->Cancel();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -11,7 +11,7 @@
 #include "worker/client/bulk_pull_call.h"
 #include "worker/client/bulk_transport.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 class BulkPullSession final : public PullSession {
  public:
@@ -48,4 +48,4 @@ class BulkPullSession final : public PullSession {
   uint64_t bytes_after_first_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -8,7 +8,7 @@
 #include "common/runtime/status_macros.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 // How far copies into shared memory and from devices are ahead of the wire.
@@ -17,7 +17,7 @@ constexpr size_t kChunksAhead = 4;
 }  // namespace
 
 std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, int stream,
-                                                  PushChunkHeader header, Encoding encoding,
+                                                  wire::PushChunkHeader header, Encoding encoding,
                                                   std::shared_ptr<const void> memory_owner,
                                                   DoneCallback done) {
   std::shared_ptr<BulkPushCall> call(new BulkPushCall(connections, stream, header, encoding,
@@ -34,7 +34,7 @@ std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, 
   return call;
 }
 
-BulkPushCall::BulkPushCall(BulkConnections* connections, int stream, PushChunkHeader header,
+BulkPushCall::BulkPushCall(BulkConnections* connections, int stream, wire::PushChunkHeader header,
                            Encoding encoding, std::shared_ptr<const void> memory_owner,
                            DoneCallback done)
     : connections_(connections),
@@ -129,7 +129,7 @@ bool BulkPushCall::TakePiece(Piece& piece) {
     limit_bytes = connections_->config().shared_block_bytes;
   } else if (rest.begin == 0) {
     // It waits in the server.
-    limit_bytes = std::min(kFirstChunkBytes, chunk_bytes_);
+    limit_bytes = std::min(wire::kFirstChunkBytes, chunk_bytes_);
   }
   const size_t most_bytes = EncodedBytes(encoding_, ChunkElements(encoding_, limit_bytes));
   piece.rest = rest;
@@ -161,20 +161,20 @@ absl::StatusOr<uint32_t> BulkPushCall::FillBlock(const Piece& piece) const {
 absl::StatusOr<grpc::ByteBuffer> BulkPushCall::Cut(
     const Piece& piece, const std::shared_ptr<const void>& memory_owner) const {
   const Rest& rest = piece.rest;
-  PushChunkHeader header = header_;
+  wire::PushChunkHeader header = header_;
   header.bucket = rest.bucket;
   header.base_version = rest.base_version;
   header.offset = ElementsIn(encoding_, static_cast<int64_t>(rest.begin),
                              connections_->config().buckets[rest.bucket].range.size());
-  if (piece.bytes == 0) return EncodePushChunk(header);
+  if (piece.bytes == 0) return wire::EncodePushChunk(header);
   if (piece.block.has_value()) {
     ASSIGN_OR_RETURN(header.crc32c, FillBlock(piece));
     header.place = {region_, piece.block->offset, piece.bytes};
-    return EncodePushChunk(header);
+    return wire::EncodePushChunk(header);
   }
   ASSIGN_OR_RETURN(const absl::Span<const std::byte> data, InHostMemory(piece));
   header.crc32c = Crc32c(data.data(), data.size());
-  return EncodePushChunk(header, data.data(), data.size(), memory_owner);
+  return wire::EncodePushChunk(header, data.data(), data.size(), memory_owner);
 }
 
 void BulkPushCall::Fail(const absl::Status& status) {
@@ -328,4 +328,4 @@ void BulkPushCall::OnDone(const grpc::Status& status) {
   done(std::move(result));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -25,7 +25,7 @@
 #include "worker/client/bulk_connections.h"
 #include "worker/client/device_payload.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public WatchedCall,
@@ -38,7 +38,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // Starts a call. `header` is that of every chunk, except for bucket, base version, offset and
   // checksum. Chunks hold `memory_owner`. `encoding` is the header's.
   static std::shared_ptr<BulkPushCall> Start(BulkConnections* connections, int stream,
-                                             PushChunkHeader header, Encoding encoding,
+                                             wire::PushChunkHeader header, Encoding encoding,
                                              std::shared_ptr<const void> memory_owner,
                                              DoneCallback done);
 
@@ -84,8 +84,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     size_t data_bytes = 0;
   };
 
-  BulkPushCall(BulkConnections* connections, int stream, PushChunkHeader header, Encoding encoding,
-               std::shared_ptr<const void> memory_owner, DoneCallback done);
+  BulkPushCall(BulkConnections* connections, int stream, wire::PushChunkHeader header,
+               Encoding encoding, std::shared_ptr<const void> memory_owner, DoneCallback done);
 
   void Add(const Rest& rest) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes the next chunk to cut, if it is time for one. Otherwise returns false and ends the
@@ -126,7 +126,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   BulkConnections* const connections_;
   const int stream_;
   const std::shared_ptr<grpc::Channel> channel_;
-  const PushChunkHeader header_;
+  const wire::PushChunkHeader header_;
   const Encoding encoding_;
   const size_t chunk_bytes_;  // in messages
   DoneCallback done_;
@@ -157,4 +157,4 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   bool has_reply_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -6,17 +6,17 @@
 #include "common/messages/contribution.h"
 #include "proto/convert.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
-PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
-                            const ContributionHeader& contribution) {
-  PushChunkHeader header;
+wire::PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
+                                  const ContributionHeader& contribution) {
+  wire::PushChunkHeader header;
   header.worker = config.worker;
   header.incarnation = config.incarnation;
   header.round = contribution.round;
-  header.encoding = ToProto(contribution.encoding.kind());
-  header.kind = ToProto(contribution.kind);
+  header.encoding = wire::ToProto(contribution.encoding.kind());
+  header.kind = wire::ToProto(contribution.kind);
   header.scale = contribution.scale;
   header.num_samples = contribution.num_samples;
   return header;
@@ -151,4 +151,4 @@ void BulkPushSession::OnCallDone(const absl::StatusOr<v1::PushReply>& reply) {
   --num_open_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

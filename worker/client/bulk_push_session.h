@@ -12,7 +12,7 @@
 #include "worker/client/bulk_push_call.h"
 #include "worker/client/bulk_transport.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 class BulkPushSession final : public PushSession {
  public:
@@ -37,7 +37,7 @@ class BulkPushSession final : public PushSession {
 
   BulkConnections* const connections_;
   const Encoding encoding_;
-  const PushChunkHeader header_;
+  const wire::PushChunkHeader header_;
   // Held by every chunk; its end tells that no memory is referred to any more.
   const std::shared_ptr<absl::Notification> memory_released_;
   std::shared_ptr<const void> memory_owner_;  // used by the thread of AddBucket() and Finish()
@@ -51,4 +51,4 @@ class BulkPushSession final : public PushSession {
   PushResult result_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -2,11 +2,11 @@
 
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 void PushSession::AddDeviceBucket(uint32_t bucket, Version /*base_version*/,
                                   const DevicePayload& /*payload*/) {
   LODESTAR_CHECK(false) << "bucket " << bucket << " in a device's memory, which is out of reach";
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

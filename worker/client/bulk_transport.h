@@ -22,7 +22,7 @@
 #include "common/runtime/ids.h"
 #include "worker/client/device_payload.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 // The fields that the buckets of one push have in common.
 struct ContributionHeader {
@@ -172,4 +172,4 @@ class ParameterTransport {
   virtual void MoveTo(const std::vector<std::string>& /*addresses*/) {}
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

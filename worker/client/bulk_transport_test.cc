@@ -35,7 +35,7 @@
 #include "worker/client/call_watch.h"
 #include "worker/client/connection_socket.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 using ::testing::AllOf;
@@ -153,7 +153,7 @@ class BulkTransportTest : public ::testing::Test {
     BulkGrpcTransportConfig config;
     for (int shard = 0; shard < 2; ++shard) {
       grpc::ServerBuilder builder;
-      ApplyServerOptions(builder);
+      wire::ApplyServerOptions(builder);
       int port = 0;
       builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
       builder.RegisterService(&services_[shard]);
@@ -246,14 +246,14 @@ TEST_F(BulkTransportTest, AServerWithLittleOfTheModelGetsOneChannel) {
 }
 
 TEST_F(BulkTransportTest, AServerHoldsLittleOfABucketThatWaits) {
-  config_.chunk_bytes = kChunkBytes;
+  config_.chunk_bytes = wire::kChunkBytes;
   transport_ = MakeBulkGrpcTransport(config_);
   ASSERT_OK_AND_ASSIGN(const PushResult result, PushAll());
   EXPECT_EQ(result.buckets_counted, kNumBuckets);
   const size_t last = PartOf(values_, kNumBuckets - 1).size() * sizeof(float);
-  ASSERT_GT(last, kFirstChunkBytes);
+  ASSERT_GT(last, wire::kFirstChunkBytes);
   EXPECT_THAT(services_[1].chunk_bytes[kNumBuckets - 1],
-              ElementsAre(kFirstChunkBytes, last - kFirstChunkBytes));
+              ElementsAre(wire::kFirstChunkBytes, last - wire::kFirstChunkBytes));
 }
 
 TEST_F(BulkTransportTest, PulledBucketsLandInTheirPlacesOnceEach) {
@@ -368,7 +368,7 @@ TEST_F(BulkTransportTest, CancelEndsAPushThatTheServerDoesNotRead) {
   services_[0].hold_push = true;
   // More than flow control lets through.
   BulkGrpcTransportConfig config = config_;
-  config.chunk_bytes = kChunkBytes;
+  config.chunk_bytes = wire::kChunkBytes;
   config.buckets = {{0, 0, 0, {0, 16 << 20}}};
   std::vector<float> gradient(16 << 20, 1.0f);
   const auto transport = MakeBulkGrpcTransport(config);
@@ -387,7 +387,7 @@ TEST_F(BulkTransportTest, APushTellsWhatHasNotLeft) {
   // More than flow control lets through, to the server that reads and to the one that does not.
   constexpr int64_t kElements = 8 << 20;
   BulkGrpcTransportConfig config = config_;
-  config.chunk_bytes = kChunkBytes;
+  config.chunk_bytes = wire::kChunkBytes;
   config.buckets = {{0, 0, 0, {0, kElements}}, {1, 1, 0, {kElements, 2 * kElements}}};
   const std::vector<float> gradient(kElements, 1.0f);
   const auto bytes = static_cast<int64_t>(gradient.size() * sizeof(float));
@@ -489,13 +489,13 @@ TEST_F(BulkTransportTest, ChunksGrowOnceCallsHaveGoneWell) {
     EXPECT_OK(session->Finish().status());
     return services_[0].chunk_bytes[0];
   };
-  const size_t rest = kElements * sizeof(float) - kFirstChunkBytes;
-  std::vector<size_t> small = {kFirstChunkBytes};
+  const size_t rest = kElements * sizeof(float) - wire::kFirstChunkBytes;
+  std::vector<size_t> small = {wire::kFirstChunkBytes};
   small.insert(small.end(), rest / Pace::kSmallChunkBytes, Pace::kSmallChunkBytes);
   small.push_back(rest % Pace::kSmallChunkBytes);
   EXPECT_EQ(push(), small) << "the other direction";
   push();
-  EXPECT_THAT(push(), ElementsAre(kFirstChunkBytes, 8 * Pace::kSmallChunkBytes,
+  EXPECT_THAT(push(), ElementsAre(wire::kFirstChunkBytes, 8 * Pace::kSmallChunkBytes,
                                   rest - 8 * Pace::kSmallChunkBytes));
 }
 
@@ -509,7 +509,7 @@ TEST(ConnectionSocketTest, WhatIsAbortedIsResetAtOnce) {
   ASSERT_EQ(listen(listener, 1), 0);
   ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
 
-  grpc::ChannelArguments arguments = DataChannelArguments();
+  grpc::ChannelArguments arguments = wire::DataChannelArguments();
   const auto connection = ConnectionSocket::Of(arguments);
   connection->Abort();  // nothing yet
   const auto channel =
@@ -827,4 +827,4 @@ TEST_F(BulkTransportTest, AServerThatComesBackAtAnotherAddressIsFollowed) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::client

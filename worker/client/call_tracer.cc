@@ -7,12 +7,12 @@
 #include "absl/strings/str_replace.h"
 #include "proto/bulk_options.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 // Servers of an earlier release give nothing back.
 bool IsInLogOfServer(const grpc::ClientContext& context) {
-  return context.GetServerTrailingMetadata().count(kRequestIdKey) > 0;
+  return context.GetServerTrailingMetadata().count(wire::kRequestIdKey) > 0;
 }
 
 // What is the same of a refusal that is repeated: ages and patience in its text change.
@@ -30,7 +30,7 @@ CallFacts CallTracer::Begin(absl::string_view call, grpc::ClientContext& context
   facts.call = std::string(call);
   facts.request = ids_.Next();
   facts.name = name_;
-  context.AddMetadata(kRequestIdKey, facts.request);
+  context.AddMetadata(wire::kRequestIdKey, facts.request);
   return facts;
 }
 
@@ -51,4 +51,4 @@ void CallTracer::End(const CallFacts& facts, const grpc::ClientContext& context,
   is_new ? log_.Note(facts, status) : log_.NoteQuietly(facts, status);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -16,7 +16,7 @@
 #include "common/runtime/clock.h"
 #include "common/runtime/request_id.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 // Thread-safe.
 class CallTracer {
@@ -43,4 +43,4 @@ class CallTracer {
   std::map<std::string, std::string> last_ ABSL_GUARDED_BY(mutex_);  // last refusal by method
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

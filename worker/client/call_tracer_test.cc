@@ -13,7 +13,7 @@
 #include "proto/cluster_service.grpc.pb.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 using ::testing::ElementsAre;
@@ -23,10 +23,10 @@ using ::testing::IsEmpty;
 class Server final : public v1::ClusterService::Service {
  public:
   grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest*, v1::JoinReply*) override {
-    const auto id = context->client_metadata().find(kRequestIdKey);
+    const auto id = context->client_metadata().find(wire::kRequestIdKey);
     asked = std::string(id->second.data(), id->second.size());
-    if (gives_back && !answer.ok()) context->AddTrailingMetadata(kRequestIdKey, asked);
-    return ToGrpcStatus(answer);
+    if (gives_back && !answer.ok()) context->AddTrailingMetadata(wire::kRequestIdKey, asked);
+    return wire::ToGrpcStatus(answer);
   }
 
   absl::Status answer;
@@ -53,7 +53,7 @@ class CallTracerTest : public testing::Test {
     const CallFacts facts = tracer_.Begin("Join", context);
     v1::JoinReply reply;
     const grpc::Status status = stub_->Join(&context, v1::JoinRequest(), &reply);
-    tracer_.End(facts, context, FromGrpcStatus(status));
+    tracer_.End(facts, context, wire::FromGrpcStatus(status));
     EXPECT_EQ(server_.asked, facts.request);
   }
 
@@ -94,4 +94,4 @@ TEST_F(CallTracerTest, WhatNoServerHasInItsLogIsForDebugging) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::client

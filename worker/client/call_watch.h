@@ -16,7 +16,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 // A bulk call as this worker knows it.
 struct OwnCall {
@@ -197,4 +197,4 @@ class StillPaths {
   std::map<int, Still> still_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/parameter_service.grpc.pb.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 // Numbers of different workers, and of different lives, must differ.
@@ -214,4 +214,4 @@ void CallWatchdog::TakeAnswer(Question* question, bool ok) {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

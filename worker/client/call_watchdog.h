@@ -21,7 +21,7 @@
 #include "common/runtime/clock.h"
 #include "worker/client/call_watch.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 // A call under way. Its functions are called on the watchdog's thread.
 class WatchedCall {
@@ -99,4 +99,4 @@ class CallWatchdog {
   std::thread thread_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::client {
 
 template <typename Session>
 void CancellableTransport::Watch(absl::flat_hash_set<Session*>& sessions, Session* session) {
@@ -77,4 +77,4 @@ void CancellableTransport::Cancel() {
   for (PullSession* pull : pulls_) pull->Cancel();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

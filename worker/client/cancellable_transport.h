@@ -13,7 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "worker/client/bulk_transport.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 class CancellableTransport final : public ParameterTransport {
  public:
@@ -50,4 +50,4 @@ class CancellableTransport final : public ParameterTransport {
   absl::flat_hash_set<PullSession*> pulls_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

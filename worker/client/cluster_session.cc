@@ -30,7 +30,7 @@
 #include "worker/life/heartbeat_pace.h"
 #include "worker/life/redial_pace.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 // If more servers than this refer to another one, that is an error.
@@ -145,12 +145,12 @@ class ClusterSession final : public CoordinatorLink {
   template <typename Request>
   Request Identified() const {
     Request request;
-    SetLife(*life_, &request);
+    wire::SetLife(*life_, &request);
     return request;
   }
   // Adds the secret of this life, which proves that.
   void Prove(grpc::ClientContext& context) const {
-    if (!life_secret_.empty()) context.AddMetadata(kLifeSecretKey, life_secret_);
+    if (!life_secret_.empty()) context.AddMetadata(wire::kLifeSecretKey, life_secret_);
   }
 
   const ClusterSessionConfig config_;
@@ -196,7 +196,7 @@ void ClusterSession::Connect() {
 
 void ClusterSession::OpenChannelLocked() {
   channel_ = grpc::CreateCustomChannel(coordinator_, config_.security.channel_credentials(),
-                                       ControlChannelArguments());
+                                       wire::ControlChannelArguments());
   stub_ = v1::ClusterService::NewStub(channel_);
 }
 
@@ -240,7 +240,7 @@ absl::Status ClusterSession::Call(absl::string_view name, Method method, const R
   if constexpr (std::is_same_v<Reply, v1::Grant>) {
     if (status.ok() && HasRound(*reply)) facts.round = Round(reply->round());
   }
-  tracer_.End(facts, context, FromGrpcStatus(status));
+  tracer_.End(facts, context, wire::FromGrpcStatus(status));
   absl::MutexLock lock(&mutex_);
   call_in_progress_ = nullptr;
   if (cancelled_) return absl::CancelledError("the worker is stopping or its life is over");
@@ -262,7 +262,7 @@ absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration 
                        "of the Python package tells which"
                      : ""));
   }
-  const absl::Status native = FromGrpcStatus(status);
+  const absl::Status native = wire::FromGrpcStatus(status);
   if (RemedyFor(native) == Remedy::kReconnect) is_suspect_ = true;
   if (!absl::IsUnavailable(native) && !absl::IsUnimplemented(native)) return native;
   absl::Status named(native.code(),
@@ -330,12 +330,12 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
   const absl::Duration timeout =
       TimeoutOf(addresses_.size() > 1 ? config_.search_timeout : config_.call_timeout);
   RETURN_IF_ERROR(
-      Call("Register", &v1::ClusterService::Stub::Register, ToProto(call), timeout, &reply));
+      Call("Register", &v1::ClusterService::Stub::Register, wire::ToProto(call), timeout, &reply));
   {
     absl::MutexLock lock(&mutex_);
     KeepDialledAddress(reply);
   }
-  ASSIGN_OR_RETURN(Registration registration, Understood("Register", FromProto(reply)));
+  ASSIGN_OR_RETURN(Registration registration, Understood("Register", wire::FromProto(reply)));
   life_ = registration.life;
   life_secret_ = registration.life_secret;
   return registration;
@@ -344,7 +344,7 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
 absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetInfo& dataset) {
   auto request = Identified<v1::JoinRequest>();
   request.set_layout_hash(layout_hash);
-  *request.mutable_dataset() = ToProto(dataset);
+  *request.mutable_dataset() = wire::ToProto(dataset);
   v1::JoinReply reply;
   return Call("Join", &v1::ClusterService::Stub::Join, request, TimeoutOf(config_.call_timeout),
               &reply);
@@ -353,7 +353,7 @@ absl::Status ClusterSession::Join(const std::string& layout_hash, const DatasetI
 v1::GrantRequest ClusterSession::GrantRequestOf(const std::optional<RoundReport>& report) const {
   auto request = Identified<v1::GrantRequest>();
   request.set_hold_ms(absl::ToInt64Milliseconds(config_.grant_hold));
-  if (report.has_value()) *request.mutable_report() = ToProto(*report);
+  if (report.has_value()) *request.mutable_report() = wire::ToProto(*report);
   return request;
 }
 
@@ -383,7 +383,7 @@ absl::StatusOr<Grant> ClusterSession::AwaitAhead(Round round) {
   if (ahead == nullptr || ahead->round() != round) return absl::NotFoundError("not asked ahead");
   const std::optional<v1::Grant> grant = ahead->Await(patience);
   if (!grant.has_value()) return absl::UnavailableError("no grant came of asking ahead");
-  return Understood("NextGrant", FromProto(*grant));
+  return Understood("NextGrant", wire::FromProto(*grant));
 }
 
 absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>& report,
@@ -399,7 +399,7 @@ absl::StatusOr<Grant> ClusterSession::NextGrant(const std::optional<RoundReport>
   RETURN_IF_ERROR(Call("NextGrant", &v1::ClusterService::Stub::NextGrant, request,
                        config_.grant_hold + TimeoutOf(config_.call_timeout), &grant,
                        report.has_value() ? std::optional(report->round) : std::nullopt));
-  return Understood("NextGrant", FromProto(grant));
+  return Understood("NextGrant", wire::FromProto(grant));
 }
 
 absl::Status ClusterSession::Leave(const std::string& reason,
@@ -407,7 +407,7 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   if (!life_.has_value()) return absl::OkStatus();
   auto request = Identified<v1::LeaveRequest>();
   request.set_reason(reason);
-  if (report.has_value()) *request.mutable_report() = ToProto(*report);
+  if (report.has_value()) *request.mutable_report() = wire::ToProto(*report);
   // A path that is broken for a moment costs others a lease, and the round this worker's part.
   const auto deadline = Deadline(config_.leave_timeout);
   grpc::Status status;
@@ -422,7 +422,7 @@ absl::Status ClusterSession::Leave(const std::string& reason,
     context.set_wait_for_ready(report.has_value());
     v1::LeaveReply reply;
     status = stub()->Leave(&context, request, &reply);
-    tracer_.End(facts, context, FromGrpcStatus(status));
+    tracer_.End(facts, context, wire::FromGrpcStatus(status));
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
   }
   absl::MutexLock lock(&mutex_);
@@ -451,8 +451,8 @@ void ClusterSession::StopHeartbeats() {
 void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls) {
   Clock& clock = Clock::Real();
   ChangeLogger unreachable;
-  HeartbeatPace pace(interval, clock.Now());
-  RedialPace redial;
+  life::HeartbeatPace pace(interval, clock.Now());
+  life::RedialPace redial;
   bool may_hold = calls.stays_connected;
   bool is_cut_off = false;  // The connection that was held has ended, and there is no other yet.
   std::unique_ptr<HeldConnection> held;
@@ -537,8 +537,8 @@ absl::StatusOr<HeartbeatAnswer> ClusterSession::SendHeartbeat(HeartbeatCall call
     heartbeat_in_progress_ = &context;
   }
   const absl::Time sent = Clock::Real().Now();
-  const grpc::Status status = stub()->Heartbeat(&context, ToProto(call), &reply);
-  tracer_.End(facts, context, FromGrpcStatus(status));
+  const grpc::Status status = stub()->Heartbeat(&context, wire::ToProto(call), &reply);
+  tracer_.End(facts, context, wire::FromGrpcStatus(status));
   absl::MutexLock lock(&mutex_);
   heartbeat_in_progress_ = nullptr;
   if (status.ok()) {
@@ -552,7 +552,7 @@ absl::StatusOr<HeartbeatAnswer> ClusterSession::SendHeartbeat(HeartbeatCall call
   }
   RETURN_IF_ERROR(outcome);
   KeepDialledAddress(reply);
-  return FromProto(reply);
+  return wire::FromProto(reply);
 }
 
 }  // namespace
@@ -561,4 +561,4 @@ std::unique_ptr<CoordinatorLink> MakeClusterSession(ClusterSessionConfig config)
   return std::make_unique<ClusterSession>(std::move(config));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

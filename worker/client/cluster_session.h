@@ -10,11 +10,11 @@
 #include "proto/transport_security.h"
 #include "worker/client/coordinator_link.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 struct ClusterSessionConfig {
   AddressList coordinator;  // a server of another shard sends on to it
-  TransportSecurity security = {};
+  wire::TransportSecurity security = {};
   std::string name;                // of this worker
   std::string device;              // for people
   ProposedSettings proposed = {};  // see RegisterCall
@@ -31,4 +31,4 @@ struct ClusterSessionConfig {
 
 std::unique_ptr<CoordinatorLink> MakeClusterSession(ClusterSessionConfig config);
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -25,7 +25,7 @@ struct grpc_socket_mutator {
   gpr_refcount refcount;
 };
 
-namespace lodestar {
+namespace lodestar::client {
 
 // Called by gRPC with each socket that it is about to connect.
 struct SocketTaker : grpc_socket_mutator {
@@ -85,4 +85,4 @@ void ConnectionSocket::Replace(int descriptor) {
   descriptor_ = descriptor;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

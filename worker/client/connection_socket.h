@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 // The kernel's counts of one connection (TCP_INFO in tcp(7)).
 struct SocketCounts {
@@ -50,4 +50,4 @@ class ConnectionSocket {
   int descriptor_ ABSL_GUARDED_BY(mutex_) = -1;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "common/messages/cluster_messages.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 class CoordinatorLink {
  public:
@@ -74,4 +74,4 @@ class CoordinatorLink {
   virtual void Rearm() = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 // All methods block and are thread-safe. Errors are those of the device, which is part of this
 // machine: trying again is of no use.
@@ -54,4 +54,4 @@ class HostMemoryRegistry {
   virtual void Unregister(absl::Span<char> memory) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -7,7 +7,7 @@
 #include "proto/convert_cluster.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 bool HasRound(const v1::Grant& grant) {
   return grant.kind() == v1::Grant::KIND_TRAIN || grant.kind() == v1::Grant::KIND_EVALUATE;
@@ -43,9 +43,9 @@ void GrantAhead::Run() {
   while (true) {
     grpc::ClientContext context;
     CallFacts facts = tracer_->Begin("NextGrant", context);
-    facts.life = LifeFromProto(request_);
+    facts.life = wire::LifeFromProto(request_);
     facts.round = round();
-    if (!life_secret_.empty()) context.AddMetadata(kLifeSecretKey, life_secret_);
+    if (!life_secret_.empty()) context.AddMetadata(wire::kLifeSecretKey, life_secret_);
     context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout_));
     {
       absl::MutexLock lock(&mutex_);
@@ -55,7 +55,7 @@ void GrantAhead::Run() {
     v1::Grant grant;
     const grpc::Status status = stub_->NextGrant(&context, request_, &grant);
     if (status.ok() && HasRound(grant)) facts.round = Round(grant.round());
-    tracer_->End(facts, context, FromGrpcStatus(status));
+    tracer_->End(facts, context, wire::FromGrpcStatus(status));
     absl::MutexLock lock(&mutex_);
     call_in_progress_ = nullptr;
     if (status.ok() && grant.kind() == v1::Grant::KIND_WAIT) continue;
@@ -65,4 +65,4 @@ void GrantAhead::Run() {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

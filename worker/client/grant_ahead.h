@@ -17,7 +17,7 @@
 #include "proto/cluster_service.grpc.pb.h"
 #include "worker/client/call_tracer.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 // Whether the answer is work in a round.
 bool HasRound(const v1::Grant& grant);
@@ -56,4 +56,4 @@ class GrantAhead {
   std::thread asker_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

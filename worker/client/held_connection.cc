@@ -6,17 +6,17 @@
 #include "proto/convert_cluster.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 HeldConnection::HeldConnection(std::shared_ptr<v1::ClusterService::Stub> stub,
                                const WorkerLife& life, const std::string& life_secret,
                                std::function<void(const absl::Status&)> on_ended)
     : stub_(std::move(stub)) {
-  SetLife(life, &request_);
-  if (!life_secret.empty()) context_.AddMetadata(kLifeSecretKey, life_secret);
+  wire::SetLife(life, &request_);
+  if (!life_secret.empty()) context_.AddMetadata(wire::kLifeSecretKey, life_secret);
   stub_->async()->StayConnected(&context_, &request_, &reply_,
                                 [this, on_ended = std::move(on_ended)](const grpc::Status& status) {
-                                  on_ended(FromGrpcStatus(status));
+                                  on_ended(wire::FromGrpcStatus(status));
                                   ended_.Notify();
                                 });
 }
@@ -26,4 +26,4 @@ HeldConnection::~HeldConnection() {
   ended_.WaitForNotification();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

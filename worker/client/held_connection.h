@@ -13,7 +13,7 @@
 #include "common/messages/cluster_messages.h"
 #include "proto/cluster_service.grpc.pb.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 class HeldConnection {
  public:
@@ -34,4 +34,4 @@ class HeldConnection {
   absl::Notification ended_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

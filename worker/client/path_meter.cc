@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::client {
 
 void PathMeter::Rates::Add(uint64_t bytes, absl::Duration took) {
   if (bytes < kLeastBytes || took <= absl::ZeroDuration()) return;
@@ -30,4 +30,4 @@ PathFacts PathMeter::facts() const {
           .round_trip = round_trip_};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

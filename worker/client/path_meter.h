@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "common/messages/cluster_messages.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 class PathMeter {
  public:
@@ -50,4 +50,4 @@ class PathMeter {
   absl::Duration round_trip_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

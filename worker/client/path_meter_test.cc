@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::client {
 namespace {
 
 constexpr uint64_t kMegabyte = 1'000'000;
@@ -35,4 +35,4 @@ TEST(PathMeterTest, TakesTheFastestOfTheLastTransfers) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -8,7 +8,7 @@
 #include "proto/bulk_options.h"
 #include "proto/status_mapping.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 absl::StatusOr<std::shared_ptr<SharedMemoryCall>> SharedMemoryCall::Start(
     const std::shared_ptr<grpc::Channel>& channel, Settings settings) {
@@ -34,7 +34,8 @@ SharedMemoryCall::~SharedMemoryCall() {
 }
 
 void SharedMemoryCall::Begin() {
-  if (!settings_.life_secret.empty()) context_.AddMetadata(kLifeSecretKey, settings_.life_secret);
+  if (!settings_.life_secret.empty())
+    context_.AddMetadata(wire::kLifeSecretKey, settings_.life_secret);
   stub_->async()->ShareMemory(&context_, this);
   // Writes start outside of gRPC's callbacks; the hold keeps the call until OnReadDone(false).
   AddHold();
@@ -177,7 +178,7 @@ void SharedMemoryCall::OnReadDone(bool ok) {
 }
 
 void SharedMemoryCall::OnDone(const grpc::Status& status) {
-  absl::Status result = FromGrpcStatus(status);
+  absl::Status result = wire::FromGrpcStatus(status);
   if (result.ok()) result = absl::UnavailableError("the server has ended it");
   Settle(result);
   absl::MutexLock lock(&mutex_);
@@ -190,4 +191,4 @@ void SharedMemoryCall::AwaitDone() {
   mutex_.Await(absl::Condition(&is_done_));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

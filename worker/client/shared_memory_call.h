@@ -19,7 +19,7 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "worker/client/device_payload.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 class SharedMemoryCall final
     : public grpc::ClientBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply> {
@@ -121,4 +121,4 @@ class SharedMemoryCall final
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::client {
 
 SharedMemoryLink::SharedMemoryLink(Config config)
     : config_(std::move(config)), channel_(config_.channel) {
@@ -77,4 +77,4 @@ void SharedMemoryLink::Abandon(const std::shared_ptr<SharedMemoryCall>& call) {
   current_ = nullptr;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -14,7 +14,7 @@
 #include "common/messages/cluster_messages.h"
 #include "worker/client/shared_memory_call.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 // Thread-safe. Constructor, destructor and Prepare() must run on threads that are not gRPC's.
 class SharedMemoryLink {
@@ -53,4 +53,4 @@ class SharedMemoryLink {
   bool is_refused_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -5,11 +5,12 @@
 
 #include "common/storage/shared_region.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 int SharedBlocksFor(int64_t shard_bytes, size_t block_bytes) {
   const auto block = static_cast<int64_t>(block_bytes);
-  return static_cast<int>(std::clamp<int64_t>((shard_bytes + block - 1) / block, 1, kSharedBlocks));
+  return static_cast<int>(
+      std::clamp<int64_t>((shard_bytes + block - 1) / block, 1, wire::kSharedBlocks));
 }
 
 int64_t SharedMemoryBytes(const std::vector<Bucket>& buckets, size_t block_bytes) {
@@ -25,4 +26,4 @@ int64_t SharedMemoryBytes(const std::vector<Bucket>& buckets, size_t block_bytes
   return bytes;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::client

@@ -8,7 +8,7 @@
 #include "common/params/bucket_plan.h"
 #include "proto/bulk_options.h"
 
-namespace lodestar {
+namespace lodestar::client {
 
 // Returns the number of blocks for each direction with a server that has `shard_bytes` of the
 // model, in fp32. A small shard needs no more blocks than it fills.
@@ -16,6 +16,6 @@ int SharedBlocksFor(int64_t shard_bytes, size_t block_bytes);
 
 // Returns the size of all regions, if every server of the plan is on this machine.
 int64_t SharedMemoryBytes(const std::vector<Bucket>& buckets,
-                          size_t block_bytes = kSharedBlockBytes);
+                          size_t block_bytes = wire::kSharedBlockBytes);
 
-}  // namespace lodestar
+}  // namespace lodestar::client

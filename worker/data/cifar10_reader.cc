@@ -16,7 +16,7 @@
 #include "common/runtime/status_macros.h"
 #include "worker/data/corpus_files.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 // Record: [label | 1024 red | 1024 green | 1024 blue]
@@ -138,4 +138,4 @@ std::string Cifar10FileNames() {
   return absl::StrCat(TrainName(1), " to ", TrainName(kNumTrainFiles), " and ", kHeldoutName);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

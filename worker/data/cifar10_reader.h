@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/image_dataset.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // Notes other files that are named as batches. Errors: NotFound naming a missing file;
 // InvalidArgument for a file that is not a whole number of records; those of DataFile.
@@ -26,4 +26,4 @@ bool HasAllCifar10Files(const std::string& folder);
 // What OpenCifar10Dataset() looks for, for messages.
 std::string Cifar10FileNames();
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::AllOf;
@@ -127,4 +127,4 @@ TEST(Cifar10ReaderTest, ImageSizeMustBeTheModels) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 constexpr int kLanes = 4;
@@ -70,4 +70,4 @@ void ContentHash::AddBytes(const Pieces& bytes) {
 
 std::string ContentHash::Hex() const { return absl::StrFormat("%016x", Avalanche(state_)); }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // The hash depends on the order of the calls and on how content is cut into calls. The same on
 // every machine of the same byte order.
@@ -39,4 +39,4 @@ class ContentHash {
   uint64_t state_ = 0x6c6f646573746172u;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::data

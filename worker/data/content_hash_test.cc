@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 std::string HashOf(const std::vector<uint8_t>& bytes) {
@@ -73,4 +73,4 @@ TEST(ContentHashTest, PiecesAreTheWhole) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

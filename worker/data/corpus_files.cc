@@ -21,7 +21,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/folder_lock.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 struct CloseDirectory {
@@ -141,4 +141,4 @@ bool IsFolder(const std::string& path) { return HasType(path, S_IFDIR); }
 
 bool IsFile(const std::string& path) { return HasType(path, S_IFREG); }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 struct CorpusFile {
   std::string path;  // to open it
@@ -39,4 +39,4 @@ absl::StatusOr<CorpusListing> ListCorpusFiles(const std::string& path);
 bool IsFolder(const std::string& path);
 bool IsFile(const std::string& path);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

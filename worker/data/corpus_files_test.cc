@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::ElementsAre;
@@ -109,4 +109,4 @@ TEST(CorpusFilesTest, LeavesOutWhatServersHaveWritten) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 FilePart PartOfWord(absl::string_view word) {
@@ -175,4 +175,4 @@ std::vector<FilePart> HoldOutWholeFiles(const std::vector<int64_t>& num_tokens) 
   return parts;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

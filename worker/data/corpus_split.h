@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // Without a split by names one part in so many is held out: of every file, or whole files.
 inline constexpr int64_t kHeldoutDivisor = 10;
@@ -64,4 +64,4 @@ int64_t TypicalFileTokens(std::vector<int64_t> num_tokens);
 // that has the files in the same order.
 std::vector<FilePart> HoldOutWholeFiles(const std::vector<int64_t>& num_tokens);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::Each;
@@ -148,4 +148,4 @@ TEST(HoldOutWholeFilesTest, TakesATenthEvenly) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace lodestar {
+namespace lodestar::data {
 
 struct DataConfig {
   std::string path;               // a file or a folder
@@ -12,4 +12,4 @@ struct DataConfig {
   int token_bytes = 0;            // 2 or 4; 0 means by header, else what the vocabulary needs
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::data

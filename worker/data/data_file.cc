@@ -20,7 +20,7 @@
 #include "common/storage/file_kind.h"
 #include "common/storage/git_lfs_pointer.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 // Fits the second-level cache, so that checking and hashing a piece reads memory once.
@@ -230,4 +230,4 @@ absl::Status ScanDataFile(
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

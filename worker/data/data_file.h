@@ -17,7 +17,7 @@
 
 struct stat;
 
-namespace lodestar {
+namespace lodestar::data {
 
 // Thread-safe.
 class DataFile {
@@ -94,4 +94,4 @@ absl::Status ScanDataFile(
     const DataFile& file, int64_t begin, StopRequested stop_requested,
     absl::FunctionRef<absl::Status(int64_t offset, absl::Span<const uint8_t> piece)> visit);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::AllOf;
@@ -277,4 +277,4 @@ TEST(DataFileTest, RefusesPointerOfGitLfs) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

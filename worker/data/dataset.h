@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // A training sample: the epoch matters because windows of text shift from epoch to epoch.
 struct SampleRef {
@@ -56,4 +56,4 @@ class Dataset {
   virtual absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -15,7 +15,7 @@
 #include "worker/data/idx_reader.h"
 #include "worker/data/text_reader.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 constexpr int64_t kBytesAsTokens = 256;
@@ -169,4 +169,4 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataSource& source,
   return std::visit(DatasetMaker(source, model, seed, stop_requested), model.architecture);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -15,7 +15,7 @@
 #include "worker/data/tokens_reader.h"
 #include "worker/data/window_dataset.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // Data that was found and opened.
 struct DataSource {
@@ -40,4 +40,4 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataSource& source,
                                                      const ModelSpec& model, uint64_t seed,
                                                      StopRequested stop_requested = NeverStopped);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

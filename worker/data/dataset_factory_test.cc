@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::AllOf;
@@ -168,4 +168,4 @@ TEST(DatasetFactoryTest, EmptyFolderIsAnEmptyCorpus) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

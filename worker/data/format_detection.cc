@@ -22,7 +22,7 @@
 #include "worker/data/idx_reader.h"
 #include "worker/data/token_file_detection.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 constexpr int64_t kProbeBytes = int64_t{1} << 16;
@@ -180,4 +180,4 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
           : ""));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 enum class DataFormat : uint8_t { kText, kTokens, kIdx, kCifar10 };
 
@@ -25,4 +25,4 @@ absl::StatusOr<DataFormat> ParseDataFormat(absl::string_view name);
 // folder, if images lie in one below `path`.
 absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

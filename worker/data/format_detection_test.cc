@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::HasSubstr;
@@ -200,4 +200,4 @@ TEST(FormatDetectionTest, NamesRoundTrip) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -7,7 +7,7 @@
 #include "absl/types/span.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // Tells nearly all different files apart.
 absl::StatusOr<std::string> HeldoutCopies::StartOf(const Part& part) {
@@ -53,4 +53,4 @@ absl::StatusOr<const DataFile*> HeldoutCopies::Find(const DataFile& file, int64_
   return nullptr;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

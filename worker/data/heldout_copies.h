@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/data_file.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 class HeldoutCopies {
  public:
@@ -35,4 +35,4 @@ class HeldoutCopies {
   std::multimap<std::string, Part> by_start_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::data

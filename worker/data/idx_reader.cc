@@ -16,7 +16,7 @@
 #include "common/runtime/status_macros.h"
 #include "worker/data/corpus_files.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 // Magic number: 0, 0, element type (8: unsigned byte), number of dimensions.
@@ -184,4 +184,4 @@ std::string IdxFileNames() {
          "t10k-labels-idx1-ubyte, each with or without .gz";
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

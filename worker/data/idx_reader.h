@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/image_dataset.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // Errors: NotFound naming a missing file; InvalidArgument for gzip damage, a wrong magic number,
 // sizes that do not match the header, unequal numbers of images and labels, train and t10k images
@@ -23,4 +23,4 @@ bool HasAllIdxFiles(const std::string& folder);
 // What OpenIdxDataset() looks for, for messages.
 std::string IdxFileNames();
 
-}  // namespace lodestar
+}  // namespace lodestar::data

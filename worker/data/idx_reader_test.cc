@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::AllOf;
@@ -224,4 +224,4 @@ TEST(IdxReaderTest, NoImagesIsAnEmptyCorpus) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -11,7 +11,7 @@
 #include "worker/data/content_hash.h"
 #include "worker/data/heldout_copies.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 constexpr float kPixelScale = 1.0f / 255.0f;
@@ -201,4 +201,4 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(std::shared_ptr<const 
   return dataset;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -11,7 +11,7 @@
 #include "worker/data/data_file.h"
 #include "worker/data/dataset.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 struct ImageShape {
   int64_t channels = 0;
@@ -71,4 +71,4 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(
     std::shared_ptr<const ImageCorpus> corpus, const ImageInput& input,
     StopRequested stop_requested = NeverStopped);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -2,7 +2,7 @@
 
 #include <cassert>
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 // Steps of the Feistel network. Four already give a permutation that small statistics cannot tell
@@ -61,4 +61,4 @@ SampleRef SampleOrder::At(int64_t position) const {
   return ref;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -7,7 +7,7 @@
 
 #include "worker/data/dataset.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 class SampleOrder {
  public:
@@ -21,4 +21,4 @@ class SampleOrder {
   int64_t num_samples_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 std::vector<int64_t> OneEpoch(uint64_t seed, int64_t num_samples, int64_t epoch) {
@@ -79,4 +79,4 @@ TEST(SampleOrderTest, TakesPositionsFarBeyondOneEpoch) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -5,7 +5,7 @@
 #include "common/runtime/status_macros.h"
 #include "worker/data/token_corpus.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 absl::StatusOr<TokenCorpus> OpenText(const DataConfig& config) {
   if (config.token_bytes != 0) {
@@ -22,4 +22,4 @@ absl::StatusOr<TokenCorpus> OpenText(const DataConfig& config) {
   return corpus;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -5,9 +5,9 @@
 #include "worker/data/data_config.h"
 #include "worker/data/window_dataset.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // Errors: those of OpenTokenCorpus(); InvalidArgument for --token_bytes, which is for tokens.
 absl::StatusOr<TokenCorpus> OpenText(const DataConfig& config);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

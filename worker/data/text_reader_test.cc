@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::AllOf;
@@ -224,4 +224,4 @@ TEST(TextReaderTest, KeepsTenthsWhereTheyHoldAWindow) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

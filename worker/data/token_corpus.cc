@@ -20,7 +20,7 @@
 #include "worker/data/corpus_files.h"
 #include "worker/data/data_file.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 std::string FilesText(size_t count) {
@@ -193,4 +193,4 @@ absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const Corp
   return corpus;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

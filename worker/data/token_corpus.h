@@ -11,7 +11,7 @@
 #include "worker/data/data_config.h"
 #include "worker/data/window_dataset.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 enum class EmptyFiles : uint8_t {
   kLeftOut,  // and counted in a note, unless the file's name says that it is a part of the data
@@ -31,4 +31,4 @@ struct CorpusRule {
 // without training data.
 absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const CorpusRule& rule);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

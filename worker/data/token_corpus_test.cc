@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::AllOf;
@@ -207,4 +207,4 @@ TEST_F(TokenCorpusTest, TakesMoreFilesThanAProcessMayHaveOpen) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

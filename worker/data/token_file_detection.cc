@@ -19,7 +19,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 constexpr size_t kWordHeaderBytes = 1024;
@@ -459,4 +459,4 @@ absl::StatusOr<TokenFileFacts> DetectTokenFile(const DataFile& file) {
   return FactsOfNumbers(file);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "worker/data/data_file.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // Ends of the names of files of tokens. DataTrove writes .ds.
 inline constexpr absl::string_view kTokenFileSuffixes[] = {".bin", ".npy", ".ds"};
@@ -45,4 +45,4 @@ bool HasTokenHeader(absl::Span<const uint8_t> start);
 // reading as tokens is wrong. Big-endian uint16 is refused only where it is clear.
 absl::StatusOr<TokenFileFacts> DetectTokenFile(const DataFile& file);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -16,7 +16,7 @@
 #include "worker/data/data_file.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::AllOf;
@@ -260,4 +260,4 @@ TEST_F(TokenFileDetectionTest, LeavesOtherTokensAlone) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

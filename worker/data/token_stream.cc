@@ -7,7 +7,7 @@
 
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 // A whole window of most models in one read.
@@ -60,4 +60,4 @@ absl::Status TokenStream::Copy(int64_t begin, int64_t count, int32_t* out) const
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "worker/data/data_file.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // Bytes per token; more than one: little-endian.
 enum class TokenWidth : uint8_t { kOneByte = 1, kTwoBytes = 2, kFourBytes = 4 };
@@ -40,4 +40,4 @@ class TokenStream {
   std::vector<int64_t> ends_;  // ends_[i]: tokens in parts 0..i
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::data

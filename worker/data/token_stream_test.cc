@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 class TokenStreamTest : public testing::Test {
@@ -84,4 +84,4 @@ TEST_F(TokenStreamTest, StartsEmpty) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

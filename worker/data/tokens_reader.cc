@@ -10,7 +10,7 @@
 #include "worker/data/token_corpus.h"
 #include "worker/data/token_file_detection.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 constexpr int64_t kMaxUint16 = 65535;
@@ -187,4 +187,4 @@ absl::StatusOr<TokenWidth> ChooseTokenWidth(int64_t vocabulary, TokensSource* so
   return source->token_bytes == 4 ? TokenWidth::kFourBytes : TokenWidth::kTwoBytes;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

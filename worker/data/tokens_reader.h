@@ -10,7 +10,7 @@
 #include "worker/data/token_stream.h"
 #include "worker/data/window_dataset.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 // Files of tokens, and their width as far as headers and --token_bytes tell it.
 struct TokensSource {
@@ -36,4 +36,4 @@ absl::StatusOr<TokensSource> OpenTokens(const DataConfig& config);
 // if the bytes look like the other width.
 absl::StatusOr<TokenWidth> ChooseTokenWidth(int64_t vocabulary, TokensSource* source);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

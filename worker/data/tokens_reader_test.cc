@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/testing/test_folder.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 using ::testing::AllOf;
@@ -377,4 +377,4 @@ TEST(TokensReaderTest, AFileThatChangesWhileItIsTrainedOnIsAnError) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::data

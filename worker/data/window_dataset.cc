@@ -11,7 +11,7 @@
 #include "worker/data/content_hash.h"
 #include "worker/data/heldout_copies.h"
 
-namespace lodestar {
+namespace lodestar::data {
 namespace {
 
 uint64_t Mix(uint64_t x) {
@@ -296,4 +296,4 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeWindowDataset(TokenCorpus corpus, T
   return dataset;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

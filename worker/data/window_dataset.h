@@ -20,7 +20,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/token_stream.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 struct WindowCut {
   int64_t context = 0;
@@ -58,4 +58,4 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeWindowDataset(
     TokenCorpus corpus, TokenWidth width, const WindowCut& cut,
     StopRequested stop_requested = NeverStopped);
 
-}  // namespace lodestar
+}  // namespace lodestar::data

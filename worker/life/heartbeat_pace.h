@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "common/net/round_trip_time.h"
 
-namespace lodestar {
+namespace lodestar::life {
 
 class HeartbeatPace {
  public:
@@ -43,4 +43,4 @@ class HeartbeatPace {
   absl::Time answered_at_;  // by the connection of now; or its beginning
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::life

@@ -19,7 +19,7 @@
 #include "worker/life/lifecycle.h"
 #include "worker/life/redial_pace.h"
 
-namespace lodestar {
+namespace lodestar::life {
 namespace {
 
 using ::testing::AllOf;
@@ -840,4 +840,4 @@ TEST(HeartbeatPaceTest, ASilentConnectionIsReplacedButABusyServerIsGivenASecond)
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::life

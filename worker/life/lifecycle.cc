@@ -7,7 +7,7 @@
 #include "common/runtime/check.h"
 #include "common/runtime/status_hints.h"
 
-namespace lodestar {
+namespace lodestar::life {
 namespace {
 
 // As often as a process that is gone cannot renew a lease.
@@ -520,4 +520,4 @@ std::string Lifecycle::activity() const {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::life

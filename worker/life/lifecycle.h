@@ -43,7 +43,7 @@
 #include "common/net/connect_patience.h"
 #include "common/runtime/remedy.h"
 
-namespace lodestar {
+namespace lodestar::life {
 
 // A life of this worker under one life of the servers: what a contribution and its report belong
 // to.
@@ -244,4 +244,4 @@ class Lifecycle {
   ConnectPatience patience_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::life

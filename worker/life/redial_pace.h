@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::life {
 
 class RedialPace {
  public:
@@ -32,4 +32,4 @@ class RedialPace {
   absl::Duration next_ = absl::ZeroDuration();
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::life

@@ -11,7 +11,7 @@
 #include "kernels/device.h"
 #include "worker/model/device_memory.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class ActivationArena {
  public:
@@ -20,7 +20,7 @@ class ActivationArena {
 
   // Reserves num_elements >= 0 of `dtype`. *target is filled by Allocate() and must stay where it
   // is until then.
-  void Plan(Buf* target, int64_t num_elements, DType dtype);
+  void Plan(kernels::Buf* target, int64_t num_elements, kernels::DType dtype);
 
   // place() returns where the next buffer starts. After Rewind(place) buffers are planned from that
   // place again, and overlap those that were planned there before. This is for buffers that are
@@ -30,17 +30,17 @@ class ActivationArena {
 
   // Call once, after the last Plan(). `owner` names the model in errors.
   // Errors: ResourceExhausted naming owner, bytes asked for and free, and the flags to change.
-  absl::Status Allocate(const std::string& owner, Device* device);
+  absl::Status Allocate(const std::string& owner, kernels::Device* device);
 
   // Returns the size of the allocation, as far as it is planned.
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
   struct Reservation {
-    Buf* target;
+    kernels::Buf* target;
     int64_t offset_bytes;
     int64_t num_elements;
-    DType dtype;
+    kernels::DType dtype;
   };
 
   std::vector<Reservation> reservations_;
@@ -49,4 +49,4 @@ class ActivationArena {
   DeviceMemory memory_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

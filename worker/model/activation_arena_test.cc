@@ -8,16 +8,17 @@
 #include "gtest/gtest.h"
 #include "kernels/factory/device_factory.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 TEST(ActivationArenaTest, FillsAlignedBuffersThatDoNotOverlap) {
-  auto device = *MakeDevice("oracle", 0, nullptr);
+  auto device = *factory::MakeDevice("oracle", 0, nullptr);
   ActivationArena arena;
   const std::vector<int64_t> sizes = {1, 0, 31, 257, 64};
-  const std::vector<DType> dtypes = {DType::kU8, DType::kF64, DType::kF32, DType::kI32,
-                                     DType::kF64};
-  std::vector<Buf> bufs(sizes.size());
+  const std::vector<kernels::DType> dtypes = {kernels::DType::kU8, kernels::DType::kF64,
+                                              kernels::DType::kF32, kernels::DType::kI32,
+                                              kernels::DType::kF64};
+  std::vector<kernels::Buf> bufs(sizes.size());
   for (size_t i = 0; i < sizes.size(); ++i) arena.Plan(&bufs[i], sizes[i], dtypes[i]);
   ASSERT_TRUE(arena.Allocate("a model", device.get()).ok());
 
@@ -26,7 +27,7 @@ TEST(ActivationArenaTest, FillsAlignedBuffersThatDoNotOverlap) {
     EXPECT_EQ(bufs[i].num_elements, sizes[i]);
     EXPECT_EQ(bufs[i].dtype, dtypes[i]);
     const char* begin = bufs[i].as<char>();
-    const int64_t bytes = sizes[i] * static_cast<int64_t>(DTypeBytes(dtypes[i]));
+    const int64_t bytes = sizes[i] * static_cast<int64_t>(kernels::DTypeBytes(dtypes[i]));
     EXPECT_EQ((begin - bufs[0].as<char>()) % ActivationArena::kAlignmentBytes, 0);
     EXPECT_GE(begin, previous_end);
     previous_end = begin + bytes;
@@ -35,4 +36,4 @@ TEST(ActivationArenaTest, FillsAlignedBuffersThatDoNotOverlap) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

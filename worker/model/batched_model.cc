@@ -7,18 +7,18 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 // Tokens, features and targets of a HostBatch all have elements of this size.
 constexpr int64_t kHostElementBytes = 4;
 
-size_t NumBytes(const Buf& buf, int64_t num_elements) {
-  return static_cast<size_t>(num_elements) * DTypeBytes(buf.dtype);
+size_t NumBytes(const kernels::Buf& buf, int64_t num_elements) {
+  return static_cast<size_t>(num_elements) * kernels::DTypeBytes(buf.dtype);
 }
 
 absl::Status CheckSize(const std::string& model, const char* what, size_t size, int64_t want,
-                       const HostBatch& batch) {
+                       const data::HostBatch& batch) {
   if (static_cast<int64_t>(size) == want) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(ModelInWords(model), " wants ", want, " ", what, " for ", batch.num_samples,
@@ -56,7 +56,7 @@ SampleShape WithStride(SampleShape sample) {
 }  // namespace
 
 BatchedModel::BatchedModel(const ModelConfig& config, const SampleShape& sample,
-                           std::unique_ptr<ParameterArena> parameter_arena, Device* device)
+                           std::unique_ptr<ParameterArena> parameter_arena, kernels::Device* device)
     : name_(config.spec.name),
       sample_(WithStride(sample)),
       max_batch_(config.max_batch),
@@ -77,20 +77,21 @@ void BatchedModel::PlanBatchBuffers() {
   const int64_t inputs = max_batch_ * sample_.inputs;
   const int64_t predictions = max_batch_ * sample_.predictions;
   if (sample_.token_limit > 0) {
-    activation_arena_.Plan(&inputs_, inputs, DType::kI32);
+    activation_arena_.Plan(&inputs_, inputs, kernels::DType::kI32);
   } else {
     activation_arena_.Plan(&inputs_, inputs, dtype());
-    if (dtype() != DType::kF32) activation_arena_.Plan(&staged_features_, inputs, DType::kF32);
+    if (dtype() != kernels::DType::kF32)
+      activation_arena_.Plan(&staged_features_, inputs, kernels::DType::kF32);
   }
-  activation_arena_.Plan(&targets_, predictions, DType::kI32);
+  activation_arena_.Plan(&targets_, predictions, kernels::DType::kI32);
   activation_arena_.Plan(&logits_, predictions * sample_.logits_stride, dtype());
-  activation_arena_.Plan(&losses_, predictions, StatisticsDType(dtype()));
-  activation_arena_.Plan(&correct_, predictions, DType::kI32);
+  activation_arena_.Plan(&losses_, predictions, kernels::StatisticsDType(dtype()));
+  activation_arena_.Plan(&correct_, predictions, kernels::DType::kI32);
 }
 
 int64_t BatchedModel::ResultBytes() const {
-  const size_t bytes_each =
-      DTypeBytes(StatisticsDType(dtype())) + DTypeBytes(DType::kI32);  // losses_ and correct_
+  const size_t bytes_each = kernels::DTypeBytes(kernels::StatisticsDType(dtype())) +
+                            kernels::DTypeBytes(kernels::DType::kI32);  // losses_ and correct_
   return max_batch_ * sample_.predictions * static_cast<int64_t>(bytes_each);
 }
 
@@ -149,7 +150,7 @@ absl::Status BatchedModel::ReportParts(GradientSink* sink, int block,
   return sink == nullptr ? absl::OkStatus() : sink->PartsReady(block, parts);
 }
 
-absl::StatusOr<BatchResult> BatchedModel::TrainStep(const HostBatch& batch, WeightsGate* gate,
+absl::StatusOr<BatchResult> BatchedModel::TrainStep(const data::HostBatch& batch, WeightsGate* gate,
                                                     GradientSink* sink) {
   RETURN_IF_ERROR(CheckBatch(batch));
   OnBatch(batch);
@@ -163,29 +164,32 @@ absl::StatusOr<BatchResult> BatchedModel::TrainStep(const HostBatch& batch, Weig
     const bool is_last = begin + samples == batch.num_samples;
     Upload(batch, begin, samples);
     const Pass pass{samples, batch.first_position + begin, /*is_training=*/true};
-    ASSIGN_OR_RETURN(const EventId losses_copied,
-                     TrainMicroBatch(pass, scale, is_first ? Accumulate::kSet : Accumulate::kAdd,
-                                     is_first ? gate : nullptr, is_last ? sink : nullptr));
+    ASSIGN_OR_RETURN(
+        const kernels::EventId losses_copied,
+        TrainMicroBatch(pass, scale,
+                        is_first ? kernels::Accumulate::kSet : kernels::Accumulate::kAdd,
+                        is_first ? gate : nullptr, is_last ? sink : nullptr));
     RETURN_IF_ERROR(ReadLosses(losses_copied, samples, /*correct=*/{}, &result));
   }
   return result;
 }
 
-absl::StatusOr<EventId> BatchedModel::TrainMicroBatch(const Pass& pass, double scale,
-                                                      Accumulate weights, WeightsGate* gate,
-                                                      GradientSink* sink) {
+absl::StatusOr<kernels::EventId> BatchedModel::TrainMicroBatch(const Pass& pass, double scale,
+                                                               kernels::Accumulate weights,
+                                                               WeightsGate* gate,
+                                                               GradientSink* sink) {
   if (graphs_ != nullptr) return TrainAsGraph(pass, scale, weights, gate, sink);
   RETURN_IF_ERROR(Forward(pass, gate));
   ComputeLoss(pass.samples, /*correct=*/{}, scale);
-  const EventId losses_copied = CopyLossesToHost(pass.samples, /*correct=*/{});
+  const kernels::EventId losses_copied = CopyLossesToHost(pass.samples, /*correct=*/{});
   if (sink != nullptr) sink->BackwardBegins();
   RETURN_IF_ERROR(Backward(pass, weights, sink));
   return losses_copied;
 }
 
-absl::StatusOr<EventId> BatchedModel::TrainAsGraph(const Pass& pass, double scale,
-                                                   Accumulate weights, WeightsGate* gate,
-                                                   GradientSink* sink) {
+absl::StatusOr<kernels::EventId> BatchedModel::TrainAsGraph(const Pass& pass, double scale,
+                                                            kernels::Accumulate weights,
+                                                            WeightsGate* gate, GradientSink* sink) {
   for (int block = 0; block < layout().num_blocks(); ++block) {
     RETURN_IF_ERROR(WaitForBlock(gate, block));
   }
@@ -195,14 +199,15 @@ absl::StatusOr<EventId> BatchedModel::TrainAsGraph(const Pass& pass, double scal
     ComputeLoss(pass.samples, /*correct=*/{}, scale);
     return Backward(pass, weights, /*sink=*/nullptr);
   }));
-  const EventId losses_copied = CopyLossesToHost(pass.samples, /*correct=*/{});
+  const kernels::EventId losses_copied = CopyLossesToHost(pass.samples, /*correct=*/{});
   for (int block = layout().num_blocks() - 1; block >= 0; --block) {
     RETURN_IF_ERROR(ReportBlock(sink, block));
   }
   return losses_copied;
 }
 
-absl::StatusOr<BatchResult> BatchedModel::Evaluate(const HostBatch& batch, WeightsGate* gate) {
+absl::StatusOr<BatchResult> BatchedModel::Evaluate(const data::HostBatch& batch,
+                                                   WeightsGate* gate) {
   RETURN_IF_ERROR(CheckBatch(batch));
   OnBatch(batch);
   BatchResult result;
@@ -216,7 +221,7 @@ absl::StatusOr<BatchResult> BatchedModel::Evaluate(const HostBatch& batch, Weigh
   return result;
 }
 
-absl::Status BatchedModel::CheckBatch(const HostBatch& batch) const {
+absl::Status BatchedModel::CheckBatch(const data::HostBatch& batch) const {
   if (batch.num_samples < 1) {
     return absl::InvalidArgumentError(absl::StrCat(ModelInWords(name_), " got a batch of ",
                                                    batch.num_samples,
@@ -229,7 +234,7 @@ absl::Status BatchedModel::CheckBatch(const HostBatch& batch) const {
   return CheckRange(name_, "classes", batch.targets, sample_.classes);
 }
 
-absl::Status BatchedModel::CheckSizes(const HostBatch& batch) const {
+absl::Status BatchedModel::CheckSizes(const data::HostBatch& batch) const {
   const bool takes_tokens = sample_.token_limit > 0;
   const int64_t inputs = batch.num_samples * sample_.inputs;
   RETURN_IF_ERROR(
@@ -240,7 +245,7 @@ absl::Status BatchedModel::CheckSizes(const HostBatch& batch) const {
                    batch);
 }
 
-void BatchedModel::Upload(const HostBatch& batch, int64_t begin, int64_t samples) {
+void BatchedModel::Upload(const data::HostBatch& batch, int64_t begin, int64_t samples) {
   const int64_t first = begin * sample_.inputs;
   const int64_t count = samples * sample_.inputs;
   if (sample_.token_limit > 0) {
@@ -250,47 +255,48 @@ void BatchedModel::Upload(const HostBatch& batch, int64_t begin, int64_t samples
   } else {
     CopyToDevice(staged_features_, batch.features.data() + first, count, 0);
     device_->Cast(inputs_.Slice(0, count), staged_features_.Slice(0, count), 1.0,
-                  StreamKind::kCompute);
+                  kernels::StreamKind::kCompute);
   }
   CopyToDevice(targets_, batch.targets.data() + begin * sample_.predictions,
                samples * sample_.predictions, count * kHostElementBytes);
 }
 
-void BatchedModel::CopyToDevice(Buf to, const void* from, int64_t count, int64_t pinned_place) {
+void BatchedModel::CopyToDevice(kernels::Buf to, const void* from, int64_t count,
+                                int64_t pinned_place) {
   const size_t bytes = NumBytes(to, count);
   if (pinned_batch_.data() != nullptr) {
     from = std::memcpy(static_cast<char*>(pinned_batch_.data()) + pinned_place, from, bytes);
   }
   // The copy is on the compute stream, because the previous micro-batch's backward still reads the
   // buffers.
-  device_->Copy(to.data, from, bytes, StreamKind::kCompute);
+  device_->Copy(to.data, from, bytes, kernels::StreamKind::kCompute);
 }
 
-void BatchedModel::ComputeLoss(int64_t samples, Buf correct, double scale) {
+void BatchedModel::ComputeLoss(int64_t samples, kernels::Buf correct, double scale) {
   device_->SoftmaxCrossEntropy(losses_, correct, logits_, targets_, samples * sample_.predictions,
                                sample_.classes, sample_.logits_stride, scale);
 }
 
-EventId BatchedModel::CopyLossesToHost(int64_t samples, Buf correct) {
+kernels::EventId BatchedModel::CopyLossesToHost(int64_t samples, kernels::Buf correct) {
   const int64_t predictions = samples * sample_.predictions;
-  device_->Wait(StreamKind::kDeviceToHost, device_->Record(StreamKind::kCompute));
+  device_->Wait(kernels::StreamKind::kDeviceToHost, device_->Record(kernels::StreamKind::kCompute));
   char* host = static_cast<char*>(host_results_.data());
   const size_t loss_bytes = NumBytes(losses_, predictions);
-  device_->Copy(host, losses_.data, loss_bytes, StreamKind::kDeviceToHost);
+  device_->Copy(host, losses_.data, loss_bytes, kernels::StreamKind::kDeviceToHost);
   if (correct) {
     device_->Copy(host + loss_bytes, correct.data, NumBytes(correct, predictions),
-                  StreamKind::kDeviceToHost);
+                  kernels::StreamKind::kDeviceToHost);
   }
-  return device_->Record(StreamKind::kDeviceToHost);
+  return device_->Record(kernels::StreamKind::kDeviceToHost);
 }
 
-absl::Status BatchedModel::ReadLosses(EventId losses_copied, int64_t samples, Buf correct,
-                                      BatchResult* result) {
+absl::Status BatchedModel::ReadLosses(kernels::EventId losses_copied, int64_t samples,
+                                      kernels::Buf correct, BatchResult* result) {
   RETURN_IF_ERROR(device_->Synchronize(losses_copied));
   const int64_t predictions = samples * sample_.predictions;
   const char* host = static_cast<const char*>(host_results_.data());
-  result->loss_sum += losses_.dtype == DType::kF64 ? SumOf<double>(host, predictions)
-                                                   : SumOf<float>(host, predictions);
+  result->loss_sum += losses_.dtype == kernels::DType::kF64 ? SumOf<double>(host, predictions)
+                                                            : SumOf<float>(host, predictions);
   if (correct) {
     result->num_correct +=
         static_cast<int64_t>(SumOf<int32_t>(host + NumBytes(losses_, predictions), predictions));
@@ -299,4 +305,4 @@ absl::Status BatchedModel::ReadLosses(EventId losses_copied, int64_t samples, Bu
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -13,7 +13,7 @@
 #include "common/runtime/status_macros.h"
 #include "worker/model/word_splitter.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 constexpr char kEndOfText[] = "<|endoftext|>";
@@ -194,4 +194,4 @@ void BytePairTokenizer::EncodeWord(absl::string_view word, std::vector<int32_t>&
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -17,7 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "worker/model/tokenizer.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class BytePairTokenizer final : public Tokenizer {
  public:
@@ -81,4 +81,4 @@ class BytePairTokenizer final : public Tokenizer {
   std::optional<int32_t> end_of_text_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -7,7 +7,7 @@
 #include "common/runtime/byte_letters.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using ::testing::ElementsAre;
@@ -105,4 +105,4 @@ TEST(BytePairTokenizerTest, VocabulariesWithHolesAreRefused) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

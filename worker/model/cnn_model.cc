@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 const CnnSpec& SpecOf(const ModelConfig& config) {
@@ -24,7 +24,7 @@ SampleShape ShapeOf(const CnnSpec& cnn) {
 std::vector<ConvStage> MakeStages(const CnnSpec& cnn, int64_t max_batch,
                                   const ParameterArena& parameters) {
   std::vector<ConvStage> stages;
-  ConvShape shape{max_batch, cnn.image_channels, cnn.image_height, cnn.image_width, 0};
+  kernels::ConvShape shape{max_batch, cnn.image_channels, cnn.image_height, cnn.image_width, 0};
   for (size_t i = 0; i < cnn.channels.size(); ++i) {
     shape.out_channels = cnn.channels[i];
     const std::string name = absl::StrCat("conv", i);
@@ -39,15 +39,15 @@ std::vector<ConvStage> MakeStages(const CnnSpec& cnn, int64_t max_batch,
 }  // namespace
 
 CnnModel::CnnModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
-                   Device* device)
+                   kernels::Device* device)
     : BatchedModel(config, ShapeOf(SpecOf(config)), std::move(parameters), device),
       stages_(MakeStages(SpecOf(config), config.max_batch, parameter_arena())),
       hidden_(parameter_arena().Get("fc0.weight"), parameter_arena().Get("fc0.bias"),
-              stages_.back().output_elements(), SpecOf(config).hidden_width, Activation::kRelu,
-              WeightOrder::kOutIn),
+              stages_.back().output_elements(), SpecOf(config).hidden_width,
+              kernels::Activation::kRelu, kernels::WeightOrder::kOutIn),
       classifier_(parameter_arena().Get("fc1.weight"), parameter_arena().Get("fc1.bias"),
-                  SpecOf(config).hidden_width, SpecOf(config).num_classes, Activation::kNone,
-                  WeightOrder::kOutIn) {
+                  SpecOf(config).hidden_width, SpecOf(config).num_classes,
+                  kernels::Activation::kNone, kernels::WeightOrder::kOutIn) {
   PlanBuffers();
 }
 
@@ -75,18 +75,18 @@ absl::Status CnnModel::Forward(const Pass& pass, WeightsGate* gate) {
   return absl::OkStatus();
 }
 
-absl::Status CnnModel::Backward(const Pass& pass, Accumulate weights, GradientSink* sink) {
+absl::Status CnnModel::Backward(const Pass& pass, kernels::Accumulate weights, GradientSink* sink) {
   classifier_.Backward(device(), dhidden_, logits(), hidden_.y(), pass.samples, weights);
   RETURN_IF_ERROR(ReportBlock(sink, num_stages() + 1));
   hidden_.Backward(device(), stages_.back().dy(), dhidden_, stages_.back().y(), pass.samples,
                    weights);
   RETURN_IF_ERROR(ReportBlock(sink, num_stages()));
   for (int i = num_stages() - 1; i >= 0; --i) {
-    const Buf dx = i > 0 ? stages_[i - 1].dy() : Buf{};
+    const kernels::Buf dx = i > 0 ? stages_[i - 1].dy() : kernels::Buf{};
     stages_[i].Backward(device(), dx, InputOf(i), workspace_, pass.samples, weights);
     RETURN_IF_ERROR(ReportBlock(sink, i));
   }
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -12,27 +12,28 @@
 #include "worker/model/linear_layer.h"
 #include "worker/model/model.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class CnnModel final : public BatchedModel {
  public:
   // config.spec must hold a CnnSpec. Made by model_factory.
-  CnnModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters, Device* device);
+  CnnModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
+           kernels::Device* device);
 
  protected:
   absl::Status Forward(const Pass& pass, WeightsGate* gate) override;
-  absl::Status Backward(const Pass& pass, Accumulate weights, GradientSink* sink) override;
+  absl::Status Backward(const Pass& pass, kernels::Accumulate weights, GradientSink* sink) override;
 
  private:
   void PlanBuffers();
   int num_stages() const { return static_cast<int>(stages_.size()); }
-  Buf InputOf(int stage) const { return stage == 0 ? inputs() : stages_[stage - 1].y(); }
+  kernels::Buf InputOf(int stage) const { return stage == 0 ? inputs() : stages_[stage - 1].y(); }
 
   std::vector<ConvStage> stages_;
   LinearLayer hidden_;
   LinearLayer classifier_;  // writes to logits()
-  Buf dhidden_;
-  Buf workspace_;  // shared by the stages
+  kernels::Buf dhidden_;
+  kernels::Buf workspace_;  // shared by the stages
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

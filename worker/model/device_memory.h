@@ -7,18 +7,18 @@
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class DeviceMemory {
  public:
   DeviceMemory() = default;
   // `device` must outlive the memory. Errors: those of Device::Allocate() and AllocateHost().
-  static absl::StatusOr<DeviceMemory> Allocate(Device* device, size_t bytes) {
+  static absl::StatusOr<DeviceMemory> Allocate(kernels::Device* device, size_t bytes) {
     absl::StatusOr<void*> data = device->Allocate(bytes);
     if (!data.ok()) return data.status();
     return DeviceMemory(device, *data, /*on_host=*/false);
   }
-  static absl::StatusOr<DeviceMemory> AllocateHost(Device* device, size_t bytes) {
+  static absl::StatusOr<DeviceMemory> AllocateHost(kernels::Device* device, size_t bytes) {
     absl::StatusOr<void*> data = device->AllocateHost(bytes);
     if (!data.ok()) return data.status();
     return DeviceMemory(device, *data, /*on_host=*/true);
@@ -46,12 +46,12 @@ class DeviceMemory {
   void* data() const { return data_; }
 
  private:
-  DeviceMemory(Device* device, void* data, bool on_host)
+  DeviceMemory(kernels::Device* device, void* data, bool on_host)
       : device_(device), data_(data), on_host_(on_host) {}
 
-  Device* device_ = nullptr;
+  kernels::Device* device_ = nullptr;
   void* data_ = nullptr;
   bool on_host_ = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

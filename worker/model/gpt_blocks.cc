@@ -1,30 +1,32 @@
 #include "worker/model/gpt_blocks.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 constexpr int64_t kMlpExpansion = 4;
 
 LinearLayer MakeLinear(const ParameterArena& parameters, const std::string& name, int64_t in,
-                       int64_t out, Activation activation) {
+                       int64_t out, kernels::Activation activation) {
   const std::string weight = name + ".weight";
-  return LinearLayer(
-      GetGptTensor(parameters, weight), GetGptTensor(parameters, name + ".bias"), in, out,
-      activation,
-      parameters.layout().Find(weight) != nullptr ? WeightOrder::kInOut : WeightOrder::kOutIn);
+  return LinearLayer(GetGptTensor(parameters, weight), GetGptTensor(parameters, name + ".bias"), in,
+                     out, activation,
+                     parameters.layout().Find(weight) != nullptr ? kernels::WeightOrder::kInOut
+                                                                 : kernels::WeightOrder::kOutIn);
 }
 
 // The output of a branch, in place.
-void DropOutput(Device* device, Buf branch, int64_t num_elements, const DropoutMask& mask) {
+void DropOutput(kernels::Device* device, kernels::Buf branch, int64_t num_elements,
+                const kernels::DropoutMask& mask) {
   if (mask.rate == 0.0) return;
-  const Buf output = branch.Slice(0, num_elements);
+  const kernels::Buf output = branch.Slice(0, num_elements);
   device->Dropout(output, output, mask);
 }
 
 // Gradient to a branch's output before dropout, from dy after it. dy itself stays: it is also the
 // gradient to what the branch is added to.
-Buf GradientBeforeDropout(Device* device, const GptScratch& scratch, Buf dy, int64_t num_elements,
-                          const DropoutMask& mask) {
+kernels::Buf GradientBeforeDropout(kernels::Device* device, const GptScratch& scratch,
+                                   kernels::Buf dy, int64_t num_elements,
+                                   const kernels::DropoutMask& mask) {
   if (mask.rate == 0.0) return dy;
   device->Dropout(scratch.branch, dy.Slice(0, num_elements), mask);
   return scratch.branch;
@@ -41,19 +43,21 @@ Parameter GetGptTensor(const ParameterArena& parameters, const std::string& name
 AttentionBranch::AttentionBranch(const ParameterArena& parameters, const std::string& prefix,
                                  const GptSpec& gpt)
     : qkv_(MakeLinear(parameters, prefix + "c_attn", gpt.width, 3 * int64_t{gpt.width},
-                      Activation::kNone)),
-      projection_(
-          MakeLinear(parameters, prefix + "c_proj", gpt.width, gpt.width, Activation::kNone)) {}
+                      kernels::Activation::kNone)),
+      projection_(MakeLinear(parameters, prefix + "c_proj", gpt.width, gpt.width,
+                             kernels::Activation::kNone)) {}
 
-void AttentionBranch::Plan(const AttentionShape& max_shape, DType dtype, ActivationArena* arena) {
+void AttentionBranch::Plan(const kernels::AttentionShape& max_shape, kernels::DType dtype,
+                           ActivationArena* arena) {
   const int64_t max_rows = max_shape.batch * max_shape.tokens;
   qkv_.Plan(max_rows, dtype, arena);
   arena->Plan(&attention_, max_rows * max_shape.heads * max_shape.head_width, dtype);
-  arena->Plan(&log_sum_exp_, max_rows * max_shape.heads, StatisticsDType(dtype));
+  arena->Plan(&log_sum_exp_, max_rows * max_shape.heads, kernels::StatisticsDType(dtype));
 }
 
-void AttentionBranch::Forward(Device* device, const GptScratch& scratch, Buf x,
-                              const AttentionShape& shape, const DropoutMask& mask) const {
+void AttentionBranch::Forward(kernels::Device* device, const GptScratch& scratch, kernels::Buf x,
+                              const kernels::AttentionShape& shape,
+                              const kernels::DropoutMask& mask) const {
   const int64_t rows = shape.batch * shape.tokens;
   qkv_.Forward(device, qkv_.y(), x, rows);
   device->AttentionForward(attention_, log_sum_exp_, qkv_.y(), scratch.workspace, shape);
@@ -61,11 +65,12 @@ void AttentionBranch::Forward(Device* device, const GptScratch& scratch, Buf x,
   DropOutput(device, scratch.branch, rows * projection_.out(), mask);
 }
 
-void AttentionBranch::Backward(Device* device, const GptScratch& scratch, Buf dy, Buf x,
-                               const AttentionShape& shape, const DropoutMask& mask,
-                               Accumulate weights) const {
+void AttentionBranch::Backward(kernels::Device* device, const GptScratch& scratch, kernels::Buf dy,
+                               kernels::Buf x, const kernels::AttentionShape& shape,
+                               const kernels::DropoutMask& mask,
+                               kernels::Accumulate weights) const {
   const int64_t rows = shape.batch * shape.tokens;
-  const Buf dprojection =
+  const kernels::Buf dprojection =
       GradientBeforeDropout(device, scratch, dy, rows * projection_.out(), mask);
   projection_.Backward(device, scratch.dattention, dprojection, attention_, rows, weights);
   device->AttentionBackward(scratch.dwide, scratch.dattention, attention_, log_sum_exp_, qkv_.y(),
@@ -76,39 +81,40 @@ void AttentionBranch::Backward(Device* device, const GptScratch& scratch, Buf dy
 MlpBranch::MlpBranch(const ParameterArena& parameters, const std::string& prefix,
                      const GptSpec& gpt)
     : fc_(MakeLinear(parameters, prefix + "c_fc", gpt.width, kMlpExpansion * gpt.width,
-                     Activation::kGeluTanh)),
+                     kernels::Activation::kGeluTanh)),
       projection_(MakeLinear(parameters, prefix + "c_proj", kMlpExpansion * gpt.width, gpt.width,
-                             Activation::kNone)) {}
+                             kernels::Activation::kNone)) {}
 
-void MlpBranch::Plan(int64_t max_rows, DType dtype, ActivationArena* arena) {
+void MlpBranch::Plan(int64_t max_rows, kernels::DType dtype, ActivationArena* arena) {
   fc_.PlanPreActivation(max_rows, dtype, arena);
 }
 
-void MlpBranch::PlanHidden(int64_t max_rows, DType dtype, ActivationArena* arena) {
+void MlpBranch::PlanHidden(int64_t max_rows, kernels::DType dtype, ActivationArena* arena) {
   fc_.PlanOutput(max_rows, dtype, arena);
 }
 
-void MlpBranch::Forward(Device* device, const GptScratch& scratch, Buf x, int64_t rows,
-                        const DropoutMask& mask) const {
+void MlpBranch::Forward(kernels::Device* device, const GptScratch& scratch, kernels::Buf x,
+                        int64_t rows, const kernels::DropoutMask& mask) const {
   ForwardHidden(device, x, rows);
   projection_.Forward(device, scratch.branch, fc_.y(), rows);
   DropOutput(device, scratch.branch, rows * projection_.out(), mask);
 }
 
-void MlpBranch::ForwardHidden(Device* device, Buf x, int64_t rows) const {
+void MlpBranch::ForwardHidden(kernels::Device* device, kernels::Buf x, int64_t rows) const {
   fc_.Forward(device, fc_.y(), x, rows);
 }
 
-void MlpBranch::RecomputeHidden(Device* device, int64_t rows) const {
+void MlpBranch::RecomputeHidden(kernels::Device* device, int64_t rows) const {
   fc_.Reactivate(device, rows);
 }
 
-void MlpBranch::Backward(Device* device, const GptScratch& scratch, Buf dy, Buf x, int64_t rows,
-                         const DropoutMask& mask, Accumulate weights) const {
-  const Buf dprojection =
+void MlpBranch::Backward(kernels::Device* device, const GptScratch& scratch, kernels::Buf dy,
+                         kernels::Buf x, int64_t rows, const kernels::DropoutMask& mask,
+                         kernels::Accumulate weights) const {
+  const kernels::Buf dprojection =
       GradientBeforeDropout(device, scratch, dy, rows * projection_.out(), mask);
   projection_.BackwardUpTo(fc_, device, scratch.dwide, dprojection, rows, weights);
   fc_.BackwardFrom(device, scratch.branch, scratch.dwide, x, rows, weights);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

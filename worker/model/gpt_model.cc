@@ -9,7 +9,7 @@
 #include "common/params/layout.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 const GptSpec& SpecOf(const ModelConfig& config) {
@@ -24,12 +24,12 @@ constexpr int64_t kLogitsAlignment = 128;
 // counted from it.
 constexpr uint64_t kDropoutStream = 0x64726f706f757400;
 
-int64_t HeadRows(const GptSpec& gpt, const Device& device) {
+int64_t HeadRows(const GptSpec& gpt, const kernels::Device& device) {
   if (device.capabilities().memory_is_host) return gpt.vocabulary;
   return (gpt.vocabulary + kLogitsAlignment - 1) / kLogitsAlignment * kLogitsAlignment;
 }
 
-SampleShape ShapeOf(const GptSpec& gpt, const Device& device) {
+SampleShape ShapeOf(const GptSpec& gpt, const kernels::Device& device) {
   return {.inputs = gpt.context,
           .predictions = gpt.context,
           .classes = gpt.vocabulary,
@@ -44,13 +44,13 @@ NormLayer MakeNorm(const ParameterArena& parameters, const std::string& name, in
 
 }  // namespace
 
-int64_t GptModel::PaddingElements(const ModelConfig& config, Device* device) {
+int64_t GptModel::PaddingElements(const ModelConfig& config, kernels::Device* device) {
   const GptSpec& gpt = SpecOf(config);
   return (HeadRows(gpt, *device) - gpt.vocabulary) * gpt.width;
 }
 
 GptModel::GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
-                   Device* device)
+                   kernels::Device* device)
     : BatchedModel(config, ShapeOf(SpecOf(config), *device), std::move(parameters), device),
       gpt_(SpecOf(config)),
       recompute_(config.recompute),
@@ -76,20 +76,22 @@ void GptModel::PlanBuffers() {
   ActivationArena* const arena = activation_arena();
   PlanLayers(max_rows);
   last_norm_.Plan(max_rows, dtype(), arena);
-  for (Buf* buf : {&dresidual_, &scratch_.branch, &scratch_.dattention}) {
+  for (kernels::Buf* buf : {&dresidual_, &scratch_.branch, &scratch_.dattention}) {
     arena->Plan(buf, max_rows * gpt_.width, dtype());
   }
   arena->Plan(&scratch_.dwide, max_rows * 4 * gpt_.width, dtype());
   arena->Plan(&later_table_gradient_, head_rows_ * gpt_.width, token_table_.gradient.dtype);
   arena->Plan(&scratch_.workspace,
               device()->AttentionWorkspaceElements(Attention(most, /*layer=*/0)), dtype());
-  if (dtype() != DType::kF32) arena->Plan(&prompt_logits_, gpt_.vocabulary, DType::kF32);
+  if (dtype() != kernels::DType::kF32)
+    arena->Plan(&prompt_logits_, gpt_.vocabulary, kernels::DType::kF32);
 }
 
 // What backward will find as forward left it is planned once per layer; the rest lies at the same
 // place for all layers.
 void GptModel::PlanLayers(int64_t max_rows) {
-  const AttentionShape max_shape = Attention({{.samples = max_batch()}, gpt_.context}, /*layer=*/0);
+  const kernels::AttentionShape max_shape =
+      Attention({{.samples = max_batch()}, gpt_.context}, /*layer=*/0);
   ActivationArena* const arena = activation_arena();
   for (Layer& layer : layers_) layer.norm1.PlanSum(max_rows, dtype(), arena);
   const int64_t shared_layer = arena->place();
@@ -107,7 +109,7 @@ void GptModel::PlanLayers(int64_t max_rows) {
   }
 }
 
-DropoutMask GptModel::Mask(const Pass& pass, int site, int64_t elements_per_sample) const {
+kernels::DropoutMask GptModel::Mask(const Pass& pass, int site, int64_t elements_per_sample) const {
   if (!pass.is_training) return {};
   return {.rate = gpt_.dropout,
           .key = seed_,
@@ -115,19 +117,19 @@ DropoutMask GptModel::Mask(const Pass& pass, int site, int64_t elements_per_samp
           .first_element = pass.first_position * elements_per_sample};
 }
 
-DropoutMask GptModel::MaskOfEmbedding(const Sequences& sequences) const {
+kernels::DropoutMask GptModel::MaskOfEmbedding(const Sequences& sequences) const {
   return Mask(sequences.pass, 0, sequences.tokens * gpt_.width);
 }
 
-DropoutMask GptModel::MaskOfAttention(const Sequences& sequences, int layer) const {
+kernels::DropoutMask GptModel::MaskOfAttention(const Sequences& sequences, int layer) const {
   return Mask(sequences.pass, 3 * layer + 2, sequences.tokens * gpt_.width);
 }
 
-DropoutMask GptModel::MaskOfMlp(const Sequences& sequences, int layer) const {
+kernels::DropoutMask GptModel::MaskOfMlp(const Sequences& sequences, int layer) const {
   return Mask(sequences.pass, 3 * layer + 3, sequences.tokens * gpt_.width);
 }
 
-AttentionShape GptModel::Attention(const Sequences& sequences, int layer) const {
+kernels::AttentionShape GptModel::Attention(const Sequences& sequences, int layer) const {
   const int64_t tokens = sequences.tokens;
   return {.batch = sequences.pass.samples,
           .tokens = tokens,
@@ -159,12 +161,12 @@ absl::Status GptModel::WaitForHead(WeightsGate* gate) {
 absl::Status GptModel::ForwardLayers(const Sequences& sequences, WeightsGate* gate) {
   const int64_t rows = sequences.rows();
   RETURN_IF_ERROR(WaitForLookups(gate));
-  Buf residual = layers_.front().norm1.sum();
-  Buf branch;
+  kernels::Buf residual = layers_.front().norm1.sum();
+  kernels::Buf branch;
   device()->EmbedForward(residual, inputs(), token_table_.value, position_table_.value, rows,
                          sequences.tokens, gpt_.width);
-  if (const DropoutMask mask = MaskOfEmbedding(sequences); mask.rate > 0.0) {
-    const Buf embedded = residual.Slice(0, rows * gpt_.width);
+  if (const kernels::DropoutMask mask = MaskOfEmbedding(sequences); mask.rate > 0.0) {
+    const kernels::Buf embedded = residual.Slice(0, rows * gpt_.width);
     device()->Dropout(embedded, embedded, mask);
   }
   for (int i = 0; i < gpt_.num_layers; ++i) {
@@ -178,7 +180,8 @@ absl::Status GptModel::ForwardLayers(const Sequences& sequences, WeightsGate* ga
   return absl::OkStatus();
 }
 
-void GptModel::ForwardLayer(int layer, Buf residual, Buf branch, const Sequences& sequences) {
+void GptModel::ForwardLayer(int layer, kernels::Buf residual, kernels::Buf branch,
+                            const Sequences& sequences) {
   const Layer& at = layers_[layer];
   const int64_t rows = sequences.rows();
   // The stream is a sum; each norm does the addition first.
@@ -189,19 +192,21 @@ void GptModel::ForwardLayer(int layer, Buf residual, Buf branch, const Sequences
   at.mlp.Forward(device(), scratch_, at.norm2.y(), rows, MaskOfMlp(sequences, layer));
 }
 
-void GptModel::ForwardHead(Buf x, int64_t rows) {
+void GptModel::ForwardHead(kernels::Buf x, int64_t rows) {
   device()->LinearForward(logits(), /*pre_activation=*/{}, x, token_table_.value, /*bias=*/{}, rows,
-                          gpt_.width, head_rows_, Activation::kNone, WeightOrder::kOutIn);
+                          gpt_.width, head_rows_, kernels::Activation::kNone,
+                          kernels::WeightOrder::kOutIn);
 }
 
-absl::Status GptModel::Backward(const Pass& pass, Accumulate weights, GradientSink* sink) {
+absl::Status GptModel::Backward(const Pass& pass, kernels::Accumulate weights, GradientSink* sink) {
   const Sequences sequences{pass, gpt_.context};
   const int64_t rows = sequences.rows();
   BackwardHead(rows, weights);
   // Without a sink, all of the table's gradient is added at the end: what a graph repeats must not
   // depend on the data.
   if (sink != nullptr) RETURN_IF_ERROR(ReportRest(weights, sink));
-  last_norm_.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kSet, weights);
+  last_norm_.Backward(device(), dresidual_, scratch_.branch, rows, kernels::Accumulate::kSet,
+                      weights);
   RETURN_IF_ERROR(ReportBlock(sink, gpt_.num_layers + 1));
   for (int i = gpt_.num_layers - 1; i >= 0; --i) {
     RecomputeLayer(i, sequences);
@@ -209,14 +214,14 @@ absl::Status GptModel::Backward(const Pass& pass, Accumulate weights, GradientSi
     RETURN_IF_ERROR(ReportBlock(sink, i + 1));
   }
   BackwardTables(sequences, weights);
-  if (weights == Accumulate::kAdd) {
+  if (weights == kernels::Accumulate::kAdd) {
     AddToTableGradient(sink != nullptr ? token_rows_.used() : token_rows_.all());
   }
   return ReportBlock(sink, 0);
 }
 
-Buf GptModel::TableGradient(Accumulate weights) const {
-  return weights == Accumulate::kSet ? token_table_.gradient : later_table_gradient_;
+kernels::Buf GptModel::TableGradient(kernels::Accumulate weights) const {
+  return weights == kernels::Accumulate::kSet ? token_table_.gradient : later_table_gradient_;
 }
 
 void GptModel::AddToTableGradient(absl::Span<const ElementRange> parts) {
@@ -227,20 +232,20 @@ void GptModel::AddToTableGradient(absl::Span<const ElementRange> parts) {
   }
 }
 
-absl::Status GptModel::ReportRest(Accumulate weights, GradientSink* sink) {
+absl::Status GptModel::ReportRest(kernels::Accumulate weights, GradientSink* sink) {
   const std::vector<ElementRange> rest = token_rows_.unused();
   if (rest.empty()) return absl::OkStatus();
-  if (weights == Accumulate::kAdd) AddToTableGradient(rest);
+  if (weights == kernels::Accumulate::kAdd) AddToTableGradient(rest);
   return ReportParts(sink, 0, rest);
 }
 
 // This must come first in backward: with padded rows it also writes zeros behind the table's
 // gradient, where the gradients of other tensors are still to come.
-void GptModel::BackwardHead(int64_t rows, Accumulate weights) {
+void GptModel::BackwardHead(int64_t rows, kernels::Accumulate weights) {
   device()->LinearBackward(scratch_.branch, TableGradient(weights), /*db=*/{}, logits(),
                            /*pre_activation=*/{}, last_norm_.y(), token_table_.value, rows,
-                           gpt_.width, head_rows_, Activation::kNone, WeightOrder::kOutIn,
-                           Accumulate::kSet);
+                           gpt_.width, head_rows_, kernels::Activation::kNone,
+                           kernels::WeightOrder::kOutIn, kernels::Accumulate::kSet);
 }
 
 void GptModel::RecomputeLayer(int layer, const Sequences& sequences) {
@@ -259,25 +264,27 @@ void GptModel::RecomputeLayer(int layer, const Sequences& sequences) {
   at.mlp.ForwardHidden(device(), at.norm2.y(), rows);
 }
 
-void GptModel::BackwardLayer(int layer, const Sequences& sequences, Accumulate weights) {
+void GptModel::BackwardLayer(int layer, const Sequences& sequences, kernels::Accumulate weights) {
   const Layer& at = layers_[layer];
   const int64_t rows = sequences.rows();
   at.mlp.Backward(device(), scratch_, dresidual_, at.norm2.y(), rows, MaskOfMlp(sequences, layer),
                   weights);
-  at.norm2.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kAdd, weights);
+  at.norm2.Backward(device(), dresidual_, scratch_.branch, rows, kernels::Accumulate::kAdd,
+                    weights);
   at.attention.Backward(device(), scratch_, dresidual_, at.norm1.y(), Attention(sequences, layer),
                         MaskOfAttention(sequences, layer), weights);
-  at.norm1.Backward(device(), dresidual_, scratch_.branch, rows, Accumulate::kAdd, weights);
+  at.norm1.Backward(device(), dresidual_, scratch_.branch, rows, kernels::Accumulate::kAdd,
+                    weights);
 }
 
-void GptModel::BackwardTables(const Sequences& sequences, Accumulate weights) {
+void GptModel::BackwardTables(const Sequences& sequences, kernels::Accumulate weights) {
   const int64_t rows = sequences.rows();
-  if (const DropoutMask mask = MaskOfEmbedding(sequences); mask.rate > 0.0) {
-    const Buf gradient = dresidual_.Slice(0, rows * gpt_.width);
+  if (const kernels::DropoutMask mask = MaskOfEmbedding(sequences); mask.rate > 0.0) {
+    const kernels::Buf gradient = dresidual_.Slice(0, rows * gpt_.width);
     device()->Dropout(gradient, gradient, mask);
   }
   // The token table's already holds the gradient of the head.
-  if (weights == Accumulate::kSet) device()->Fill(position_table_.gradient, 0.0);
+  if (weights == kernels::Accumulate::kSet) device()->Fill(position_table_.gradient, 0.0);
   device()->EmbedBackward(TableGradient(weights), position_table_.gradient, dresidual_, inputs(),
                           rows, gpt_.context, gpt_.width, gpt_.vocabulary);
 }
@@ -288,14 +295,15 @@ absl::Status GptModel::NextTokenLogits(absl::Span<const int32_t> tokens,
   RETURN_IF_ERROR(UploadPrompt(tokens.last(count)));
   RETURN_IF_ERROR(ForwardLayers({{.samples = 1}, count}, /*gate=*/nullptr));
   ForwardHead(last_norm_.y().Slice((count - 1) * gpt_.width, gpt_.width), /*rows=*/1);
-  Buf result = this->logits().Slice(0, gpt_.vocabulary);
+  kernels::Buf result = this->logits().Slice(0, gpt_.vocabulary);
   if (prompt_logits_) {
-    device()->Cast(prompt_logits_, result, 1.0, StreamKind::kCompute);
+    device()->Cast(prompt_logits_, result, 1.0, kernels::StreamKind::kCompute);
     result = prompt_logits_;
   }
   logits->resize(gpt_.vocabulary);
-  device()->Copy(logits->data(), result.data, logits->size() * sizeof(float), StreamKind::kCompute);
-  return device()->Synchronize(device()->Record(StreamKind::kCompute));
+  device()->Copy(logits->data(), result.data, logits->size() * sizeof(float),
+                 kernels::StreamKind::kCompute);
+  return device()->Synchronize(device()->Record(kernels::StreamKind::kCompute));
 }
 
 absl::Status GptModel::UploadPrompt(absl::Span<const int32_t> tokens) {
@@ -309,8 +317,8 @@ absl::Status GptModel::UploadPrompt(absl::Span<const int32_t> tokens) {
     }
   }
   device()->Copy(inputs().data, tokens.data(), tokens.size() * sizeof(int32_t),
-                 StreamKind::kCompute);
+                 kernels::StreamKind::kCompute);
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

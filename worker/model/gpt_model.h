@@ -29,14 +29,15 @@
 #include "worker/model/norm_layer.h"
 #include "worker/model/table_rows.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class GptModel final : public BatchedModel, public NextTokenModel {
  public:
   // config.spec must hold a GptSpec. Only model_factory makes models.
-  GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters, Device* device);
+  GptModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
+           kernels::Device* device);
   // Returns the room for the rows behind the token table that the padding of the logits reads.
-  static int64_t PaddingElements(const ModelConfig& config, Device* device);
+  static int64_t PaddingElements(const ModelConfig& config, kernels::Device* device);
 
   NextTokenModel* next_token_model() override { return this; }
   int64_t vocabulary() const override { return gpt_.vocabulary; }
@@ -45,9 +46,9 @@ class GptModel final : public BatchedModel, public NextTokenModel {
                                std::vector<float>* logits) override;
 
  protected:
-  void OnBatch(const HostBatch& batch) override { token_rows_.Note(batch.tokens); }
+  void OnBatch(const data::HostBatch& batch) override { token_rows_.Note(batch.tokens); }
   absl::Status Forward(const Pass& pass, WeightsGate* gate) override;
-  absl::Status Backward(const Pass& pass, Accumulate weights, GradientSink* sink) override;
+  absl::Status Backward(const Pass& pass, kernels::Accumulate weights, GradientSink* sink) override;
 
  private:
   struct Layer {
@@ -68,12 +69,12 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   void PlanLayers(int64_t max_rows);
   // Checks `tokens` and copies them into inputs().
   absl::Status UploadPrompt(absl::Span<const int32_t> tokens);
-  AttentionShape Attention(const Sequences& sequences, int layer) const;
+  kernels::AttentionShape Attention(const Sequences& sequences, int layer) const;
   // Returns the mask of the `site`-th place that drops. It is off if the pass is no training.
-  DropoutMask Mask(const Pass& pass, int site, int64_t elements_per_sample) const;
-  DropoutMask MaskOfEmbedding(const Sequences& sequences) const;
-  DropoutMask MaskOfAttention(const Sequences& sequences, int layer) const;
-  DropoutMask MaskOfMlp(const Sequences& sequences, int layer) const;
+  kernels::DropoutMask Mask(const Pass& pass, int site, int64_t elements_per_sample) const;
+  kernels::DropoutMask MaskOfEmbedding(const Sequences& sequences) const;
+  kernels::DropoutMask MaskOfAttention(const Sequences& sequences, int layer) const;
+  kernels::DropoutMask MaskOfMlp(const Sequences& sequences, int layer) const;
   // WaitForLookups() waits for the weights that the embedding reads, and WaitForHead() for those
   // that only the head reads.
   absl::Status WaitForLookups(WeightsGate* gate);
@@ -82,25 +83,26 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   absl::Status ForwardLayers(const Sequences& sequences, WeightsGate* gate);
   // The residual stream is residual + branch before the layer, and norm2.sum() + scratch_.branch
   // after it.
-  void ForwardLayer(int layer, Buf residual, Buf branch, const Sequences& sequences);
+  void ForwardLayer(int layer, kernels::Buf residual, kernels::Buf branch,
+                    const Sequences& sequences);
   // Sets logits() = x wte^T.
-  void ForwardHead(Buf x, int64_t rows);
-  void BackwardHead(int64_t rows, Accumulate weights);
-  void BackwardLayer(int layer, const Sequences& sequences, Accumulate weights);
+  void ForwardHead(kernels::Buf x, int64_t rows);
+  void BackwardHead(int64_t rows, kernels::Accumulate weights);
+  void BackwardLayer(int layer, const Sequences& sequences, kernels::Accumulate weights);
   // Computes again those activations of the layer that backward needs and that were not kept
   // because of recompute_.
   void RecomputeLayer(int layer, const Sequences& sequences);
-  void BackwardTables(const Sequences& sequences, Accumulate weights);
+  void BackwardTables(const Sequences& sequences, kernels::Accumulate weights);
   // Returns where a micro-batch's gradient of the token table is put together. The gradient of the
   // first micro-batch is put together in its place. Later ones, which are added to it, are put
   // together in later_table_gradient_.
-  Buf TableGradient(Accumulate weights) const;
+  kernels::Buf TableGradient(kernels::Accumulate weights) const;
   // Adds later_table_gradient_ to the gradient in `parts`, which are elements of the parameter
   // space.
   void AddToTableGradient(absl::Span<const ElementRange> parts);
   // Tells the sink, once the head's backward is done, of the rows of the token table that no lookup
   // reads.
-  absl::Status ReportRest(Accumulate weights, GradientSink* sink);
+  absl::Status ReportRest(kernels::Accumulate weights, GradientSink* sink);
 
   const GptSpec gpt_;
   const Recompute recompute_;
@@ -114,13 +116,14 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   // [head_rows_, width]. Two operations write a micro-batch's gradient of the token table: here
   // their results are added up before the gradient is added to that of other micro-batches. So the
   // sum has the same bits if other devices computed some of the micro-batches.
-  Buf later_table_gradient_;
+  kernels::Buf later_table_gradient_;
   TableRows token_rows_;  // the rows whose tokens the data has
   std::vector<Layer> layers_;
   NormLayer last_norm_;
-  Buf dresidual_;  // gradient to the residual stream
+  kernels::Buf dresidual_;  // gradient to the residual stream
   GptScratch scratch_;
-  Buf prompt_logits_;  // f32 [vocabulary]; empty unless the device computes in another dtype
+  kernels::Buf
+      prompt_logits_;  // f32 [vocabulary]; empty unless the device computes in another dtype
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

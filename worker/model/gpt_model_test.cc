@@ -13,13 +13,13 @@
 #include "worker/model/model_allocation.h"
 #include "worker/model/testing/synthetic_training.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 class NextTokenTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    device_ = *MakeDevice(GetParam(), /*threads=*/1, nullptr);
+    device_ = *factory::MakeDevice(GetParam(), /*threads=*/1, nullptr);
     model_ = *AllocateModel<GptModel>({SmallGptSpec(), /*max_batch=*/2}, device_.get());
     WriteBuf(device_.get(), model_->parameters(),
              RandomParameters(model_->layout(), /*noise=*/0.1, /*seed=*/3));
@@ -32,7 +32,7 @@ class NextTokenTest : public testing::TestWithParam<std::string> {
     return logits;
   }
 
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<GptModel> model_;
 };
 
@@ -43,7 +43,7 @@ double LossOf(const std::vector<float>& logits, int32_t target) {
 }
 
 TEST_P(NextTokenTest, LogitsAfterEachPrefixGiveTheLossOfTraining) {
-  const HostBatch batch = RandomBatch(SmallGptSpec(), 1, /*seed=*/8);
+  const data::HostBatch batch = RandomBatch(SmallGptSpec(), 1, /*seed=*/8);
   const double expected = model_->Evaluate(batch, nullptr)->loss_sum;
   double loss = 0.0;
   for (size_t length = 1; length <= batch.tokens.size(); ++length) {
@@ -88,7 +88,7 @@ TEST_P(NextTokenTest, AJobInTheLayoutOfEarlierReleasesComputesTheSameBits) {
   const std::vector<double> parameters = ReadBuf(device_.get(), model_->parameters());
   ASSERT_NE(as_earlier(parameters), parameters);
   WriteBuf(device_.get(), other->parameters(), as_earlier(parameters));
-  const HostBatch batch = RandomBatch(SmallGptSpec(), 2, /*seed=*/9);
+  const data::HostBatch batch = RandomBatch(SmallGptSpec(), 2, /*seed=*/9);
   const auto result = model_->TrainStep(batch, nullptr, nullptr);
   const auto other_result = other->TrainStep(batch, nullptr, nullptr);
   ASSERT_TRUE(result.ok() && other_result.ok());
@@ -132,7 +132,7 @@ class TokenRowsTest : public NextTokenTest {
  protected:
   // Makes a step with two samples of these tokens, and returns what the gate was asked and told.
   TellingGate Step(std::vector<int32_t> tokens) {
-    HostBatch batch = RandomBatch(SmallGptSpec(), 2, /*seed=*/8);
+    data::HostBatch batch = RandomBatch(SmallGptSpec(), 2, /*seed=*/8);
     for (size_t i = 0; i < batch.tokens.size(); ++i) batch.tokens[i] = tokens[i % tokens.size()];
     TellingGate gate;
     const absl::Status status = model_->TrainStep(batch, &gate, &gate).status();
@@ -175,4 +175,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, TokenRowsTest, testing::Values("cpu", "oracle"
 INSTANTIATE_TEST_SUITE_P(Devices, NextTokenTest, testing::Values("cpu", "oracle"));
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -10,7 +10,7 @@
 #include "worker/model/model_allocation.h"
 #include "worker/model/testing/synthetic_training.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 class GptTrainingTest : public testing::Test {
@@ -27,25 +27,26 @@ class GptTrainingTest : public testing::Test {
     return model;
   }
 
-  Step TrainStep(const ModelConfig& config, const HostBatch& batch) {
+  Step TrainStep(const ModelConfig& config, const data::HostBatch& batch) {
     auto model = MakeReadyModel(config);
     const BatchResult result = *model->TrainStep(batch, nullptr, nullptr);
     return {result.loss_sum, ReadBuf(device_.get(), model->gradients())};
   }
 
-  static HostBatch BatchAt(int64_t first_position, int64_t num_samples) {
-    HostBatch batch = RandomBatch(SmallGptSpec(), num_samples, /*seed=*/9);
+  static data::HostBatch BatchAt(int64_t first_position, int64_t num_samples) {
+    data::HostBatch batch = RandomBatch(SmallGptSpec(), num_samples, /*seed=*/9);
     batch.first_position = first_position;
     return batch;
   }
 
-  const std::unique_ptr<Device> device_ = *MakeDevice("cpu", /*threads=*/2, nullptr);
+  const std::unique_ptr<kernels::Device> device_ =
+      *factory::MakeDevice("cpu", /*threads=*/2, nullptr);
 };
 
 TEST_F(GptTrainingTest, RecomputingGivesTheSameBits) {
   for (const ModelSpec& spec : {SmallGptSpec(), SmallDroppingGptSpec()}) {
     // Micro-batches of 3, 3 and 1.
-    const HostBatch batch = BatchAt(100, 7);
+    const data::HostBatch batch = BatchAt(100, 7);
     const Step kept = TrainStep({.spec = spec, .max_batch = 3}, batch);
     for (const Recompute recompute : {Recompute::kGelu, Recompute::kBlock}) {
       const Step recomputed =
@@ -58,7 +59,7 @@ TEST_F(GptTrainingTest, RecomputingGivesTheSameBits) {
 
 TEST_F(GptTrainingTest, DropoutFollowsThePlaceOfASample) {
   const ModelConfig config{.spec = SmallDroppingGptSpec(), .max_batch = 4};
-  const HostBatch batch = BatchAt(50, 4);
+  const data::HostBatch batch = BatchAt(50, 4);
   const Step whole = TrainStep(config, batch);
   const Step first = TrainStep(config, SliceBatch(batch, 0, 1));
   const Step rest = TrainStep(config, SliceBatch(batch, 1, 3));
@@ -81,11 +82,11 @@ TEST_F(GptTrainingTest, DropoutFollowsTheSeed) {
 TEST_F(GptTrainingTest, EvaluationDropsNothing) {
   auto dropping = MakeReadyModel({.spec = SmallDroppingGptSpec(), .max_batch = 4});
   auto plain = MakeReadyModel({.spec = SmallGptSpec(), .max_batch = 4});
-  const HostBatch batch = BatchAt(0, 4);
+  const data::HostBatch batch = BatchAt(0, 4);
   const double loss = plain->Evaluate(batch, nullptr)->loss_sum;
   EXPECT_EQ(dropping->Evaluate(batch, nullptr)->loss_sum, loss);
   EXPECT_GT(std::abs(dropping->TrainStep(batch, nullptr, nullptr)->loss_sum - loss), 1e-2);
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

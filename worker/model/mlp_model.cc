@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 SampleShape ShapeOf(const MlpSpec& mlp) {
@@ -17,17 +17,17 @@ SampleShape ShapeOf(const MlpSpec& mlp) {
 }  // namespace
 
 MlpModel::MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
-                   Device* device)
+                   kernels::Device* device)
     : BatchedModel(config, ShapeOf(std::get<MlpSpec>(config.spec.architecture)),
                    std::move(parameters), device) {
   const std::vector<int>& widths = std::get<MlpSpec>(config.spec.architecture).widths;
   const int num_layers = static_cast<int>(widths.size()) - 1;
   for (int i = 0; i < num_layers; ++i) {
     const std::string name = absl::StrCat("fc", i);
-    layers_.emplace_back(parameter_arena().Get(name + ".weight"),
-                         parameter_arena().Get(name + ".bias"), widths[i], widths[i + 1],
-                         i + 1 < num_layers ? Activation::kRelu : Activation::kNone,
-                         WeightOrder::kOutIn);
+    layers_.emplace_back(
+        parameter_arena().Get(name + ".weight"), parameter_arena().Get(name + ".bias"), widths[i],
+        widths[i + 1], i + 1 < num_layers ? kernels::Activation::kRelu : kernels::Activation::kNone,
+        kernels::WeightOrder::kOutIn);
   }
   dy_.resize(last());
   for (int i = 0; i < last(); ++i) {
@@ -39,20 +39,20 @@ MlpModel::MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> pa
 absl::Status MlpModel::Forward(const Pass& pass, WeightsGate* gate) {
   for (int i = 0; i <= last(); ++i) {
     RETURN_IF_ERROR(WaitForBlock(gate, i));
-    const Buf y = i < last() ? layers_[i].y() : logits();
+    const kernels::Buf y = i < last() ? layers_[i].y() : logits();
     layers_[i].Forward(device(), y, InputOf(i), pass.samples);
   }
   return absl::OkStatus();
 }
 
-absl::Status MlpModel::Backward(const Pass& pass, Accumulate weights, GradientSink* sink) {
+absl::Status MlpModel::Backward(const Pass& pass, kernels::Accumulate weights, GradientSink* sink) {
   for (int i = last(); i >= 0; --i) {
-    const Buf dx = i > 0 ? dy_[i - 1] : Buf{};
-    const Buf dy = i < last() ? dy_[i] : logits();
+    const kernels::Buf dx = i > 0 ? dy_[i - 1] : kernels::Buf{};
+    const kernels::Buf dy = i < last() ? dy_[i] : logits();
     layers_[i].Backward(device(), dx, dy, InputOf(i), pass.samples, weights);
     RETURN_IF_ERROR(ReportBlock(sink, i));
   }
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -18,7 +18,7 @@
 #include "kernels/device_set.h"
 #include "worker/data/dataset.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class NextTokenModel;
 
@@ -71,13 +71,13 @@ class Model {
   virtual const Layout& layout() const = 0;
   // Both return flat vectors in device memory, with layout().num_elements() elements. They are f32,
   // or f64 if the device computes in f64.
-  virtual Buf parameters() = 0;
-  virtual Buf gradients() = 0;
+  virtual kernels::Buf parameters() = 0;
+  virtual kernels::Buf gradients() = 0;
   // If the device computes in a narrower type, returns the parameters in that type, which is what
   // forward and backward read; else returns an empty buffer. With a gate, the model brings them up
   // to date with parameters() block by block. A caller that changes parameters() otherwise also
   // writes these, or calls RefreshNarrowParameters().
-  virtual Buf narrow_parameters() { return {}; }
+  virtual kernels::Buf narrow_parameters() { return {}; }
   virtual void RefreshNarrowParameters() {}
 
   // Sets gradients() to the gradient of the mean loss over the batch's predictions
@@ -85,11 +85,11 @@ class Model {
   // stream, which the device may still be working on. Waits for the losses. `gate` and `sink` may
   // be null. Errors: InvalidArgument for a batch that does not fit the model; those of gate, sink
   // and device.
-  virtual absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
+  virtual absl::StatusOr<BatchResult> TrainStep(const data::HostBatch& batch, WeightsGate* gate,
                                                 GradientSink* sink) = 0;
   // Computes the loss only, of any number of samples, which it cuts into pieces of max_batch.
   // `gate` may be null.
-  virtual absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) = 0;
+  virtual absl::StatusOr<BatchResult> Evaluate(const data::HostBatch& batch, WeightsGate* gate) = 0;
   // Returns how many samples pass through the network together. Evaluate() with as many is one
   // pass.
   virtual int64_t samples_per_pass() const { return std::numeric_limits<int64_t>::max(); }
@@ -135,9 +135,10 @@ struct ModelConfig {
 // Allocates both arenas on `device`, which must outlive the model.
 // Errors: those of BuildLayout(); InvalidArgument for max_batch below 1; ResourceExhausted naming
 // bytes asked for and free, and the flags to change.
-absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config, Device* device);
+absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config,
+                                                 kernels::Device* device);
 // Makes a model on all of `devices`, which must outlive it. Each device has config.max_batch.
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config,
-                                                 const DeviceSet& devices);
+                                                 const kernels::DeviceSet& devices);
 
-}  // namespace lodestar
+}  // namespace lodestar::model

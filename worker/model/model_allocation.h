@@ -13,7 +13,7 @@
 #include "worker/model/model.h"
 #include "worker/model/parameter_arena.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // Errors: those of BuildLayout().
 inline absl::StatusOr<Layout> LayoutOf(const ModelConfig& config) {
@@ -23,7 +23,8 @@ inline absl::StatusOr<Layout> LayoutOf(const ModelConfig& config) {
 
 // Errors: those of MakeModel().
 template <typename M>
-absl::StatusOr<std::unique_ptr<M>> AllocateModel(const ModelConfig& config, Device* device) {
+absl::StatusOr<std::unique_ptr<M>> AllocateModel(const ModelConfig& config,
+                                                 kernels::Device* device) {
   ASSIGN_OR_RETURN(Layout layout, LayoutOf(config));
   ASSIGN_OR_RETURN(auto parameters,
                    ParameterArena::Create(config.spec.name, std::move(layout),
@@ -42,7 +43,7 @@ struct PlannedBytes {
 
 // Errors: those of BuildLayout().
 template <typename M>
-absl::StatusOr<PlannedBytes> PlanModel(const ModelConfig& config, Device* device) {
+absl::StatusOr<PlannedBytes> PlanModel(const ModelConfig& config, kernels::Device* device) {
   ASSIGN_OR_RETURN(Layout layout, LayoutOf(config));
   auto parameters = ParameterArena::CreateUnallocated(
       std::move(layout), M::PaddingElements(config, device), device->capabilities().compute);
@@ -52,4 +53,4 @@ absl::StatusOr<PlannedBytes> PlanModel(const ModelConfig& config, Device* device
                       model.batch_bytes()};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

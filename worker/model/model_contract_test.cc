@@ -16,7 +16,7 @@
 #include "worker/model/testing/synthetic_training.h"
 #include "worker/model/testing/test_devices.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using testing::HasSubstr;
@@ -88,7 +88,7 @@ class JournalSink : public GradientSink {
 // Remembers each gradient at the time of its report.
 class SnapshotSink : public GradientSink {
  public:
-  SnapshotSink(Device* device, Model* model)
+  SnapshotSink(kernels::Device* device, Model* model)
       : device_(device),
         model_(model),
         gradient_(model->layout().num_elements()),
@@ -109,7 +109,7 @@ class SnapshotSink : public GradientSink {
   const std::vector<double>& gradient() const { return gradient_; }
 
  private:
-  Device* device_;
+  kernels::Device* device_;
   Model* model_;
   std::vector<double> gradient_;
   std::vector<bool> is_told_;
@@ -127,7 +127,7 @@ class ModelContractTest : public testing::TestWithParam<ContractCase> {
     return model;
   }
 
-  HostBatch Batch(int64_t num_samples) const {
+  data::HostBatch Batch(int64_t num_samples) const {
     return RandomBatch(GetParam().spec, num_samples, /*seed=*/9);
   }
 
@@ -157,11 +157,11 @@ class ModelContractTest : public testing::TestWithParam<ContractCase> {
     }
   }
 
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<kernels::Device> device_;
 };
 
 TEST_P(ModelContractTest, MicroBatchesGiveTheGradientOfTheWholeBatch) {
-  const HostBatch batch = Batch(7);
+  const data::HostBatch batch = Batch(7);
   auto whole = MakeReadyModel(7);
   const BatchResult expected = *whole->TrainStep(batch, nullptr, nullptr);
   const std::vector<double> gradient = ReadBuf(device_.get(), whole->gradients());
@@ -176,7 +176,7 @@ TEST_P(ModelContractTest, MicroBatchesGiveTheGradientOfTheWholeBatch) {
 
 TEST_P(ModelContractTest, SecondStepDoesNotSeeTheFirst) {
   auto model = MakeReadyModel(3);
-  const HostBatch batch = Batch(5);
+  const data::HostBatch batch = Batch(5);
   const BatchResult first = *model->TrainStep(batch, nullptr, nullptr);
   const std::vector<double> gradient = ReadBuf(device_.get(), model->gradients());
   ASSERT_TRUE(model->TrainStep(Batch(2), nullptr, nullptr).ok());
@@ -228,7 +228,7 @@ TEST_P(ModelContractTest, WeightsAreNotReadBeforeTheGate) {
   // Each block, or part of one, holds garbage until its gate opens.
   class FillingGate : public WeightsGate {
    public:
-    FillingGate(Device* device, Model* model, std::vector<double> values)
+    FillingGate(kernels::Device* device, Model* model, std::vector<double> values)
         : device_(device), model_(model), values_(std::move(values)) {}
     absl::Status WaitForBlock(int block) override {
       return WaitForParts(block, {model_->layout().block(block)});
@@ -242,11 +242,11 @@ TEST_P(ModelContractTest, WeightsAreNotReadBeforeTheGate) {
     }
 
    private:
-    Device* device_;
+    kernels::Device* device_;
     Model* model_;
     std::vector<double> values_;
   };
-  const HostBatch batch = Batch(3);
+  const data::HostBatch batch = Batch(3);
   const BatchResult expected = *MakeReadyModel(2)->TrainStep(batch, nullptr, nullptr);
   auto model = MakeReadyModel(2);
   const std::vector<double> weights = ReadBuf(device_.get(), model->parameters());
@@ -276,7 +276,7 @@ TEST_P(ModelContractTest, ErrorsOfGateAndSinkEndTheStep) {
 
 TEST_P(ModelContractTest, EvaluateGivesTheLossOfTrainStepAndKeepsGradients) {
   auto model = MakeReadyModel(3);
-  const HostBatch batch = Batch(7);
+  const data::HostBatch batch = Batch(7);
   const BatchResult trained = *model->TrainStep(batch, nullptr, nullptr);
   const std::vector<double> gradient = ReadBuf(device_.get(), model->gradients());
   const BatchResult evaluated = *model->Evaluate(batch, nullptr);
@@ -286,7 +286,7 @@ TEST_P(ModelContractTest, EvaluateGivesTheLossOfTrainStepAndKeepsGradients) {
 
 TEST_P(ModelContractTest, EvaluateCountsWhatIsPredictedRightAndTrainStepDoesNot) {
   auto model = MakeReadyModel(3);
-  HostBatch batch = Batch(7);
+  data::HostBatch batch = Batch(7);
   int64_t correct = 0;
   int64_t predictions = 0;
   // Each prediction is right for one of the classes, up to the first that the model does not know.
@@ -304,16 +304,16 @@ TEST_P(ModelContractTest, EvaluateCountsWhatIsPredictedRightAndTrainStepDoesNot)
 
 TEST_P(ModelContractTest, RefusesBatchesThatDoNotFit) {
   auto model = MakeReadyModel(2);
-  const auto expect_refused = [&](const HostBatch& batch, const char* text) {
+  const auto expect_refused = [&](const data::HostBatch& batch, const char* text) {
     const absl::Status trained = model->TrainStep(batch, nullptr, nullptr).status();
     EXPECT_EQ(trained.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(trained.message()), HasSubstr(text));
     EXPECT_EQ(model->Evaluate(batch, nullptr).status(), trained);
   };
-  const HostBatch good = Batch(2);
+  const data::HostBatch good = Batch(2);
   const bool takes_tokens = !good.tokens.empty();
-  expect_refused(HostBatch{}, "at least 1");
-  HostBatch bad = good;
+  expect_refused(data::HostBatch{}, "at least 1");
+  data::HostBatch bad = good;
   bad.num_samples = 3;
   expect_refused(bad, "for 3 samples");
   bad = good;
@@ -353,10 +353,10 @@ INSTANTIATE_TEST_SUITE_P(ArchitecturesAndDevices, ModelContractTest, testing::Va
                          });
 
 TEST(MakeModelTest, RefusesAModelThatItsClientComputes) {
-  auto device = *MakeDevice("oracle", 0, nullptr);
+  auto device = *factory::MakeDevice("oracle", 0, nullptr);
   EXPECT_EQ(MakeModel({{"client", ClientModelSpec{}}, 1}, device.get()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -12,7 +12,7 @@
 #include "worker/model/model_memory.h"
 #include "worker/model/replicated_model.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 absl::Status ComputedByItsClient(const ModelConfig& config) {
@@ -24,7 +24,7 @@ absl::Status ComputedByItsClient(const ModelConfig& config) {
 struct ModelMaker {
   using Result = absl::StatusOr<std::unique_ptr<Model>>;
   const ModelConfig& config;
-  Device* device;
+  kernels::Device* device;
 
   Result operator()(const MlpSpec&) const { return AllocateModel<MlpModel>(config, device); }
   Result operator()(const CnnSpec&) const { return AllocateModel<CnnModel>(config, device); }
@@ -35,7 +35,7 @@ struct ModelMaker {
 struct ModelPlanner {
   using Result = absl::StatusOr<PlannedBytes>;
   const ModelConfig& config;
-  Device* device;
+  kernels::Device* device;
 
   Result operator()(const MlpSpec&) const { return PlanModel<MlpModel>(config, device); }
   Result operator()(const CnnSpec&) const { return PlanModel<CnnModel>(config, device); }
@@ -45,7 +45,8 @@ struct ModelPlanner {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config, Device* device) {
+absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config,
+                                                 kernels::Device* device) {
   if (config.max_batch < 1) {
     return absl::InvalidArgumentError(absl::StrCat("micro-batch of model '", config.spec.name,
                                                    "' is ", config.max_batch,
@@ -55,16 +56,17 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config, Devi
 }
 
 absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config,
-                                                 const DeviceSet& devices) {
+                                                 const kernels::DeviceSet& devices) {
   if (devices.devices.size() == 1) return MakeModel(config, &devices.first());
   std::vector<std::unique_ptr<Model>> replicas;
-  for (const std::unique_ptr<Device>& device : devices.devices) {
+  for (const std::unique_ptr<kernels::Device>& device : devices.devices) {
     ASSIGN_OR_RETURN(replicas.emplace_back(), MakeModel(config, device.get()));
   }
   return std::make_unique<ReplicatedModel>(std::move(replicas), &devices);
 }
 
-absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Device* device) {
+absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config,
+                                                kernels::Device* device) {
   // Two batches tell the line; large ones, so that what alignment adds to each buffer drowns.
   constexpr int64_t kSamples = 256;
   ModelConfig planned = config;
@@ -78,9 +80,10 @@ absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Devic
   memory.parameter_bytes = once.parameters;
   // Each parameter has a value, a gradient and, if arithmetic is narrower than those, a narrow
   // value.
-  const DType compute = device->capabilities().compute;
-  const auto wide = static_cast<int64_t>(DTypeBytes(StatisticsDType(compute)));
-  const int64_t narrow = compute == StatisticsDType(compute) ? 0 : DTypeBytes(compute);
+  const kernels::DType compute = device->capabilities().compute;
+  const auto wide = static_cast<int64_t>(kernels::DTypeBytes(kernels::StatisticsDType(compute)));
+  const int64_t narrow =
+      compute == kernels::StatisticsDType(compute) ? 0 : kernels::DTypeBytes(compute);
   const int64_t num_parameters = memory.parameter_bytes / (2 * wide + narrow);
   memory.gradient_bytes = num_parameters * wide;
   memory.narrow_bytes = num_parameters * narrow;
@@ -91,4 +94,4 @@ absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Devic
   return memory;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -11,7 +11,7 @@
 #include "worker/model/model.h"
 #include "worker/model/testing/synthetic_training.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 // Truncation is h^2 f'''/6 = 2e-11 f''', rounding eps * loss / h = 1e-10: together well below the
@@ -26,7 +26,7 @@ constexpr int kElementsPerTensor = 8;
 class ModelGradientTest : public testing::TestWithParam<ModelSpec> {
  protected:
   void SetUp() override {
-    device_ = *MakeDevice("oracle", 0, nullptr);
+    device_ = *factory::MakeDevice("oracle", 0, nullptr);
     model_ = *MakeModel({GetParam(), /*max_batch=*/3}, device_.get());
     batch_ = RandomBatch(GetParam(), 3, /*seed=*/5);
     batch_.first_position = 1001;
@@ -53,9 +53,9 @@ class ModelGradientTest : public testing::TestWithParam<ModelSpec> {
     return (LossWith(element, value + kStep) - LossWith(element, value - kStep)) / (2 * kStep);
   }
 
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<Model> model_;
-  HostBatch batch_;
+  data::HostBatch batch_;
   std::vector<double> parameters_;
 };
 
@@ -114,4 +114,4 @@ INSTANTIATE_TEST_SUITE_P(Architectures, ModelGradientTest, testing::ValuesIn(All
                          });
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -8,7 +8,7 @@
 #include "common/storage/file_system.h"
 #include "worker/model/device_memory.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 int64_t LargestTensor(const Layout& layout) {
@@ -32,31 +32,31 @@ absl::Status CheckFinite(const std::string& path, const std::string& tensor,
 
 }  // namespace
 
-absl::Status LoadParameters(const TrainedWeights& weights, Model* model, Device* device) {
+absl::Status LoadParameters(const TrainedWeights& weights, Model* model, kernels::Device* device) {
   RETURN_IF_ERROR(weights.CheckTensors(model->layout()));
-  const Buf parameters = model->parameters();
+  const kernels::Buf parameters = model->parameters();
   const int64_t largest = LargestTensor(model->layout());
   ASSIGN_OR_RETURN(const DeviceMemory memory,
                    DeviceMemory::Allocate(device, largest * sizeof(float)));
   std::vector<float> values(largest);
-  const Buf staged{memory.data(), DType::kF32, largest};
+  const kernels::Buf staged{memory.data(), kernels::DType::kF32, largest};
   for (const TensorSpec& tensor : model->layout().tensors()) {
     const int64_t count = tensor.num_elements();
     RETURN_IF_ERROR(weights.Read(model->layout(), {tensor.offset, tensor.offset + count},
                                  absl::MakeSpan(values).first(count)));
     RETURN_IF_ERROR(CheckFinite(weights.path(), tensor.name, absl::MakeSpan(values).first(count)));
-    device->Copy(staged.data, values.data(), count * sizeof(float), StreamKind::kCompute);
+    device->Copy(staged.data, values.data(), count * sizeof(float), kernels::StreamKind::kCompute);
     device->Cast(parameters.Slice(tensor.offset, count), staged.Slice(0, count), 1.0,
-                 StreamKind::kCompute);
+                 kernels::StreamKind::kCompute);
     // `values` is written again.
-    RETURN_IF_ERROR(device->Synchronize(device->Record(StreamKind::kCompute)));
+    RETURN_IF_ERROR(device->Synchronize(device->Record(kernels::StreamKind::kCompute)));
   }
   model->RefreshNarrowParameters();
-  return device->Synchronize(device->Record(StreamKind::kCompute));
+  return device->Synchronize(device->Record(kernels::StreamKind::kCompute));
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, int64_t max_batch,
-                                                 Device* device) {
+                                                 kernels::Device* device) {
   ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> weights,
                    TrainedWeights::Open(FileSystem::Real(), path));
   ASSIGN_OR_RETURN(ModelSpec spec, weights->Spec());
@@ -65,4 +65,4 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, int64_
   return model;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -11,17 +11,17 @@
 #include "kernels/device.h"
 #include "worker/model/model.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // The files themselves say which model it is. `device` must outlive the model. Errors:
 // InvalidArgument naming file and tensor if the files name no model, or if their tensors do not fit
 // it; those of TrainedWeights::Open(), MakeModel() and LoadParameters().
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, int64_t max_batch,
-                                                 Device* device);
+                                                 kernels::Device* device);
 
 // Copies all tensors of the model's layout into model->parameters(). Errors: those of
 // TrainedWeights::CheckTensors(); FailedPrecondition naming the tensor for values that are not
 // finite.
-absl::Status LoadParameters(const TrainedWeights& weights, Model* model, Device* device);
+absl::Status LoadParameters(const TrainedWeights& weights, Model* model, kernels::Device* device);
 
-}  // namespace lodestar
+}  // namespace lodestar::model

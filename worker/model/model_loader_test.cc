@@ -12,7 +12,7 @@
 #include "kernels/factory/device_factory.h"
 #include "worker/model/testing/synthetic_training.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using testing::AllOf;
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 class ModelLoaderTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    device_ = *MakeDevice(GetParam(), /*threads=*/1, nullptr);
+    device_ = *factory::MakeDevice(GetParam(), /*threads=*/1, nullptr);
     layout_ = *BuildLayout(SmallGptSpec());
     values_ = RandomParameters(layout_, /*noise=*/0.1, /*seed=*/3);
     path_ = testing::TempDir() + "/model_" + GetParam() + ".safetensors";
@@ -42,7 +42,7 @@ class ModelLoaderTest : public testing::TestWithParam<std::string> {
   absl::Status LoadStatus() { return LoadModel(path_, 1, device_.get()).status(); }
 
   const SafetensorsMetadata metadata_ = {{kModelMetadataKey, ModelSpecToJson(SmallGptSpec())}};
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<kernels::Device> device_;
   Layout layout_;
   std::vector<double> values_;
   std::string path_;
@@ -102,4 +102,4 @@ TEST_P(ModelLoaderTest, PassesOnThatThereIsNoFile) {
 INSTANTIATE_TEST_SUITE_P(Devices, ModelLoaderTest, testing::Values("cpu", "oracle"));
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -12,7 +12,7 @@
 #include "common/runtime/status_macros.h"
 #include "kernels/planned_card.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 // See ChooseMicroBatch().
@@ -33,8 +33,8 @@ struct Room {
   std::string text;   // "cpu (avx512, 2 threads) has 512.0 MB (the control group /jobs)"
 };
 
-Room RoomOf(Device* device) {
-  const DeviceCapabilities& has = device->capabilities();
+Room RoomOf(kernels::Device* device) {
+  const kernels::DeviceCapabilities& has = device->capabilities();
   Room room = {
       .bytes = static_cast<int64_t>(has.memory_bytes),
       .text = absl::StrCat(has.name, " has ", BytesText(static_cast<int64_t>(has.memory_bytes)))};
@@ -86,13 +86,13 @@ struct Change {
 // In the order in which they cost: what is as it is, more recomputation, bf16 with as much and with
 // more, and all of that without local steps. Errors: those of EstimateModelMemory().
 absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const OtherMemory& other,
-                                              Device* device) {
-  PlannedCard bf16(DType::kBf16);
-  std::vector<Device*> devices = {device};
-  const DeviceCapabilities& has = device->capabilities();
-  if (has.has_bf16 && has.compute == DType::kF32) devices.push_back(&bf16);
+                                              kernels::Device* device) {
+  kernels::PlannedCard bf16(kernels::DType::kBf16);
+  std::vector<kernels::Device*> devices = {device};
+  const kernels::DeviceCapabilities& has = device->capabilities();
+  if (has.has_bf16 && has.compute == kernels::DType::kF32) devices.push_back(&bf16);
   std::vector<Change> changes;
-  for (Device* const in : devices) {
+  for (kernels::Device* const in : devices) {
     int64_t least_per_sample = std::numeric_limits<int64_t>::max();
     for (const Recompute recompute : {Recompute::kNone, Recompute::kGelu, Recompute::kBlock}) {
       if (recompute < config.recompute) continue;
@@ -123,7 +123,8 @@ absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const O
 
 // "--max_micro_batch=3; --recompute=block; ..."
 absl::StatusOr<std::string> WhatWouldFit(const ModelConfig& config, const OtherMemory& other,
-                                         Device* device, const Room& room, int64_t wanted) {
+                                         kernels::Device* device, const Room& room,
+                                         int64_t wanted) {
   const bool is_host = device->capabilities().memory_is_host;
   ASSIGN_OR_RETURN(const std::vector<Change> changes, ChangesOf(config, other, device));
   std::vector<std::string> ways;
@@ -188,7 +189,7 @@ int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limi
 }
 
 std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& config,
-                                const OtherMemory& other, Device* device) {
+                                const OtherMemory& other, kernels::Device* device) {
   std::string text =
       absl::StrCat("parameters and gradients ", BytesText(memory.parameter_bytes), ", activations ",
                    BytesText(memory.bytes_per_sample), " per sample, together ",
@@ -226,7 +227,7 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
 }
 
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
-                            const OtherMemory& other, Device* device) {
+                            const OtherMemory& other, kernels::Device* device) {
   const Room room = RoomOf(device);
   const bool is_host = device->capabilities().memory_is_host;
   const int64_t wanted =
@@ -243,4 +244,4 @@ absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config
       "), ", room.text, "; ", what_would_fit));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -10,7 +10,7 @@
 #include "kernels/device.h"
 #include "worker/model/model.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 struct ModelMemory {
   int64_t parameter_bytes = 0;   // values, gradients and, with bf16, narrow parameters
@@ -31,7 +31,7 @@ struct ModelMemory {
 };
 
 // Errors: those of BuildLayout(); InvalidArgument for a model that its client computes.
-absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, Device* device);
+absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config, kernels::Device* device);
 
 // Returns how many samples per micro-batch fit into `room_bytes` beside `other_bytes`. 0 means that
 // none fits. Of main memory kProgramBytes are left to the program; of a card, a reserve is left to
@@ -75,7 +75,7 @@ struct OtherMemory {
 // Returns one line for the log: how much memory model and micro-batch take, and the largest
 // micro-batch that fits the device beside `other`, of which nothing is allocated yet.
 std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& config,
-                                const OtherMemory& other, Device* device);
+                                const OtherMemory& other, kernels::Device* device);
 
 // Returns OK if the model fits the device, or if the device does not tell its memory. On a card
 // only what is free now counts, because other processes keep what they have. All main memory
@@ -84,6 +84,6 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
 // a smaller micro-batch, recomputation, another dtype, a mode without local steps, a device with
 // more memory.
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
-                            const OtherMemory& other, Device* device);
+                            const OtherMemory& other, kernels::Device* device);
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -13,7 +13,7 @@
 #include "worker/model/device_memory.h"
 #include "worker/model/testing/synthetic_training.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using ::testing::AllOf;
@@ -32,7 +32,8 @@ class ModelMemoryTest : public testing::Test {
     return EstimateModelMemory(config, device_.get())->bytes_per_sample;
   }
 
-  const std::unique_ptr<Device> device_ = *MakeDevice("cpu", /*threads=*/1, nullptr);
+  const std::unique_ptr<kernels::Device> device_ =
+      *factory::MakeDevice("cpu", /*threads=*/1, nullptr);
 };
 
 TEST_F(ModelMemoryTest, CountsParametersAndTheirGradients) {
@@ -158,7 +159,8 @@ class CardMemoryTest : public testing::Test {
   ~CardMemoryTest() override { emulator::Configure({}); }
 
   const ModelConfig config_{.spec = MiddlingGpt(), .max_batch = 2};
-  const std::unique_ptr<Device> card_ = cuda::MakeEmulatedDevice({}, {.memory_bytes = 64 << 20});
+  const std::unique_ptr<kernels::Device> card_ =
+      cuda::MakeEmulatedDevice({}, {.memory_bytes = 64 << 20});
 };
 
 TEST_F(CardMemoryTest, WhatOthersHaveOfACardIsNotThereForAModel) {
@@ -185,7 +187,7 @@ ModelSpec SevenBillion() {
 
 constexpr int64_t kGigabyte = 1'000'000'000;
 
-std::unique_ptr<Device> CardOf(int64_t gigabytes, DType compute) {
+std::unique_ptr<kernels::Device> CardOf(int64_t gigabytes, kernels::DType compute) {
   return cuda::MakeEmulatedDevice({.compute = compute},
                                   {.memory_bytes = static_cast<size_t>(gigabytes * kGigabyte)});
 }
@@ -197,8 +199,8 @@ class LargeModelMemoryTest : public testing::Test {
 
 // 12 wide^2 + 13 wide of a layer, the two tables, and the last norm.
 TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16ItsNarrowValue) {
-  const auto fp32 = CardOf(140, DType::kF32);
-  const auto bf16 = CardOf(140, DType::kBf16);
+  const auto fp32 = CardOf(140, kernels::DType::kF32);
+  const auto bf16 = CardOf(140, kernels::DType::kBf16);
   const struct {
     ModelSpec spec;
     int64_t parameters;
@@ -226,7 +228,7 @@ TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16Its
 TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
   int num_fitting = 0, num_refused = 0;
   for (const ModelSpec& spec : {*ModelPreset("gpt2-1.5b"), SevenBillion()}) {
-    for (const DType compute : {DType::kF32, DType::kBf16}) {
+    for (const kernels::DType compute : {kernels::DType::kF32, kernels::DType::kBf16}) {
       for (const int64_t gigabytes : {16, 24, 40, 80, 140}) {
         const auto card = CardOf(gigabytes, compute);
         for (const Recompute recompute : {Recompute::kNone, Recompute::kGelu, Recompute::kBlock}) {
@@ -235,8 +237,8 @@ TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
           const auto free_bytes = static_cast<int64_t>(card->FreeMemoryBytes());
           const int64_t largest = memory.LargestBatch(free_bytes);
           SCOPED_TRACE(absl::StrCat(spec.name, " on ", gigabytes, " GB, ",
-                                    compute == DType::kF32 ? "fp32" : "bf16", ", recompute ",
-                                    static_cast<int>(recompute), ": ", largest));
+                                    compute == kernels::DType::kF32 ? "fp32" : "bf16",
+                                    ", recompute ", static_cast<int>(recompute), ": ", largest));
           config.max_batch = largest + 1;
           EXPECT_FALSE(CheckModelFits(memory, config, {}, card.get()).ok());
           EXPECT_FALSE(MakeModel(config, card.get()).ok());
@@ -260,7 +262,8 @@ TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
 
 // Which cards do for which, with one sample at a time and the reserve: deploy/docs/planning.md.
 TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
-  const auto smallest = [](const ModelSpec& spec, DType compute, Recompute recompute) -> int64_t {
+  const auto smallest = [](const ModelSpec& spec, kernels::DType compute,
+                           Recompute recompute) -> int64_t {
     for (const int64_t gigabytes : {16, 24, 40, 80, 140}) {
       const auto card = CardOf(gigabytes, compute);
       const ModelMemory memory =
@@ -271,19 +274,19 @@ TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
     return 0;
   };
   const ModelSpec xl = *ModelPreset("gpt2-1.5b");
-  EXPECT_EQ(smallest(xl, DType::kF32, Recompute::kNone), 24);
-  EXPECT_EQ(smallest(xl, DType::kF32, Recompute::kBlock), 16);
-  EXPECT_EQ(smallest(xl, DType::kBf16, Recompute::kNone), 24);
-  EXPECT_EQ(smallest(xl, DType::kBf16, Recompute::kBlock), 24);
+  EXPECT_EQ(smallest(xl, kernels::DType::kF32, Recompute::kNone), 24);
+  EXPECT_EQ(smallest(xl, kernels::DType::kF32, Recompute::kBlock), 16);
+  EXPECT_EQ(smallest(xl, kernels::DType::kBf16, Recompute::kNone), 24);
+  EXPECT_EQ(smallest(xl, kernels::DType::kBf16, Recompute::kBlock), 24);
   const ModelSpec large = SevenBillion();
-  EXPECT_EQ(smallest(large, DType::kF32, Recompute::kNone), 80);
-  EXPECT_EQ(smallest(large, DType::kF32, Recompute::kBlock), 80);
-  EXPECT_EQ(smallest(large, DType::kBf16, Recompute::kNone), 140);
-  EXPECT_EQ(smallest(large, DType::kBf16, Recompute::kBlock), 80);
+  EXPECT_EQ(smallest(large, kernels::DType::kF32, Recompute::kNone), 80);
+  EXPECT_EQ(smallest(large, kernels::DType::kF32, Recompute::kBlock), 80);
+  EXPECT_EQ(smallest(large, kernels::DType::kBf16, Recompute::kNone), 140);
+  EXPECT_EQ(smallest(large, kernels::DType::kBf16, Recompute::kBlock), 80);
 }
 
 TEST_F(LargeModelMemoryTest, ARefusalNamesEachPartAndWhatWouldFitInOrder) {
-  const auto card = CardOf(24, DType::kF32);
+  const auto card = CardOf(24, kernels::DType::kF32);
   const ModelConfig config{.spec = *ModelPreset("gpt2-1.5b"), .max_batch = 8};
   const ModelMemory memory = *EstimateModelMemory(config, card.get());
   const absl::Status status = CheckModelFits(memory, config, {}, card.get());
@@ -301,7 +304,7 @@ TEST_F(LargeModelMemoryTest, ARefusalNamesEachPartAndWhatWouldFitInOrder) {
 }
 
 TEST_F(LargeModelMemoryTest, ALocalOptimizerIsNamedAndAModeWithoutItOffered) {
-  const auto card = CardOf(24, DType::kF32);
+  const auto card = CardOf(24, kernels::DType::kF32);
   const ModelSpec spec = *ModelPreset("gpt2-1.5b");
   const ModelConfig config{.spec = spec, .recompute = Recompute::kBlock};
   const ModelMemory memory = *EstimateModelMemory(config, card.get());
@@ -315,7 +318,7 @@ TEST_F(LargeModelMemoryTest, ALocalOptimizerIsNamedAndAModeWithoutItOffered) {
 }
 
 TEST_F(LargeModelMemoryTest, WhereNothingFitsTheLeastIsSaid) {
-  const auto card = CardOf(24, DType::kF32);
+  const auto card = CardOf(24, kernels::DType::kF32);
   const ModelConfig config{.spec = SevenBillion()};
   const ModelMemory memory = *EstimateModelMemory(config, card.get());
   EXPECT_THAT(std::string(CheckModelFits(memory, config, {}, card.get()).message()),
@@ -344,13 +347,13 @@ TEST_F(CardMemoryTest, PinnedHostMemoryIsReported) {
 
 // On a card a copy from memory that is not pinned would wait for all that is queued.
 TEST_F(CardMemoryTest, BatchesAreCopiedFromPinnedMemory) {
-  for (const DType compute : {DType::kF32, DType::kBf16}) {
+  for (const kernels::DType compute : {kernels::DType::kF32, kernels::DType::kBf16}) {
     const auto card = cuda::MakeEmulatedDevice({.compute = compute}, {});
     for (const ModelSpec& spec : SmallModelSpecs()) {
       const auto model = *MakeModel({.spec = spec, .max_batch = 2}, card.get());
       card->Fill(model->parameters(), 0.01);
       model->RefreshNarrowParameters();
-      const HostBatch batch = RandomBatch(spec, /*num_samples=*/5, /*seed=*/1);
+      const data::HostBatch batch = RandomBatch(spec, /*num_samples=*/5, /*seed=*/1);
       const int64_t before = emulator::num_pageable_copies();
       EXPECT_TRUE(model->TrainStep(batch, nullptr, nullptr).ok());
       EXPECT_TRUE(model->Evaluate(batch, nullptr).ok());
@@ -360,4 +363,4 @@ TEST_F(CardMemoryTest, BatchesAreCopiedFromPinnedMemory) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -12,7 +12,7 @@
 #include "worker/model/testing/synthetic_training.h"
 #include "worker/model/testing/test_devices.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 constexpr int kSteps = 10;
@@ -40,16 +40,16 @@ Trajectory Train(const ModelSpec& spec, const std::string& device_kind, int thre
   trajectory.start = RandomParameters(model->layout(), /*noise=*/0.05, /*seed=*/1);
   WriteBuf(device.get(), model->parameters(), trajectory.start);
   model->RefreshNarrowParameters();
-  const Buf weights = model->parameters();
-  const DeviceMemory memory =
-      *DeviceMemory::Allocate(device.get(), weights.num_elements * DTypeBytes(weights.dtype));
-  const Buf state{memory.data(), weights.dtype, weights.num_elements};
+  const kernels::Buf weights = model->parameters();
+  const DeviceMemory memory = *DeviceMemory::Allocate(
+      device.get(), weights.num_elements * kernels::DTypeBytes(weights.dtype));
+  const kernels::Buf state{memory.data(), weights.dtype, weights.num_elements};
   device->Fill(state, 0.0);
   // Not AdamW: it blows rounding up where a gradient is zero in theory, as that of the bias of the
   // keys.
-  const MomentumStep step{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 0.01};
+  const kernels::MomentumStep step{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 0.01};
   for (int i = 0; i < kSteps; ++i) {
-    const HostBatch batch = RandomBatch(spec, 6, /*seed=*/100 + i % 3);
+    const data::HostBatch batch = RandomBatch(spec, 6, /*seed=*/100 + i % 3);
     const BatchResult result = *model->TrainStep(batch, nullptr, nullptr);
     trajectory.losses.push_back(result.loss_sum / result.num_predictions);
     device->MomentumUpdate(weights, state, model->gradients(), model->narrow_parameters(), step);
@@ -94,7 +94,7 @@ TEST_P(CudaPrecisionTest, CudaFollowsTheCpu) {
   for (const char* device : kCudaTestDevices) {
     SCOPED_TRACE(device);
     const Trajectory cuda = Train(GetParam(), device, 1);
-    if (CudaTestDeviceOf(device)->compute == DType::kF32) {
+    if (CudaTestDeviceOf(device)->compute == kernels::DType::kF32) {
       expect_near(cuda, kCudaTolerance, kCudaTolerance);
       continue;
     }
@@ -123,4 +123,4 @@ INSTANTIATE_TEST_SUITE_P(Architectures, CudaPrecisionTest, testing::ValuesIn(All
 INSTANTIATE_TEST_SUITE_P(OfCards, CudaPrecisionTest, testing::ValuesIn(SpecsOfTestCards()), NameOf);
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class NextTokenModel {
  public:
@@ -21,4 +21,4 @@ class NextTokenModel {
                                        std::vector<float>* logits) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 // Every vector starts at a multiple of this.
@@ -19,21 +19,23 @@ int64_t Aligned(int64_t num_elements) {
 
 }  // namespace
 
-ParameterArena::ParameterArena(Layout layout, int64_t padding_elements, DType compute)
+ParameterArena::ParameterArena(Layout layout, int64_t padding_elements, kernels::DType compute)
     : layout_(std::move(layout)),
       padded_elements_(Aligned(layout_.num_elements() + padding_elements)) {
   const int64_t n = layout_.num_elements();
-  values_ = Buf{nullptr, StatisticsDType(compute), n};
+  values_ = kernels::Buf{nullptr, kernels::StatisticsDType(compute), n};
   gradients_ = values_;
-  narrow_ = Buf{nullptr, compute, n};
+  narrow_ = kernels::Buf{nullptr, compute, n};
   const bool has_narrow = compute != values_.dtype;
-  num_bytes_ = padded_elements_ * static_cast<int64_t>(2 * DTypeBytes(values_.dtype) +
-                                                       (has_narrow ? DTypeBytes(compute) : 0));
+  num_bytes_ =
+      padded_elements_ * static_cast<int64_t>(2 * kernels::DTypeBytes(values_.dtype) +
+                                              (has_narrow ? kernels::DTypeBytes(compute) : 0));
 }
 
 void ParameterArena::Place(void* memory) {
   char* const begin = static_cast<char*>(memory);
-  const int64_t vector_bytes = padded_elements_ * static_cast<int64_t>(DTypeBytes(values_.dtype));
+  const int64_t vector_bytes =
+      padded_elements_ * static_cast<int64_t>(kernels::DTypeBytes(values_.dtype));
   values_.data = begin;
   gradients_.data = begin + vector_bytes;
   if (num_bytes_ > 2 * vector_bytes) narrow_.data = begin + 2 * vector_bytes;
@@ -42,7 +44,7 @@ void ParameterArena::Place(void* memory) {
 absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const std::string& owner,
                                                                        Layout layout,
                                                                        int64_t padding_elements,
-                                                                       Device* device) {
+                                                                       kernels::Device* device) {
   auto arena = std::unique_ptr<ParameterArena>(
       new ParameterArena(std::move(layout), padding_elements, device->capabilities().compute));
   absl::StatusOr<DeviceMemory> memory =
@@ -56,7 +58,7 @@ absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const std
   arena->memory_ = *std::move(memory);
   arena->Place(arena->memory_.data());
   const int64_t n = arena->layout_.num_elements();
-  for (const Buf& vector : {arena->values_, arena->gradients_, arena->narrow_}) {
+  for (const kernels::Buf& vector : {arena->values_, arena->gradients_, arena->narrow_}) {
     if (vector) device->Fill(vector.Slice(n, arena->padded_elements_ - n), 0.0);
   }
   return arena;
@@ -64,17 +66,17 @@ absl::StatusOr<std::unique_ptr<ParameterArena>> ParameterArena::Create(const std
 
 std::unique_ptr<ParameterArena> ParameterArena::CreateUnallocated(Layout layout,
                                                                   int64_t padding_elements,
-                                                                  DType compute) {
+                                                                  kernels::DType compute) {
   auto arena = std::unique_ptr<ParameterArena>(
       new ParameterArena(std::move(layout), padding_elements, compute));
   arena->Place(reinterpret_cast<void*>(kNoMemory));
   return arena;
 }
 
-void ParameterArena::RefreshNarrowParameters(ElementRange range, Device* device) const {
+void ParameterArena::RefreshNarrowParameters(ElementRange range, kernels::Device* device) const {
   if (!narrow_) return;
   device->Cast(narrow_.Slice(range.begin, range.size()), values_.Slice(range.begin, range.size()),
-               1.0, StreamKind::kCompute);
+               1.0, kernels::StreamKind::kCompute);
 }
 
 Parameter ParameterArena::Get(absl::string_view name, int64_t extra_elements) const {
@@ -86,4 +88,4 @@ Parameter ParameterArena::Get(absl::string_view name, int64_t extra_elements) co
           gradients_.Slice(tensor->offset, count)};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

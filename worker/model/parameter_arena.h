@@ -13,12 +13,12 @@
 #include "kernels/device.h"
 #include "worker/model/device_memory.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // One tensor, in the compute dtype, and its gradient, in StatisticsDType.
 struct Parameter {
-  Buf value;
-  Buf gradient;
+  kernels::Buf value;
+  kernels::Buf gradient;
 };
 
 class ParameterArena {
@@ -29,19 +29,19 @@ class ParameterArena {
   static absl::StatusOr<std::unique_ptr<ParameterArena>> Create(const std::string& owner,
                                                                 Layout layout,
                                                                 int64_t padding_elements,
-                                                                Device* device);
+                                                                kernels::Device* device);
   // Without memory, to plan with: all addresses are invalid.
   static std::unique_ptr<ParameterArena> CreateUnallocated(Layout layout, int64_t padding_elements,
-                                                           DType compute);
+                                                           kernels::DType compute);
 
   const Layout& layout() const { return layout_; }
   // StatisticsDType, layout().num_elements() each.
-  Buf values() const { return values_; }
-  Buf gradients() const { return gradients_; }
+  kernels::Buf values() const { return values_; }
+  kernels::Buf gradients() const { return gradients_; }
   // The values in the compute dtype; empty where that is the dtype of values().
-  Buf narrow_parameters() const { return narrow_; }
+  kernels::Buf narrow_parameters() const { return narrow_; }
   // Brings a range of them up to date, on the compute stream.
-  void RefreshNarrowParameters(ElementRange range, Device* device) const;
+  void RefreshNarrowParameters(ElementRange range, kernels::Device* device) const;
   // `name` must be in the layout: a model and BuildLayout() that disagree are a broken invariant,
   // and abort. The buffers end `extra_elements` behind the tensor, in what follows it.
   Parameter Get(absl::string_view name, int64_t extra_elements = 0) const;
@@ -49,7 +49,7 @@ class ParameterArena {
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
-  ParameterArena(Layout layout, int64_t padding_elements, DType compute);
+  ParameterArena(Layout layout, int64_t padding_elements, kernels::DType compute);
   // Tells the vectors where they are.
   void Place(void* memory);
 
@@ -57,9 +57,9 @@ class ParameterArena {
   int64_t padded_elements_;  // of each vector
   int64_t num_bytes_;
   DeviceMemory memory_;  // [values | gradients | narrow]
-  Buf values_;
-  Buf gradients_;
-  Buf narrow_;
+  kernels::Buf values_;
+  kernels::Buf gradients_;
+  kernels::Buf narrow_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

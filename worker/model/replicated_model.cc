@@ -9,13 +9,13 @@
 #include "common/runtime/check.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 // While a block's gradients travel, the first device computes the next one's.
 constexpr size_t kBlocksUnderWay = 1;
 
-Buf BlockOf(Buf vector, const Layout& layout, int block) {
+kernels::Buf BlockOf(kernels::Buf vector, const Layout& layout, int block) {
   const ElementRange range = layout.block(block);
   return vector.Slice(range.begin, range.size());
 }
@@ -24,7 +24,7 @@ Buf BlockOf(Buf vector, const Layout& layout, int block) {
 class SendingGate final : public WeightsGate {
  public:
   // Without `gate` all weights are there.
-  SendingGate(Model* model, WeightsGate* gate, DeviceGroup* group)
+  SendingGate(Model* model, WeightsGate* gate, kernels::DeviceGroup* group)
       : model_(model), gate_(gate), group_(group), is_sent_(model->layout().num_blocks()) {}
 
   absl::Status WaitForBlock(int block) override {
@@ -44,14 +44,14 @@ class SendingGate final : public WeightsGate {
  private:
   Model* const model_;
   WeightsGate* const gate_;
-  DeviceGroup* const group_;
+  kernels::DeviceGroup* const group_;
   std::vector<bool> is_sent_;  // by block
   std::optional<int64_t> last_;
 };
 
 class ReceivingGate final : public WeightsGate {
  public:
-  ReceivingGate(Model* model, int member, DeviceGroup* group)
+  ReceivingGate(Model* model, int member, kernels::DeviceGroup* group)
       : model_(model), member_(member), group_(group), received_(model->layout().num_blocks()) {
     group->Begin(member);
   }
@@ -80,7 +80,7 @@ class ReceivingGate final : public WeightsGate {
 
   Model* const model_;
   const int member_;
-  DeviceGroup* const group_;
+  kernels::DeviceGroup* const group_;
   std::vector<std::optional<int64_t>> received_;  // operations, by block
 };
 
@@ -88,7 +88,7 @@ class ReceivingGate final : public WeightsGate {
 // added to it.
 class SummingSink final : public GradientSink {
  public:
-  SummingSink(Model* model, GradientSink* sink, DeviceGroup* group)
+  SummingSink(Model* model, GradientSink* sink, kernels::DeviceGroup* group)
       : model_(model), sink_(sink), group_(group) {}
 
   void BackwardBegins() override {
@@ -122,13 +122,13 @@ class SummingSink final : public GradientSink {
 
   Model* const model_;
   GradientSink* const sink_;
-  DeviceGroup* const group_;
+  kernels::DeviceGroup* const group_;
   std::deque<Sum> under_way_;
 };
 
 class GivingSink final : public GradientSink {
  public:
-  GivingSink(Model* model, int member, DeviceGroup* group)
+  GivingSink(Model* model, int member, kernels::DeviceGroup* group)
       : model_(model), member_(member), group_(group) {}
 
   absl::Status BlockReady(int block) override {
@@ -145,7 +145,7 @@ class GivingSink final : public GradientSink {
  private:
   Model* const model_;
   const int member_;
-  DeviceGroup* const group_;
+  kernels::DeviceGroup* const group_;
   std::optional<int64_t> last_;
 };
 
@@ -171,8 +171,8 @@ void Add(const BatchResult& part, BatchResult* whole) {
 
 // Copies the values of some samples; values lie sample by sample.
 template <typename T>
-void CopyPart(const std::vector<T>& from, const HostBatch& batch, int64_t begin, int64_t samples,
-              std::vector<T>* to) {
+void CopyPart(const std::vector<T>& from, const data::HostBatch& batch, int64_t begin,
+              int64_t samples, std::vector<T>* to) {
   const auto each = static_cast<int64_t>(from.size()) / batch.num_samples;
   to->assign(from.begin() + begin * each, from.begin() + (begin + samples) * each);
 }
@@ -180,7 +180,7 @@ void CopyPart(const std::vector<T>& from, const HostBatch& batch, int64_t begin,
 }  // namespace
 
 ReplicatedModel::ReplicatedModel(std::vector<std::unique_ptr<Model>> replicas,
-                                 const DeviceSet* devices)
+                                 const kernels::DeviceSet* devices)
     : replicas_(std::move(replicas)),
       devices_(devices),
       group_(devices->group.get()),
@@ -188,22 +188,24 @@ ReplicatedModel::ReplicatedModel(std::vector<std::unique_ptr<Model>> replicas,
   LODESTAR_CHECK(replicas_.size() >= 2 && group_->size() == static_cast<int>(replicas_.size()));
 }
 
-absl::StatusOr<BatchResult> ReplicatedModel::TrainStep(const HostBatch& batch, WeightsGate* gate,
-                                                       GradientSink* sink) {
-  return RunOnAll(batch, [&](int member, const HostBatch& part) {
+absl::StatusOr<BatchResult> ReplicatedModel::TrainStep(const data::HostBatch& batch,
+                                                       WeightsGate* gate, GradientSink* sink) {
+  return RunOnAll(batch, [&](int member, const data::HostBatch& part) {
     return member == 0 ? TrainFirst(part, gate, sink)
                        : TrainOther(member, part, /*weights_are_there=*/gate == nullptr);
   });
 }
 
-absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const HostBatch& batch, WeightsGate* gate) {
-  return RunOnAll(batch, [&](int member, const HostBatch& part) {
+absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const data::HostBatch& batch,
+                                                      WeightsGate* gate) {
+  return RunOnAll(batch, [&](int member, const data::HostBatch& part) {
     return member == 0 ? EvaluateFirst(part, gate)
                        : EvaluateOther(member, part, /*weights_are_there=*/gate == nullptr);
   });
 }
 
-absl::StatusOr<BatchResult> ReplicatedModel::RunOnAll(const HostBatch& batch, const Step& step) {
+absl::StatusOr<BatchResult> ReplicatedModel::RunOnAll(const data::HostBatch& batch,
+                                                      const Step& step) {
   if (batch.num_samples < 1) return first().Evaluate(batch, /*gate=*/nullptr);  // refuses it
   Split(batch);
   group_->Reset();
@@ -226,12 +228,12 @@ absl::StatusOr<BatchResult> ReplicatedModel::RunOnAll(const HostBatch& batch, co
   return whole;
 }
 
-void ReplicatedModel::Split(const HostBatch& batch) {
+void ReplicatedModel::Split(const data::HostBatch& batch) {
   const auto count = static_cast<int64_t>(parts_.size());
   int64_t begin = 0;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t samples = batch.num_samples / count + (i < batch.num_samples % count ? 1 : 0);
-    HostBatch& part = parts_[i];
+    data::HostBatch& part = parts_[i];
     part.num_samples = samples;
     part.first_position = batch.first_position + begin;
     part.mean_over = batch.MeanOver();
@@ -242,8 +244,8 @@ void ReplicatedModel::Split(const HostBatch& batch) {
   }
 }
 
-absl::StatusOr<BatchResult> ReplicatedModel::TrainFirst(const HostBatch& part, WeightsGate* gate,
-                                                        GradientSink* sink) {
+absl::StatusOr<BatchResult> ReplicatedModel::TrainFirst(const data::HostBatch& part,
+                                                        WeightsGate* gate, GradientSink* sink) {
   SendingGate sending(&first(), gate, group_);
   SummingSink summing(&first(), sink, group_);
   if (gate == nullptr) RETURN_IF_ERROR(PassAllBlocks(layout(), &sending));
@@ -254,7 +256,7 @@ absl::StatusOr<BatchResult> ReplicatedModel::TrainFirst(const HostBatch& part, W
   return result;
 }
 
-absl::StatusOr<BatchResult> ReplicatedModel::TrainOther(int member, const HostBatch& part,
+absl::StatusOr<BatchResult> ReplicatedModel::TrainOther(int member, const data::HostBatch& part,
                                                         bool weights_are_there) {
   Model& replica = *replicas_[member];
   ReceivingGate receiving(&replica, member, group_);
@@ -272,7 +274,7 @@ absl::StatusOr<BatchResult> ReplicatedModel::TrainOther(int member, const HostBa
   return result;
 }
 
-absl::StatusOr<BatchResult> ReplicatedModel::EvaluateFirst(const HostBatch& part,
+absl::StatusOr<BatchResult> ReplicatedModel::EvaluateFirst(const data::HostBatch& part,
                                                            WeightsGate* gate) {
   SendingGate sending(&first(), gate, group_);
   if (gate == nullptr) RETURN_IF_ERROR(PassAllBlocks(layout(), &sending));
@@ -282,7 +284,7 @@ absl::StatusOr<BatchResult> ReplicatedModel::EvaluateFirst(const HostBatch& part
   return result;
 }
 
-absl::StatusOr<BatchResult> ReplicatedModel::EvaluateOther(int member, const HostBatch& part,
+absl::StatusOr<BatchResult> ReplicatedModel::EvaluateOther(int member, const data::HostBatch& part,
                                                            bool weights_are_there) {
   ReceivingGate receiving(replicas_[member].get(), member, group_);
   if (weights_are_there) RETURN_IF_ERROR(receiving.ReceiveAll());
@@ -291,4 +293,4 @@ absl::StatusOr<BatchResult> ReplicatedModel::EvaluateOther(int member, const Hos
   return BatchResult{};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -10,16 +10,16 @@
 #include "worker/model/testing/synthetic_training.h"
 #include "worker/model/testing/test_devices.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 TEST(ReplicatedModelBitsTest, GradientsAreThoseOfOneCardThatAccumulatesAsManyMicroBatches) {
   constexpr int64_t kSamples = 6;
   for (const ModelSpec& spec : SmallModelSpecs()) {
-    const HostBatch batch = RandomBatch(spec, kSamples, 3);
-    const DeviceSet one = MakeTestCards(1);
+    const data::HostBatch batch = RandomBatch(spec, kSamples, 3);
+    const kernels::DeviceSet one = MakeTestCards(1);
     for (const int count : {2, 3, 6}) {
-      const DeviceSet cards = MakeTestCards(count);
+      const kernels::DeviceSet cards = MakeTestCards(count);
       const ModelConfig config = {.spec = spec, .max_batch = kSamples / count};
       const std::unique_ptr<Model> single = *MakeModel(config, one);
       const std::unique_ptr<Model> model = *MakeModel(config, cards);
@@ -46,8 +46,8 @@ TEST(ReplicatedModelBitsTest, GradientsAreThoseOfOneCardThatAccumulatesAsManyMic
 // A kernel that fails on one card fails the process's cards: all come back, with its words.
 TEST(ReplicatedModelFailureTest, FailingCardEndsTheStepOfAll) {
   const ModelSpec spec = SmallGptSpec();
-  const HostBatch batch = RandomBatch(spec, 5, 3);
-  const DeviceSet cards = MakeTestCards(3);
+  const data::HostBatch batch = RandomBatch(spec, 5, 3);
+  const kernels::DeviceSet cards = MakeTestCards(3);
   const std::unique_ptr<Model> model = *MakeModel({.spec = spec, .max_batch = 8}, cards);
   WriteBuf(&cards.first(), model->parameters(), RandomParameters(model->layout(), 0.05, 1));
   ASSERT_OK(model->TrainStep(batch, nullptr, nullptr));
@@ -57,4 +57,4 @@ TEST(ReplicatedModelFailureTest, FailingCardEndsTheStepOfAll) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -12,7 +12,7 @@
 #include "worker/model/testing/synthetic_training.h"
 #include "worker/model/testing/test_devices.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using ::testing::HasSubstr;
@@ -22,24 +22,24 @@ class ReplicatedModelTest : public ::testing::Test {
   ReplicatedModelTest() : spec_(SmallGptSpec()), batch_(RandomBatch(spec_, 5, 3)) {}
 
   // The weights are on the first card; the others have what their memory was filled with.
-  std::unique_ptr<Model> ModelOn(const DeviceSet& cards) {
+  std::unique_ptr<Model> ModelOn(const kernels::DeviceSet& cards) {
     auto model = MakeModel({.spec = spec_, .max_batch = 8}, cards);
     EXPECT_OK(model);
     WriteBuf(&cards.first(), (*model)->parameters(),
              RandomParameters((*model)->layout(), /*noise=*/0.05, /*seed=*/1));
     return *std::move(model);
   }
-  static std::vector<double> GradientOf(const DeviceSet& cards, Model& model) {
+  static std::vector<double> GradientOf(const kernels::DeviceSet& cards, Model& model) {
     return ReadBuf(&cards.first(), model.gradients());
   }
 
   const ModelSpec spec_;
-  const HostBatch batch_;
+  const data::HostBatch batch_;
 };
 
 // 5 samples on 2 cards, on 4, of which the last has the fewest, and on 7, of which two have none.
 TEST_F(ReplicatedModelTest, UnevenPartsGiveLossAndGradientOfOneCard) {
-  const DeviceSet one = MakeTestCards(1);
+  const kernels::DeviceSet one = MakeTestCards(1);
   const std::unique_ptr<Model> single = ModelOn(one);
   const auto expected = single->TrainStep(batch_, nullptr, nullptr);
   ASSERT_OK(expected);
@@ -47,7 +47,7 @@ TEST_F(ReplicatedModelTest, UnevenPartsGiveLossAndGradientOfOneCard) {
   const auto expected_evaluation = single->Evaluate(batch_, nullptr);
   ASSERT_OK(expected_evaluation);
   for (const int count : {2, 4, 7}) {
-    const DeviceSet cards = MakeTestCards(count);
+    const kernels::DeviceSet cards = MakeTestCards(count);
     const std::unique_ptr<Model> model = ModelOn(cards);
     const auto result = model->TrainStep(batch_, nullptr, nullptr);
     ASSERT_OK(result);
@@ -89,7 +89,7 @@ class BreakingGate final : public WeightsGate {
 };
 
 TEST_F(ReplicatedModelTest, BlocksAreReportedOnceInTheOrderOfBackward) {
-  const DeviceSet cards = MakeTestCards(3);
+  const kernels::DeviceSet cards = MakeTestCards(3);
   const std::unique_ptr<Model> model = ModelOn(cards);
   RecordingSink sink;
   BreakingGate gate;
@@ -101,7 +101,7 @@ TEST_F(ReplicatedModelTest, BlocksAreReportedOnceInTheOrderOfBackward) {
 
 // What ends one card's step ends those of the others, and the next step is whole again.
 TEST_F(ReplicatedModelTest, StepThatIsCutShortCanBeTakenAgain) {
-  const DeviceSet cards = MakeTestCards(3);
+  const kernels::DeviceSet cards = MakeTestCards(3);
   const std::unique_ptr<Model> model = ModelOn(cards);
   ASSERT_OK(model->TrainStep(batch_, nullptr, nullptr));
   const std::vector<double> expected = GradientOf(cards, *model);
@@ -119,9 +119,9 @@ TEST_F(ReplicatedModelTest, StepThatIsCutShortCanBeTakenAgain) {
 }
 
 TEST_F(ReplicatedModelTest, BadSampleOfOneCardIsAnErrorOfTheStep) {
-  const DeviceSet cards = MakeTestCards(2);
+  const kernels::DeviceSet cards = MakeTestCards(2);
   const std::unique_ptr<Model> model = ModelOn(cards);
-  HostBatch bad = batch_;
+  data::HostBatch bad = batch_;
   bad.tokens.back() = 1 << 20;
   const auto result = model->TrainStep(bad, nullptr, nullptr);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
@@ -132,4 +132,4 @@ TEST_F(ReplicatedModelTest, BadSampleOfOneCardIsAnErrorOfTheStep) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

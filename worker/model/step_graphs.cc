@@ -2,7 +2,7 @@
 
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 // Batches of many different sizes would fill the memory with graphs; the rest runs unrecorded.
@@ -11,17 +11,17 @@ constexpr size_t kMostKeys = 16;
 }  // namespace
 
 absl::Status StepGraphs::Run(const Key& key, absl::FunctionRef<absl::Status()> queue_step) {
-  const std::tuple<int64_t, Accumulate, double> parts{key.samples, key.weights, key.scale};
+  const std::tuple<int64_t, kernels::Accumulate, double> parts{key.samples, key.weights, key.scale};
   const auto found = graphs_.find(parts);
   if (found == graphs_.end()) {
     if (graphs_.size() < kMostKeys) graphs_.emplace(parts, std::nullopt);
     return queue_step();
   }
-  std::optional<GraphId>& graph = found->second;
+  std::optional<kernels::GraphId>& graph = found->second;
   if (!graph.has_value()) {
     device_->BeginGraph();
     const absl::Status queued = queue_step();
-    const absl::StatusOr<GraphId> recorded = device_->EndGraph();
+    const absl::StatusOr<kernels::GraphId> recorded = device_->EndGraph();
     RETURN_IF_ERROR(queued);
     RETURN_IF_ERROR(recorded.status());
     graph = *recorded;
@@ -30,4 +30,4 @@ absl::Status StepGraphs::Run(const Key& key, absl::FunctionRef<absl::Status()> q
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

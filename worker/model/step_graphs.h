@@ -11,19 +11,19 @@
 #include "absl/status/status.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class StepGraphs {
  public:
   // All that a step depends on besides the contents of its buffers.
   struct Key {
     int64_t samples = 0;
-    Accumulate weights = Accumulate::kSet;
+    kernels::Accumulate weights = kernels::Accumulate::kSet;
     double scale = 0.0;
   };
 
   // `device` supports graphs and outlives this.
-  explicit StepGraphs(Device* device) : device_(device) {}
+  explicit StepGraphs(kernels::Device* device) : device_(device) {}
 
   // Queues the step. `queue_step` queues operations on the compute stream, the same for the same
   // key. The first time of a key it is run as it is, so that whatever the device sets up with the
@@ -32,9 +32,10 @@ class StepGraphs {
   absl::Status Run(const Key& key, absl::FunctionRef<absl::Status()> queue_step);
 
  private:
-  Device* const device_;
+  kernels::Device* const device_;
   // Empty: has run once.
-  std::map<std::tuple<int64_t, Accumulate, double>, std::optional<GraphId>> graphs_;
+  std::map<std::tuple<int64_t, kernels::Accumulate, double>, std::optional<kernels::GraphId>>
+      graphs_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -9,25 +9,27 @@
 #include "gtest/gtest.h"
 #include "kernels/oracle/oracle_device.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using ::testing::ElementsAre;
 
 // Writes down what is asked of it; a graph is its number.
-class JournalDevice : public OracleDevice {
+class JournalDevice : public oracle::OracleDevice {
  public:
   bool supports_graphs() const override { return true; }
   void BeginGraph() override { journal.push_back("begin"); }
-  absl::StatusOr<GraphId> EndGraph() override {
+  absl::StatusOr<kernels::GraphId> EndGraph() override {
     journal.push_back("end");
     if (fails) return absl::InternalError("cannot record");
     return ++num_graphs;
   }
-  void LaunchGraph(GraphId graph) override { journal.push_back(absl::StrCat("launch ", graph)); }
+  void LaunchGraph(kernels::GraphId graph) override {
+    journal.push_back(absl::StrCat("launch ", graph));
+  }
 
   std::vector<std::string> journal;
-  GraphId num_graphs = 0;
+  kernels::GraphId num_graphs = 0;
   bool fails = false;
 };
 
@@ -46,7 +48,7 @@ class StepGraphsTest : public testing::Test {
 };
 
 TEST_F(StepGraphsTest, RunsThenRecordsThenLaunches) {
-  const StepGraphs::Key key{4, Accumulate::kSet, 0.25};
+  const StepGraphs::Key key{4, kernels::Accumulate::kSet, 0.25};
   ASSERT_TRUE(Run(key).ok());
   EXPECT_THAT(TakeJournal(), ElementsAre("step"));
   ASSERT_TRUE(Run(key).ok());
@@ -56,10 +58,10 @@ TEST_F(StepGraphsTest, RunsThenRecordsThenLaunches) {
 }
 
 TEST_F(StepGraphsTest, EveryPartOfTheKeyCounts) {
-  const std::vector<StepGraphs::Key> keys = {{4, Accumulate::kSet, 0.25},
-                                             {4, Accumulate::kAdd, 0.25},
-                                             {3, Accumulate::kSet, 0.25},
-                                             {4, Accumulate::kSet, 0.125}};
+  const std::vector<StepGraphs::Key> keys = {{4, kernels::Accumulate::kSet, 0.25},
+                                             {4, kernels::Accumulate::kAdd, 0.25},
+                                             {3, kernels::Accumulate::kSet, 0.25},
+                                             {4, kernels::Accumulate::kSet, 0.125}};
   for (int round = 0; round < 2; ++round) {
     for (const StepGraphs::Key& key : keys) ASSERT_TRUE(Run(key).ok());
   }
@@ -72,7 +74,7 @@ TEST_F(StepGraphsTest, KeepsAFewGraphsOnly) {
   constexpr int kSizes = 100;
   for (int round = 0; round < 3; ++round) {
     for (int samples = 1; samples <= kSizes; ++samples) {
-      ASSERT_TRUE(Run({samples, Accumulate::kSet, 1.0}).ok());
+      ASSERT_TRUE(Run({samples, kernels::Accumulate::kSet, 1.0}).ok());
     }
   }
   EXPECT_GT(device_.num_graphs, 0);
@@ -80,7 +82,7 @@ TEST_F(StepGraphsTest, KeepsAFewGraphsOnly) {
 }
 
 TEST_F(StepGraphsTest, ErrorsEndTheStepAndTheRecording) {
-  const StepGraphs::Key key{4, Accumulate::kSet, 0.25};
+  const StepGraphs::Key key{4, kernels::Accumulate::kSet, 0.25};
   EXPECT_EQ(Run(key, absl::AbortedError("no")).code(), absl::StatusCode::kAborted);
   TakeJournal();
   EXPECT_EQ(Run(key, absl::AbortedError("no")).code(), absl::StatusCode::kAborted);
@@ -91,4 +93,4 @@ TEST_F(StepGraphsTest, ErrorsEndTheStepAndTheRecording) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

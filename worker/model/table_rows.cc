@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lodestar {
+namespace lodestar::model {
 
 TableRows::TableRows(int64_t begin, int64_t rows, int64_t width)
     : begin_(begin), rows_(rows), width_(width) {
@@ -30,4 +30,4 @@ std::vector<ElementRange> TableRows::RangesOf(bool is_used) const {
   return ranges;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "common/params/layout.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // Neighbouring rows form at most kMostGroups groups, so that there are few ranges.
 class TableRows {
@@ -38,4 +38,4 @@ class TableRows {
   std::vector<bool> is_used_;  // by group
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

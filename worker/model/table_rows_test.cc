@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using ::testing::ElementsAre;
@@ -46,4 +46,4 @@ TEST(TableRowsTest, AllRowsUsedLeaveNothing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -8,7 +8,7 @@
 #include "common/runtime/random.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 // Names the sequence of draws among all that Philox gives for a seed.
@@ -99,4 +99,4 @@ absl::Status TextGenerator::Generate(
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -14,7 +14,7 @@
 #include "worker/model/next_token_model.h"
 #include "worker/model/tokenizer.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // Draws an index with probability softmax(logits / temperature) among the `top_k` largest logits;
 // `uniform` in (0, 1) decides. top_k 0 means all logits, and temperature 0 means the largest logit.
@@ -51,4 +51,4 @@ class TextGenerator {
   const Config config_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

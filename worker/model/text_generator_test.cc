@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using ::testing::ElementsAre;
@@ -181,4 +181,4 @@ TEST(TextGeneratorTest, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -1,6 +1,6 @@
 #include "worker/model/tokenizer.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 ByteTokenizer::ByteTokenizer() {
   constexpr int kBytes = 256;
@@ -18,4 +18,4 @@ absl::string_view ByteTokenizer::BytesOf(int32_t token) const {
   return is_there ? absl::string_view(bytes_).substr(token, 1) : absl::string_view();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

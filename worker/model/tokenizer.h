@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 class Tokenizer {
  public:
@@ -38,4 +38,4 @@ class ByteTokenizer final : public Tokenizer {
   std::string bytes_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -17,7 +17,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/git_lfs_pointer.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 constexpr int64_t kMaxFileBytes = 64 << 20;
@@ -232,4 +232,4 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(FileSystem& file_system
                       absl::StrCat("tokenizer ", path, ": ", tokenizer.status().message()));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

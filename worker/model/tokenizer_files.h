@@ -9,7 +9,7 @@
 #include "common/storage/file_system.h"
 #include "worker/model/byte_pair_tokenizer.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // What a tokenizer.json says. Errors: InvalidArgument naming the field, what it says and what is
 // known here, for anything but byte-level BPE as GPT-2 has it.
@@ -28,4 +28,4 @@ bool HasTokenizer(FileSystem& file_system, const std::string& folder);
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(FileSystem& file_system,
                                                          const std::string& path);
 
-}  // namespace lodestar
+}  // namespace lodestar::model

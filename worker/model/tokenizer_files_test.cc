@@ -13,7 +13,7 @@
 #include "common/runtime/byte_letters.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using ::testing::AllOf;
@@ -135,4 +135,4 @@ TEST(TokenizerFilesTest, FoldersHaveEitherKindOfFiles) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

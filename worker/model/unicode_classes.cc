@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 struct Range {
@@ -219,4 +219,4 @@ CharacterClass ClassOf(char32_t character) {
   return CharacterClass::kOther;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -1,7 +1,7 @@
 // Letters, numbers and white space of Unicode 16, as GPT-2's pattern for words tells them apart.
 #pragma once
 
-namespace lodestar {
+namespace lodestar::model {
 
 enum class CharacterClass {
   kLetter,  // \p{L}
@@ -12,4 +12,4 @@ enum class CharacterClass {
 
 CharacterClass ClassOf(char32_t character);
 
-}  // namespace lodestar
+}  // namespace lodestar::model

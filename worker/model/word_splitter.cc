@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "worker/model/unicode_classes.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 constexpr absl::string_view kContractions[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
@@ -82,4 +82,4 @@ std::vector<absl::string_view> SplitIntoWords(absl::string_view text) {
   return words;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -7,10 +7,10 @@
 
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // All of `text` in order, as parts of it. A byte that begins no UTF-8 is a character by itself,
 // neither letter nor number nor white space.
 std::vector<absl::string_view> SplitIntoWords(absl::string_view text);
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -7,7 +7,7 @@
 
 #include "worker/model/unicode_classes.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 using ::testing::ElementsAre;
@@ -54,4 +54,4 @@ TEST(WordSplitterTest, BytesThatAreNoTextAreCharactersToo) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -8,7 +8,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 namespace {
 
 constexpr char kAddress[] = "169.254.169.254";
@@ -72,4 +72,4 @@ absl::StatusOr<std::optional<std::string>> AwsNotice::Look() {
                                              "notice, 404 is none"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

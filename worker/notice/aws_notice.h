@@ -12,7 +12,7 @@
 #include "worker/notice/http_fetch.h"
 #include "worker/notice/notice_source.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 class AwsNotice final : public NoticeSource {
  public:
@@ -27,4 +27,4 @@ class AwsNotice final : public NoticeSource {
   std::string token_;  // empty: none yet
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

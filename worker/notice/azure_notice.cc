@@ -10,7 +10,7 @@
 #include "common/runtime/status_macros.h"
 #include "worker/notice/http_answer.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 namespace {
 
 constexpr JsonLimits kLimits = {.max_bytes = HttpAnswerReader::kMaxBytes, .max_depth = 8};
@@ -58,4 +58,4 @@ absl::StatusOr<std::optional<std::string>> AzureNotice::Look() {
   return std::nullopt;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

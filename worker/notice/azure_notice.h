@@ -14,7 +14,7 @@
 #include "worker/notice/http_fetch.h"
 #include "worker/notice/notice_source.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 class AzureNotice final : public NoticeSource {
  public:
@@ -29,4 +29,4 @@ class AzureNotice final : public NoticeSource {
   std::string name_;  // of this machine; empty: not known yet
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -11,7 +11,7 @@
 #include "common/storage/file_system.h"
 #include "worker/notice/notice_source.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 class FileNotice final : public NoticeSource {
  public:
@@ -30,4 +30,4 @@ class FileNotice final : public NoticeSource {
   FileSystem* const files_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

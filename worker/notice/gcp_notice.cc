@@ -5,7 +5,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 namespace {
 
 constexpr size_t kShownBytes = 80;
@@ -29,4 +29,4 @@ absl::StatusOr<std::optional<std::string>> GcpNotice::Look() {
                    "' to the request for instance/preempted; wanted is TRUE or FALSE"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

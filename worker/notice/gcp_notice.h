@@ -10,7 +10,7 @@
 #include "worker/notice/http_fetch.h"
 #include "worker/notice/notice_source.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 class GcpNotice final : public NoticeSource {
  public:
@@ -21,4 +21,4 @@ class GcpNotice final : public NoticeSource {
   const HttpFetch fetch_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

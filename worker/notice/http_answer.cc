@@ -13,7 +13,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 namespace {
 
 constexpr size_t kShownBytes = 80;
@@ -132,4 +132,4 @@ absl::StatusOr<FetchedAnswer> HttpAnswerReader::Finish() const {
   return FetchedAnswer{status_, std::string(body().substr(0, body_bytes_.value_or(body().size())))};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

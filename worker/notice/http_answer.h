@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 struct FetchedAnswer {
   int status = 0;
@@ -43,4 +43,4 @@ class HttpAnswerReader {
   bool is_chunked_ = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 namespace {
 
 using ::testing::HasSubstr;
@@ -98,4 +98,4 @@ TEST(HttpAnswerTest, TextsOfTheServerCannotDeceiveATerminal) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -20,7 +20,7 @@
 #include "common/runtime/clock.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 namespace {
 
 constexpr size_t kReadBytes = 4096;
@@ -169,4 +169,4 @@ absl::StatusOr<HttpRequest> ParseHttpUrl(absl::string_view flag, absl::string_vi
   return request;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

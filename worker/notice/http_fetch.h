@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "worker/notice/http_answer.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 struct HttpRequest {
   std::string method = "GET";
@@ -38,4 +38,4 @@ absl::StatusOr<FetchedAnswer> FetchHttp(const HttpRequest& request,
 // the value and the form wanted.
 absl::StatusOr<HttpRequest> ParseHttpUrl(absl::string_view flag, absl::string_view url);
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 namespace {
 
 using ::testing::HasSubstr;
@@ -163,4 +163,4 @@ TEST(HttpUrlTest, HasHostPortAndPath) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 std::optional<NoticeCourse::Event> NoticeCourse::OnLook(
     absl::Time begun, absl::Time ended, const absl::StatusOr<std::optional<std::string>>& found) {
@@ -23,4 +23,4 @@ std::optional<NoticeCourse::Event> NoticeCourse::OnLook(
   return MachineNotice{**found, std::max(absl::ZeroDuration(), given + grace_ - ended)};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

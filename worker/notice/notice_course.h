@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 // The machine will be taken away.
 struct MachineNotice {
@@ -38,4 +38,4 @@ class NoticeCourse {
   bool has_warned_ = false;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

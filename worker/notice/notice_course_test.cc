@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 namespace {
 
 using ::testing::HasSubstr;
@@ -56,4 +56,4 @@ TEST_F(NoticeCourseTest, TroubleIsToldOnce) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 class NoticeSource {
  public:
@@ -18,4 +18,4 @@ class NoticeSource {
   virtual absl::StatusOr<std::optional<std::string>> Look() = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -13,7 +13,7 @@
 #include "worker/notice/gcp_notice.h"
 #include "worker/notice/url_notice.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 absl::StatusOr<NoticeOrigin> ParseNoticeOrigin(absl::string_view flag, absl::string_view value) {
   using Kind = NoticeOrigin::Kind;
@@ -62,4 +62,4 @@ std::unique_ptr<NoticeSource> MakeNoticeSource(const NoticeOrigin& origin, HttpF
   return std::make_unique<FileNotice>(origin.path, &FileSystem::Real());
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

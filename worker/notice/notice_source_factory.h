@@ -11,7 +11,7 @@
 #include "worker/notice/http_fetch.h"
 #include "worker/notice/notice_source.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 struct NoticeOrigin {
   enum class Kind : uint8_t { kFile, kUrl, kAws, kGcp, kAzure };
@@ -32,4 +32,4 @@ std::unique_ptr<NoticeSource> MakeNoticeSource(
     const NoticeOrigin& origin,
     HttpFetch fetch = [](const HttpRequest& request) { return FetchHttp(request); });
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -14,7 +14,7 @@
 #include "worker/notice/file_notice.h"
 #include "worker/notice/notice_source_factory.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 namespace {
 
 using ::testing::ElementsAre;
@@ -173,4 +173,4 @@ TEST(NoticeOriginTest, IsAPresetAFileOrAnAddress) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::notice

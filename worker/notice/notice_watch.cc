@@ -6,7 +6,7 @@
 
 #include "common/logging/logging.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 NoticeWatch::NoticeWatch(std::unique_ptr<NoticeSource> source, const Config& config, Clock* clock,
                          std::function<void(const MachineNotice&)> on_notice)
@@ -39,4 +39,4 @@ void NoticeWatch::Run() {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -13,7 +13,7 @@
 #include "worker/notice/notice_course.h"
 #include "worker/notice/notice_source.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 class NoticeWatch {
  public:
@@ -40,4 +40,4 @@ class NoticeWatch {
   std::thread thread_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

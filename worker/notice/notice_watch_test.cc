@@ -10,7 +10,7 @@
 #include "common/testing/simulated_clock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 namespace {
 
 // Gives notice at a look; those before find none, the second one fails.
@@ -62,4 +62,4 @@ TEST(NoticeWatchTest, EndsWithoutWaitingForTheNextLook) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::notice

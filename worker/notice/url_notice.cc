@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 absl::StatusOr<std::optional<std::string>> UrlNotice::Look() {
   ASSIGN_OR_RETURN(const FetchedAnswer answer, fetch_(request_));
@@ -20,4 +20,4 @@ absl::StatusOr<std::optional<std::string>> UrlNotice::Look() {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -9,7 +9,7 @@
 #include "worker/notice/http_fetch.h"
 #include "worker/notice/notice_source.h"
 
-namespace lodestar {
+namespace lodestar::notice {
 
 class UrlNotice final : public NoticeSource {
  public:
@@ -22,4 +22,4 @@ class UrlNotice final : public NoticeSource {
   const HttpFetch fetch_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::notice

@@ -16,7 +16,7 @@
 #include "kernels/device.h"
 #include "worker/client/device_payload.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // Await(), Of() and OnDevice() may be called from any thread, everything else by one thread at a
 // time.
@@ -36,18 +36,20 @@ class ContributionBytes {
 
   // Queues the work that makes the bytes of a bucket. They are made of its elements as they are
   // after all that the compute stream has been given up to now. Must be called once per bucket.
-  virtual EventId Prepare(const Bucket& bucket) = 0;
+  virtual kernels::EventId Prepare(const Bucket& bucket) = 0;
   // Does the same as Prepare(), but does not bring the bytes to host memory. If they are not there
   // already, OnDevice() has them.
-  virtual EventId PrepareOnDevice(const Bucket& bucket) { return Prepare(bucket); }
+  virtual kernels::EventId PrepareOnDevice(const Bucket& bucket) { return Prepare(bucket); }
   // Blocks until the bytes are there. Errors: those of the device.
-  virtual absl::Status Await(EventId prepared) = 0;
+  virtual absl::Status Await(kernels::EventId prepared) = 0;
   // Returns the bytes, in host memory. They stay until the next Begin(), or as long as the vector
   // if is_exact() and is_inline().
   virtual absl::Span<const std::byte> Of(const Bucket& bucket) const = 0;
   // Returns the bytes, if they are in a device's memory alone. In that case Of() does not have
   // them. They stay until the next Begin(), or as long as the vector if is_exact().
-  virtual std::optional<DevicePayload> OnDevice(const Bucket& /*bucket*/) { return std::nullopt; }
+  virtual std::optional<client::DevicePayload> OnDevice(const Bucket& /*bucket*/) {
+    return std::nullopt;
+  }
 
   // Must be called when the servers have acknowledged all buckets. They did not count those in
   // `late`. The vector has not changed since the buckets were prepared. What the compute stream is
@@ -55,4 +57,4 @@ class ContributionBytes {
   virtual void Commit(absl::Span<const uint32_t> late) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

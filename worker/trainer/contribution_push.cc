@@ -9,10 +9,11 @@
 #include "common/runtime/status_macros.h"
 #include "worker/trainer/retry.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
-ContributionHeader HeaderOnTheWire(ContributionHeader header, const ContributionBytes& bytes) {
+client::ContributionHeader HeaderOnTheWire(client::ContributionHeader header,
+                                           const ContributionBytes& bytes) {
   header.encoding = bytes.encoding();
   // What is encoded is scaled before, so that the residual is of what the servers count.
   if (!bytes.is_exact()) header.scale = 1.0f;
@@ -21,12 +22,13 @@ ContributionHeader HeaderOnTheWire(ContributionHeader header, const Contribution
 
 // Pushes until every server has acknowledged what is in `session`, or in a session that takes its
 // place. `start` makes one with the same in it. Returns the buckets that were not counted.
-absl::StatusOr<PushResult> DeliverAll(
-    std::unique_ptr<ContributionSession> session, const ContributionHeader& header, Clock* clock,
+absl::StatusOr<client::PushResult> DeliverAll(
+    std::unique_ptr<ContributionSession> session, const client::ContributionHeader& header,
+    Clock* clock,
     const std::function<absl::StatusOr<std::unique_ptr<ContributionSession>>()>& start) {
   TransferRetry retry(clock);
   while (true) {
-    const absl::StatusOr<PushResult> result = session->Finish();
+    const absl::StatusOr<client::PushResult> result = session->Finish();
     if (result.ok()) {
       if (!result->late.empty()) {
         LogDebug("round {} was committed without {} buckets of ours", header.round,
@@ -44,8 +46,8 @@ absl::StatusOr<PushResult> DeliverAll(
 }  // namespace
 
 ContributionSession::ContributionSession(const Registration& registration,
-                                         const ContributionHeader& header,
-                                         ParameterTransport* transport)
+                                         const client::ContributionHeader& header,
+                                         client::ParameterTransport* transport)
     : registration_(registration),
       header_(header),
       transport_(transport),
@@ -53,8 +55,8 @@ ContributionSession::ContributionSession(const Registration& registration,
 
 absl::Status ContributionSession::AddBucket(const Bucket& bucket, Version base_version,
                                             ContributionBytes& bytes) {
-  PushSession& session = SessionOf(bucket);
-  const std::optional<DevicePayload> on_device = bytes.OnDevice(bucket);
+  client::PushSession& session = SessionOf(bucket);
+  const std::optional<client::DevicePayload> on_device = bytes.OnDevice(bucket);
   if (!on_device.has_value()) {
     session.AddBucket(bucket.index, base_version, bytes.Of(bucket));
   } else if (transport_->ReachesDevice(bucket.index)) {
@@ -67,8 +69,8 @@ absl::Status ContributionSession::AddBucket(const Bucket& bucket, Version base_v
   return absl::OkStatus();
 }
 
-PushSession& ContributionSession::SessionOf(const Bucket& bucket) {
-  ContributionHeader plain = header_;
+client::PushSession& ContributionSession::SessionOf(const Bucket& bucket) {
+  client::ContributionHeader plain = header_;
   plain.encoding = Encoding::kFp32;
   plain.scale = 1.0f;
   if (plain == header_ || !registration_.layout().is_averaged(bucket.block)) return *session_;
@@ -80,10 +82,10 @@ int64_t ContributionSession::bytes_unsent() const {
   return session_->bytes_unsent() + (averaged_ == nullptr ? 0 : averaged_->bytes_unsent());
 }
 
-absl::StatusOr<PushResult> ContributionSession::Finish() {
-  ASSIGN_OR_RETURN(PushResult result, session_->Finish());
+absl::StatusOr<client::PushResult> ContributionSession::Finish() {
+  ASSIGN_OR_RETURN(client::PushResult result, session_->Finish());
   if (averaged_ == nullptr) return result;
-  ASSIGN_OR_RETURN(const PushResult averaged, averaged_->Finish());
+  ASSIGN_OR_RETURN(const client::PushResult averaged, averaged_->Finish());
   result.buckets_counted += averaged.buckets_counted;
   result.buckets_duplicate += averaged.buckets_duplicate;
   result.late.insert(result.late.end(), averaged.late.begin(), averaged.late.end());
@@ -92,8 +94,9 @@ absl::StatusOr<PushResult> ContributionSession::Finish() {
 }
 
 ContributionPush::ContributionPush(const Registration& registration,
-                                   const ContributionHeader& header, ContributionBytes* bytes,
-                                   BaseVersions* base, ParameterTransport* transport, Clock* clock,
+                                   const client::ContributionHeader& header,
+                                   ContributionBytes* bytes, BaseVersions* base,
+                                   client::ParameterTransport* transport, Clock* clock,
                                    TraceRecorder* trace, Leaves leaves)
     : registration_(registration),
       header_(HeaderOnTheWire(header, *bytes)),
@@ -136,12 +139,12 @@ void ContributionPush::Ready(const Bucket& bucket) {
   ready_.push_back(&bucket);
   is_ready_[bucket.index] = true;
   if (bytes_->is_inline()) return PrepareAndAdd(bucket);
-  const EventId event = Prepare(bucket);
+  const kernels::EventId event = Prepare(bucket);
   absl::MutexLock lock(&mutex_);
   prepared_.push_back({&bucket, event});
 }
 
-EventId ContributionPush::Prepare(const Bucket& bucket) {
+kernels::EventId ContributionPush::Prepare(const Bucket& bucket) {
   if (leaves_ == Leaves::kAtOnce && transport_->ReachesDevice(bucket.index)) {
     return bytes_->PrepareOnDevice(bucket);
   }
@@ -261,7 +264,7 @@ absl::StatusOr<std::vector<uint32_t>> ContributionPush::Deliver() {
     for (const Bucket* bucket : ready_) RETURN_IF_ERROR(AddTo(*session, *bucket));
     return session;
   };
-  ASSIGN_OR_RETURN(PushResult result,
+  ASSIGN_OR_RETURN(client::PushResult result,
                    DeliverAll(std::move(session_), header_, clock_, begin_again));
   const absl::Duration took = clock_->Now() - start;
   waited_ = result.wait.Within(took);
@@ -271,7 +274,8 @@ absl::StatusOr<std::vector<uint32_t>> ContributionPush::Deliver() {
 
 absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registration,
                                                    const MadeContribution& made,
-                                                   ParameterTransport* transport, Clock* clock) {
+                                                   client::ParameterTransport* transport,
+                                                   Clock* clock) {
   const auto start = [&]() -> absl::StatusOr<std::unique_ptr<ContributionSession>> {
     auto session = std::make_unique<ContributionSession>(registration, made.header, transport);
     for (size_t i = 0; i < made.buckets.size(); ++i) {
@@ -281,16 +285,17 @@ absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registrat
     return session;
   };
   ASSIGN_OR_RETURN(std::unique_ptr<ContributionSession> session, start());
-  ASSIGN_OR_RETURN(PushResult result, DeliverAll(std::move(session), made.header, clock, start));
+  ASSIGN_OR_RETURN(client::PushResult result,
+                   DeliverAll(std::move(session), made.header, clock, start));
   return std::move(result.late);
 }
 
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
-                       ParameterTransport* transport, Clock* clock) {
+                       client::ParameterTransport* transport, Clock* clock) {
   ASSIGN_OR_RETURN(const std::vector<uint32_t> late,
                    DeliverAgain(registration, made, transport, clock));
   made.bytes->Commit(late);
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

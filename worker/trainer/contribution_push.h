@@ -28,15 +28,15 @@
 #include "worker/trainer/pull_order.h"
 #include "worker/trainer/weights_pull.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // The session of one contribution. Averaged tensors take no part in its encoding and scale. If it
 // has any, they have a session of their own beside it.
 class ContributionSession {
  public:
   // The registration and the transport outlive the object.
-  ContributionSession(const Registration& registration, const ContributionHeader& header,
-                      ParameterTransport* transport);
+  ContributionSession(const Registration& registration, const client::ContributionHeader& header,
+                      client::ParameterTransport* transport);
 
   void AddBucket(const Bucket& bucket, Version base_version, absl::Span<const std::byte> data) {
     SessionOf(bucket).AddBucket(bucket.index, base_version, data);
@@ -46,23 +46,23 @@ class ContributionSession {
   // Returns the sum of PushSession::bytes_unsent() over both sessions.
   int64_t bytes_unsent() const;
   // Does PushSession::Finish() for both sessions.
-  absl::StatusOr<PushResult> Finish();
+  absl::StatusOr<client::PushResult> Finish();
 
  private:
-  PushSession& SessionOf(const Bucket& bucket);
+  client::PushSession& SessionOf(const Bucket& bucket);
 
   const Registration& registration_;
-  const ContributionHeader header_;
-  ParameterTransport* const transport_;
-  std::unique_ptr<PushSession> session_;
+  const client::ContributionHeader header_;
+  client::ParameterTransport* const transport_;
+  std::unique_ptr<client::PushSession> session_;
   // Null means that none has been added, or that session_ has them.
-  std::unique_ptr<PushSession> averaged_;
+  std::unique_ptr<client::PushSession> averaged_;
 };
 
 // A contribution whose bytes are made. It can be pushed again, under the same key, as long as the
 // bytes stay.
 struct MadeContribution {
-  ContributionHeader header;
+  client::ContributionHeader header;
   ContributionBytes* bytes = nullptr;
   std::vector<uint32_t> buckets;       // The buckets that it has.
   std::vector<Version> base_versions;  // The versions for those buckets.
@@ -72,12 +72,13 @@ struct MadeContribution {
 // counted, of which `bytes` has not been told. Errors: Aborted, Cancelled, refusals.
 absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registration,
                                                    const MadeContribution& made,
-                                                   ParameterTransport* transport, Clock* clock);
+                                                   client::ParameterTransport* transport,
+                                                   Clock* clock);
 // Does the same as DeliverAgain(), and tells `bytes` which buckets were not counted.
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
-                       ParameterTransport* transport, Clock* clock);
+                       client::ParameterTransport* transport, Clock* clock);
 
-class ContributionPush final : public GradientSink {
+class ContributionPush final : public model::GradientSink {
  public:
   // Whether buckets leave as soon as they are made, or none before Finish().
   enum class Leaves : uint8_t { kAtOnce, kWithFinish };
@@ -85,9 +86,10 @@ class ContributionPush final : public GradientSink {
   // The device's vector behind `bytes` has no other push meanwhile, and must not change before
   // Finish() has returned. `base` tells the versions that it was computed on. `trace` may be null.
   // All arguments outlive the push.
-  ContributionPush(const Registration& registration, const ContributionHeader& header,
-                   ContributionBytes* bytes, BaseVersions* base, ParameterTransport* transport,
-                   Clock* clock, TraceRecorder* trace = nullptr, Leaves leaves = Leaves::kAtOnce);
+  ContributionPush(const Registration& registration, const client::ContributionHeader& header,
+                   ContributionBytes* bytes, BaseVersions* base,
+                   client::ParameterTransport* transport, Clock* clock,
+                   TraceRecorder* trace = nullptr, Leaves leaves = Leaves::kAtOnce);
   // Gives up what has not been handed over, unless Finish() has returned.
   ~ContributionPush() override;
 
@@ -124,14 +126,14 @@ class ContributionPush final : public GradientSink {
  private:
   struct Prepared {
     const Bucket* bucket = nullptr;
-    EventId event = 0;
+    kernels::EventId event = 0;
   };
 
   void Ready(const Bucket& bucket);
   void PrepareAndAdd(const Bucket& bucket);
   // If the transport reaches the device, the bytes of the bucket stay there, unless they are kept
   // before they leave.
-  EventId Prepare(const Bucket& bucket);
+  kernels::EventId Prepare(const Bucket& bucket);
   // Hands over the prepared buckets, in order. It runs on pusher_.
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await(const Prepared& prepared);
@@ -144,10 +146,10 @@ class ContributionPush final : public GradientSink {
   absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;
-  const ContributionHeader header_;
+  const client::ContributionHeader header_;
   ContributionBytes* const bytes_;
   BaseVersions* const base_;
-  ParameterTransport* const transport_;
+  client::ParameterTransport* const transport_;
   Clock* const clock_;
   TraceRecorder* const trace_;
   const Leaves leaves_;
@@ -164,4 +166,4 @@ class ContributionPush final : public GradientSink {
   std::thread pusher_;                            // none where there is nothing to wait for
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -22,7 +22,7 @@
 #include "worker/trainer/round_runner_factory.h"
 #include "worker/trainer/testing/training_rig.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 JobSpec GradientJob() {
@@ -39,19 +39,20 @@ JobSpec LocalStepsJob() {
   return job;
 }
 
-std::unique_ptr<Device> Card(DType compute, emulator::StreamOrder order) {
-  return cuda::MakeEmulatedDevice({.compute = compute, .fusion = FusionPolicy::kNever},
+std::unique_ptr<kernels::Device> Card(kernels::DType compute, emulator::StreamOrder order) {
+  return cuda::MakeEmulatedDevice({.compute = compute, .fusion = factory::FusionPolicy::kNever},
                                   {.streams = order});
 }
 
-TrainingOutcome TrainOnCard(const JobSpec& job, DType compute, emulator::StreamOrder order,
+TrainingOutcome TrainOnCard(const JobSpec& job, kernels::DType compute, emulator::StreamOrder order,
                             bool overlap) {
   return TrainThreeRounds(job, Card(compute, order).get(), overlap);
 }
 
-class CudaRoundsTest : public ::testing::TestWithParam<DType> {};
+class CudaRoundsTest : public ::testing::TestWithParam<kernels::DType> {};
 
-INSTANTIATE_TEST_SUITE_P(DTypes, CudaRoundsTest, ::testing::Values(DType::kF32, DType::kBf16));
+INSTANTIATE_TEST_SUITE_P(DTypes, CudaRoundsTest,
+                         ::testing::Values(kernels::DType::kF32, kernels::DType::kBf16));
 
 TEST_P(CudaRoundsTest, StreamsAndOverlapChangeNoBit) {
   for (const JobSpec& job : {GradientJob(), LocalStepsJob()}) {
@@ -67,27 +68,27 @@ TEST_P(CudaRoundsTest, StreamsAndOverlapChangeNoBit) {
 }
 
 // Several cards compute parts of each step.
-class CudaCardsTest : public ::testing::TestWithParam<std::tuple<int, DType>> {
+class CudaCardsTest : public ::testing::TestWithParam<std::tuple<int, kernels::DType>> {
  protected:
   int num_cards() const { return std::get<0>(GetParam()); }
-  DType compute() const { return std::get<1>(GetParam()); }
+  kernels::DType compute() const { return std::get<1>(GetParam()); }
 
   // Trains on `num_cards` cards, each of which holds `max_batch` samples at once.
   TrainingOutcome Train(const JobSpec& job, int num_cards, int64_t max_batch,
                         emulator::StreamOrder order, bool overlap) {
-    const DeviceSet cards =
-        cuda::MakeEmulatedDevices({.compute = compute(), .fusion = FusionPolicy::kNever},
+    const kernels::DeviceSet cards =
+        cuda::MakeEmulatedDevices({.compute = compute(), .fusion = factory::FusionPolicy::kNever},
                                   {.streams = order, .num_devices = num_cards});
     TrainingRig rig(job, &cards.first(),
-                    *MakeModel({.spec = SmallJob(job).model, .max_batch = max_batch}, cards),
+                    *model::MakeModel({.spec = SmallJob(job).model, .max_batch = max_batch}, cards),
                     overlap, /*trace=*/nullptr, &Clock::Real(), /*pulls_ahead=*/overlap);
     return TrainThreeRounds(rig);
   }
 };
 
 INSTANTIATE_TEST_SUITE_P(Cards, CudaCardsTest,
-                         ::testing::Values(std::make_tuple(3, DType::kF32),
-                                           std::make_tuple(2, DType::kBf16)));
+                         ::testing::Values(std::make_tuple(3, kernels::DType::kF32),
+                                           std::make_tuple(2, kernels::DType::kBf16)));
 
 TEST_P(CudaCardsTest, HaveTheBitsOfOneCardThatAccumulatesWhateverStreamsAndOverlap) {
   for (const JobSpec& job : {GradientJob(), LocalStepsJob()}) {
@@ -117,7 +118,7 @@ TEST(CudaRoundsMemoryTest, PinnedMemoryOfARunnerIsAsForetold) {
   JobSpec overlapped = LocalStepsJob();
   overlapped.overlap_steps = 1;
   for (const JobSpec& wanted : {GradientJob(), encoded, LocalStepsJob(), averaging, overlapped}) {
-    const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
+    const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
     TrainingRig rig(wanted, card.get(), /*overlap=*/true);
     const JobSpec& job = rig.server().registration().job;
     const int64_t before = emulator::pinned_bytes();
@@ -134,7 +135,7 @@ TEST(CudaRoundsMemoryTest, PinnedMemoryOfARunnerIsAsForetold) {
 TEST(CudaRoundsMemoryTest, PinnedMemoryOfAKeptResidualIsAsForetold) {
   JobSpec job = GradientJob();
   job.push_encoding = Encoding::kInt8;
-  const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
+  const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
   TrainingRig rig(job, card.get(), /*overlap=*/true);
   const Registration& registration = rig.server().registration();
   const int64_t before = emulator::pinned_bytes();
@@ -151,7 +152,7 @@ TEST(CudaRoundsMemoryTest, PinnedMemoryOfAKeptResidualIsAsForetold) {
 // `while_awaited` before it sends them.
 absl::StatusOr<RoundReport> RunRoundThatWaits(const JobSpec& job, Clock* clock,
                                               const std::function<void()>& while_awaited) {
-  const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
+  const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
   TrainingRig training(job, card.get(), /*overlap=*/true, /*trace=*/nullptr, clock);
   std::atomic<bool> is_second_round = false;
   absl::Notification waiting;
@@ -207,7 +208,7 @@ TEST(CudaRoundsExposedTest, AHostThatWaitsWhileTheCardComputesIsNot) {
 // The host never waits, and the card does: for copies, a microsecond each.
 TEST(CudaRoundsExposedTest, CopiesThatTheCardWaitsForAreExposedCommunication) {
   SimulatedClock clock;
-  const auto card = Card(DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
+  const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
   TrainingRig training(GradientJob(), card.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
   const auto buckets = static_cast<int64_t>(training.server().registration().buckets().size());
   for (int64_t round = 0; round < 2; ++round) {
@@ -218,11 +219,12 @@ TEST(CudaRoundsExposedTest, CopiesThatTheCardWaitsForAreExposedCommunication) {
 }
 
 // Returns the gradient of the rig's model, as the last round has left it.
-std::vector<float> GradientOf(TrainingRig& training, Device& card) {
-  const Buf gradient = training.model().gradients();
+std::vector<float> GradientOf(TrainingRig& training, kernels::Device& card) {
+  const kernels::Buf gradient = training.model().gradients();
   std::vector<float> values(gradient.num_elements);
-  card.Copy(values.data(), gradient.data, values.size() * sizeof(float), StreamKind::kCompute);
-  EXPECT_OK(card.Synchronize(card.Record(StreamKind::kCompute)));
+  card.Copy(values.data(), gradient.data, values.size() * sizeof(float),
+            kernels::StreamKind::kCompute);
+  EXPECT_OK(card.Synchronize(card.Record(kernels::StreamKind::kCompute)));
   return values;
 }
 
@@ -235,12 +237,13 @@ INSTANTIATE_TEST_SUITE_P(Encodings, CudaEncodedRoundsTest,
 
 // With what earlier rounds have lost, which the card keeps for itself.
 void ExpectBytesOfTheCpu(const JobSpec& job, emulator::StreamOrder order) {
-  const auto card = Card(DType::kF32, order);
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto card = Card(kernels::DType::kF32, order);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(job, card.get(), /*overlap=*/true);
   const Registration& registration = training.server().registration();
   std::vector<float> vector(registration.layout().num_elements());
-  const Buf buf = {vector.data(), DType::kF32, registration.layout().num_elements()};
+  const kernels::Buf buf = {vector.data(), kernels::DType::kF32,
+                            registration.layout().num_elements()};
   const auto on_cpu = *ExchangeState::Create(job, registration.layout(), cpu.get(), buf, buf);
   ContributionBytes& expected = *on_cpu->contribution();
   for (int64_t round = 0; round < 3; ++round) {
@@ -272,4 +275,4 @@ TEST_P(CudaEncodedRoundsTest, TheServerGetsTheBytesThatTheCpuMakesOfTheSamePseud
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -17,7 +17,7 @@
 #include "worker/trainer/testing/scripted_transport.h"
 #include "worker/trainer/weights_pull.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 using ::testing::Each;
@@ -31,11 +31,11 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
   DelayedTransfersTest()
       : registration_(TwoBlocks()),
         device_(GetParam()),
-        vector_{*device_.Allocate(4 * sizeof(float)), DType::kF32, 4},
+        vector_{*device_.Allocate(4 * sizeof(float)), kernels::DType::kF32, 4},
         exchange_(MakeExchange(Encoding::kFp32)) {}
   ~DelayedTransfersTest() override { device_.Release(vector_.data); }
 
-  Buf Block(int block) const { return vector_.Slice(2 * block, 2); }
+  kernels::Buf Block(int block) const { return vector_.Slice(2 * block, 2); }
   // Makes the exchange of one vector that is pulled and pushed.
   std::unique_ptr<ExchangeState> MakeExchange(Encoding encoding) {
     JobSpec job;
@@ -47,22 +47,23 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
   // Returns the vector as it is after all that has been queued.
   std::vector<float> OnDevice() {
     std::vector<float> values(4);
-    device_.Copy(values.data(), vector_.data, 4 * sizeof(float), StreamKind::kCompute);
-    EXPECT_OK(device_.Synchronize(device_.Record(StreamKind::kCompute)));
+    device_.Copy(values.data(), vector_.data, 4 * sizeof(float), kernels::StreamKind::kCompute);
+    EXPECT_OK(device_.Synchronize(device_.Record(kernels::StreamKind::kCompute)));
     return values;
   }
-  std::unique_ptr<WeightsPull> Pull(ParameterTransport* transport) {
+  std::unique_ptr<WeightsPull> Pull(client::ParameterTransport* transport) {
     return std::make_unique<WeightsPull>(registration_, Round(3), AllBuckets(registration_),
                                          exchange_->weights(), nullptr, transport, &clock_);
   }
-  std::unique_ptr<ContributionPush> Push(WeightsPull* base, ParameterTransport* transport) {
-    return std::make_unique<ContributionPush>(registration_, ContributionHeader{.round = Round(3)},
+  std::unique_ptr<ContributionPush> Push(WeightsPull* base, client::ParameterTransport* transport) {
+    return std::make_unique<ContributionPush>(registration_,
+                                              client::ContributionHeader{.round = Round(3)},
                                               exchange_->contribution(), base, transport, &clock_);
   }
 
   const Registration registration_;
   DelayedDevice device_;
-  const Buf vector_;
+  const kernels::Buf vector_;
   std::unique_ptr<ExchangeState> exchange_;
   ScriptedTransport transport_;
   InstantClock clock_;
@@ -83,7 +84,7 @@ TEST_P(DelayedTransfersTest, ComputingSeesPulledWeightsAndTheHostDoesNotWaitForT
 TEST_P(DelayedTransfersTest, PulledWeightsDoNotOverwriteWhatIsStillRead) {
   device_.Fill(vector_, 1.0);
   std::vector<float> read(4);
-  device_.Copy(read.data(), vector_.data, 4 * sizeof(float), StreamKind::kCompute);
+  device_.Copy(read.data(), vector_.data, 4 * sizeof(float), kernels::StreamKind::kCompute);
   const auto pull = Pull(&transport_);
   ASSERT_OK(pull->WaitForAll());
   EXPECT_THAT(OnDevice(), ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
@@ -95,7 +96,7 @@ TEST_P(DelayedTransfersTest, WhatComesStraightToTheDeviceDoesNotOverwriteWhatIsS
   std::fill_n(host(), 4, 5.0f);
   device_.Fill(vector_, 1.0);
   std::vector<float> read(4);
-  device_.Copy(read.data(), vector_.data, 4 * sizeof(float), StreamKind::kCompute);
+  device_.Copy(read.data(), vector_.data, 4 * sizeof(float), kernels::StreamKind::kCompute);
   const auto pull = Pull(&transport_);
   ASSERT_OK(pull->WaitForAll());
   EXPECT_THAT(OnDevice(), ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
@@ -139,10 +140,10 @@ TEST_P(DelayedTransfersTest, ASecondPullDoesNotDisturbTheCopiesOfTheFirst) {
   const auto first = Pull(&transport_);
   ASSERT_OK(first->WaitForAll());
   std::vector<float> read(4);
-  device_.Copy(read.data(), vector_.data, 4 * sizeof(float), StreamKind::kCompute);
+  device_.Copy(read.data(), vector_.data, 4 * sizeof(float), kernels::StreamKind::kCompute);
   const auto second = Pull(&transport_);
   std::fill_n(host(), 4, 5.0f);
-  EXPECT_OK(device_.Synchronize(device_.Record(StreamKind::kCompute)));
+  EXPECT_OK(device_.Synchronize(device_.Record(kernels::StreamKind::kCompute)));
   EXPECT_THAT(read, ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
 }
 
@@ -152,7 +153,7 @@ TEST_P(DelayedTransfersTest, BucketsLeaveBeforeBackwardOfEarlierBlocksHasBeenWai
   // Which bucket left after how many computations.
   std::vector<std::pair<uint32_t, int64_t>> left;
   transport_.on_add_ = [&](uint32_t bucket) {
-    left.emplace_back(bucket, device_.num_run(StreamKind::kCompute));
+    left.emplace_back(bucket, device_.num_run(kernels::StreamKind::kCompute));
   };
   const auto push = Push(pull.get(), &transport_);
   device_.Fill(Block(1), 1.0);
@@ -219,7 +220,7 @@ TEST_P(DelayedTransfersTest, EncodedContributionsWaitForTheirVectorAndForWhatThe
 TEST_P(DelayedTransfersTest, WhatAFailedDeviceComputedIsNotSent) {
   const auto pull = Pull(&transport_);
   ASSERT_OK(pull->WaitForAll());
-  device_.FailAt(StreamKind::kDeviceToHost, 2);
+  device_.FailAt(kernels::StreamKind::kDeviceToHost, 2);
   const auto push = Push(pull.get(), &transport_);
   device_.Fill(vector_, 7.0);
   // Either of the two may be told first.
@@ -230,7 +231,7 @@ TEST_P(DelayedTransfersTest, WhatAFailedDeviceComputedIsNotSent) {
 }
 
 TEST_P(DelayedTransfersTest, PullToAFailedDeviceTellsItsFailure) {
-  device_.FailAt(StreamKind::kHostToDevice, 1);
+  device_.FailAt(kernels::StreamKind::kHostToDevice, 1);
   const auto first = Pull(&transport_);
   ASSERT_OK(first->WaitForAll());
   const auto second = Pull(&transport_);
@@ -253,7 +254,7 @@ TEST_P(DelayedTransfersTest, CancellingTheTransportEndsAPush) {
   ASSERT_OK(pull->WaitForAll());
   auto stuck = std::make_unique<StuckTransport>();
   absl::Notification& waiting = stuck->waiting_;
-  CancellableTransport transport(std::move(stuck));
+  client::CancellableTransport transport(std::move(stuck));
   std::thread canceller([&] {
     waiting.WaitForNotification();
     transport.Cancel();
@@ -268,7 +269,7 @@ TEST_P(DelayedTransfersTest, CancellingTheTransportEndsAPush) {
 TEST_P(DelayedTransfersTest, CancellingTheTransportEndsAPull) {
   auto stuck = std::make_unique<StuckTransport>();
   absl::Notification& waiting = stuck->waiting_;
-  CancellableTransport transport(std::move(stuck));
+  client::CancellableTransport transport(std::move(stuck));
   std::thread canceller([&] {
     waiting.WaitForNotification();
     transport.Cancel();
@@ -288,10 +289,10 @@ TEST_P(DelayedTransfersTest, AnAbandonedPushLeavesNothingThatSpoilsTheNextPull) 
   }
   const auto pull = Pull(&transport_);
   ASSERT_OK(pull->WaitForAll());
-  EXPECT_OK(device_.Synchronize(device_.Record(StreamKind::kDeviceToHost)));
+  EXPECT_OK(device_.Synchronize(device_.Record(kernels::StreamKind::kDeviceToHost)));
   EXPECT_THAT(OnHost(), ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
   EXPECT_THAT(OnDevice(), ElementsAre(10.0f, 10.0f, 11.0f, 11.0f));
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

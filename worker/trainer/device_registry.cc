@@ -1,11 +1,11 @@
 #include "worker/trainer/device_registry.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
-class DeviceRegistry final : public HostMemoryRegistry {
+class DeviceRegistry final : public client::HostMemoryRegistry {
  public:
-  explicit DeviceRegistry(Device* device) : device_(device) {}
+  explicit DeviceRegistry(kernels::Device* device) : device_(device) {}
 
   absl::Status Register(absl::Span<char> memory) override {
     return device_->RegisterHostMemory(memory.data(), memory.size());
@@ -15,14 +15,14 @@ class DeviceRegistry final : public HostMemoryRegistry {
   }
 
  private:
-  Device* const device_;
+  kernels::Device* const device_;
 };
 
 }  // namespace
 
-std::unique_ptr<HostMemoryRegistry> MakeDeviceRegistry(Device* device) {
+std::unique_ptr<client::HostMemoryRegistry> MakeDeviceRegistry(kernels::Device* device) {
   if (device->capabilities().memory_is_host) return nullptr;
   return std::make_unique<DeviceRegistry>(device);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

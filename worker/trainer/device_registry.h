@@ -6,9 +6,9 @@
 #include "kernels/device.h"
 #include "worker/client/device_payload.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // Returns null if the device's memory is the host's, which needs none. `device` outlives it.
-std::unique_ptr<HostMemoryRegistry> MakeDeviceRegistry(Device* device);
+std::unique_ptr<client::HostMemoryRegistry> MakeDeviceRegistry(kernels::Device* device);
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

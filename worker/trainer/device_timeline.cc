@@ -2,16 +2,16 @@
 
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
-absl::string_view LaneOf(StreamKind stream) {
+absl::string_view LaneOf(kernels::StreamKind stream) {
   switch (stream) {
-    case StreamKind::kCompute:
+    case kernels::StreamKind::kCompute:
       return "device: compute";
-    case StreamKind::kDeviceToHost:
+    case kernels::StreamKind::kDeviceToHost:
       return "device: copy to host";
-    case StreamKind::kHostToDevice:
+    case kernels::StreamKind::kHostToDevice:
       return "device: copy from host";
   }
   return "device";
@@ -23,7 +23,7 @@ absl::Status DeviceTimeline::BeginRound() {
   anchor_.reset();
   spans_.clear();
   if (trace_ == nullptr || !trace_->is_recording()) return absl::OkStatus();
-  const EventId anchor = device_->RecordTimed(StreamKind::kCompute);
+  const kernels::EventId anchor = device_->RecordTimed(kernels::StreamKind::kCompute);
   RETURN_IF_ERROR(device_->Synchronize(anchor));
   const absl::Time now = trace_->Now();
   const absl::StatusOr<double> zero = device_->SecondsBetween(anchor, anchor);
@@ -34,11 +34,11 @@ absl::Status DeviceTimeline::BeginRound() {
   return absl::OkStatus();
 }
 
-void DeviceTimeline::Begin(StreamKind stream) {
+void DeviceTimeline::Begin(kernels::StreamKind stream) {
   if (is_on()) begun_[static_cast<int>(stream)] = device_->RecordTimed(stream);
 }
 
-void DeviceTimeline::End(StreamKind stream, absl::string_view name, const TraceTag& tag) {
+void DeviceTimeline::End(kernels::StreamKind stream, absl::string_view name, const TraceTag& tag) {
   if (!is_on()) return;
   spans_.push_back(
       {stream, name, tag, begun_[static_cast<int>(stream)], device_->RecordTimed(stream)});
@@ -65,4 +65,4 @@ absl::Status DeviceTimeline::Flush() {
   return BeginRound();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

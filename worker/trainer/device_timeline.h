@@ -11,12 +11,12 @@
 #include "common/process/trace_recorder.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class DeviceTimeline {
  public:
   // `device` outlives the timeline; so does `trace`, which may be null.
-  DeviceTimeline(Device* device, TraceRecorder* trace) : device_(device), trace_(trace) {}
+  DeviceTimeline(kernels::Device* device, TraceRecorder* trace) : device_(device), trace_(trace) {}
 
   // Must be called when a round begins. In rounds that are traced it waits once for the device, to
   // tie its clock to the host's. Errors: those of the device.
@@ -24,8 +24,8 @@ class DeviceTimeline {
   bool is_on() const { return anchor_.has_value(); }
 
   // What the stream is given between Begin() and End() is one span. Nothing happens unless is_on().
-  void Begin(StreamKind stream);
-  void End(StreamKind stream, absl::string_view name, const TraceTag& tag = {});
+  void Begin(kernels::StreamKind stream);
+  void End(kernels::StreamKind stream, absl::string_view name, const TraceTag& tag = {});
 
   // Hands the spans to the trace. The device must be done with them, or is waited for. Errors:
   // those of the device.
@@ -35,25 +35,25 @@ class DeviceTimeline {
 
  private:
   struct Span {
-    StreamKind stream;
+    kernels::StreamKind stream;
     absl::string_view name;
     TraceTag tag;
-    EventId begin;
-    EventId end;
+    kernels::EventId begin;
+    kernels::EventId end;
   };
 
-  Device* const device_;
+  kernels::Device* const device_;
   TraceRecorder* const trace_;
-  std::optional<EventId> anchor_;  // An event, whose time is anchor_time_.
+  std::optional<kernels::EventId> anchor_;  // An event, whose time is anchor_time_.
   absl::Time anchor_time_;
-  EventId begun_[3] = {};  // by stream
+  kernels::EventId begun_[3] = {};  // by stream
   std::vector<Span> spans_;
 };
 
 // What a stream is given during its life is one span of the timeline, which may be null.
 class DeviceSpan {
  public:
-  DeviceSpan(DeviceTimeline* timeline, StreamKind stream, absl::string_view name,
+  DeviceSpan(DeviceTimeline* timeline, kernels::StreamKind stream, absl::string_view name,
              const TraceTag& tag = {})
       : timeline_(timeline), stream_(stream), name_(name), tag_(tag) {
     if (timeline_ != nullptr) timeline_->Begin(stream_);
@@ -66,9 +66,9 @@ class DeviceSpan {
 
  private:
   DeviceTimeline* const timeline_;
-  const StreamKind stream_;
+  const kernels::StreamKind stream_;
   const absl::string_view name_;
   const TraceTag tag_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

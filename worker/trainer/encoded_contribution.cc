@@ -10,7 +10,7 @@
 #include "common/runtime/remedy.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 // The bytes of a bucket begin at a multiple of this, which is fast to write and to copy.
@@ -57,10 +57,11 @@ int64_t EncodedContribution::PinnedBytes(const JobSpec& job, const Layout& layou
 }
 
 absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create(
-    const JobSpec& job, const Layout& layout, Device* device, Buf vector,
+    const JobSpec& job, const Layout& layout, kernels::Device* device, kernels::Buf vector,
     DeviceTimeline* timeline) {
   LODESTAR_CHECK(job.push_encoding != Encoding::kFp32);
-  LODESTAR_CHECK(vector.dtype == DType::kF32 && vector.num_elements == layout.num_elements());
+  LODESTAR_CHECK(vector.dtype == kernels::DType::kF32 &&
+                 vector.num_elements == layout.num_elements());
   auto result =
       std::unique_ptr<EncodedContribution>(new EncodedContribution(job, device, vector, timeline));
   const absl::Status allocated =
@@ -73,23 +74,24 @@ absl::StatusOr<std::unique_ptr<EncodedContribution>> EncodedContribution::Create
 
 absl::Status EncodedContribution::Allocate(int64_t residual_bytes, int64_t room) {
   room_ = room;
-  ASSIGN_OR_RETURN(device_bytes_, DeviceMemory::Allocate(device_, room_));
+  ASSIGN_OR_RETURN(device_bytes_, model::DeviceMemory::Allocate(device_, room_));
   host_ = static_cast<std::byte*>(device_bytes_.data());
   if (!device_->capabilities().memory_is_host) {
-    ASSIGN_OR_RETURN(host_bytes_, DeviceMemory::AllocateHost(device_, room_));
+    ASSIGN_OR_RETURN(host_bytes_, model::DeviceMemory::AllocateHost(device_, room_));
     host_ = static_cast<std::byte*>(host_bytes_.data());
   }
   if (residual_bytes == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(residual_memory_, DeviceMemory::Allocate(device_, residual_bytes));
-  residual_ = Buf{residual_memory_.data(), DType::kF32, vector_.num_elements};
+  ASSIGN_OR_RETURN(residual_memory_, model::DeviceMemory::Allocate(device_, residual_bytes));
+  residual_ = kernels::Buf{residual_memory_.data(), kernels::DType::kF32, vector_.num_elements};
   if (!device_->capabilities().memory_is_host) return absl::OkStatus();
-  ASSIGN_OR_RETURN(next_residual_memory_, DeviceMemory::Allocate(device_, residual_bytes));
-  next_residual_ = Buf{next_residual_memory_.data(), DType::kF32, vector_.num_elements};
+  ASSIGN_OR_RETURN(next_residual_memory_, model::DeviceMemory::Allocate(device_, residual_bytes));
+  next_residual_ =
+      kernels::Buf{next_residual_memory_.data(), kernels::DType::kF32, vector_.num_elements};
   return absl::OkStatus();
 }
 
 EncodedContribution::~EncodedContribution() {
-  for (const std::optional<EventId>& last : {last_prepared_, last_committed_}) {
+  for (const std::optional<kernels::EventId>& last : {last_prepared_, last_committed_}) {
     if (last.has_value()) device_->Synchronize(*last).IgnoreError();
   }
 }
@@ -116,7 +118,8 @@ void EncodedContribution::Begin(const Registration& registration, Round round, f
 void EncodedContribution::ForgetUncommitted(uint64_t server_incarnation) {
   if (!residual_) return;
   if (is_foreseen_) {
-    device_->Copy(residual_.data, foreseen_memory_->data(), residual_bytes(), StreamKind::kCompute);
+    device_->Copy(residual_.data, foreseen_memory_->data(), residual_bytes(),
+                  kernels::StreamKind::kCompute);
     is_foreseen_ = false;
   }
   if (server_incarnation_ == server_incarnation) return;
@@ -125,15 +128,15 @@ void EncodedContribution::ForgetUncommitted(uint64_t server_incarnation) {
 }
 
 void EncodedContribution::Encode(const Bucket& bucket) {
-  constexpr StreamKind kStream = StreamKind::kDeviceToHost;
+  constexpr kernels::StreamKind kStream = kernels::StreamKind::kDeviceToHost;
   is_prepared_[bucket.index] = true;
-  device_->Wait(kStream, device_->Record(StreamKind::kCompute));
+  device_->Wait(kStream, device_->Record(kernels::StreamKind::kCompute));
   DeviceSpan span(timeline_, kStream, "encode", {.block = bucket.block, .bucket = bucket.index});
-  const Rounding rounding = {
-      .kind = residual_ ? Rounding::Kind::kToNearest : Rounding::Kind::kStochastic,
-      .key = noise_key_,
-      .stream = static_cast<uint64_t>(round_.value()),
-      .first_element = bucket.range.begin};
+  const kernels::Rounding rounding = {.kind = residual_ ? kernels::Rounding::Kind::kToNearest
+                                                        : kernels::Rounding::Kind::kStochastic,
+                                      .key = noise_key_,
+                                      .stream = static_cast<uint64_t>(round_.value()),
+                                      .first_element = bucket.range.begin};
   if (next_residual_) {
     device_->EncodeAndUpdate(encoding_, EncodedOf(bucket), PartOf(next_residual_, bucket),
                              PartOf(vector_, bucket), scale_, PartOf(residual_, bucket), rounding,
@@ -144,13 +147,13 @@ void EncodedContribution::Encode(const Bucket& bucket) {
   }
 }
 
-EventId EncodedContribution::Prepared() {
-  last_prepared_ = device_->Record(StreamKind::kDeviceToHost);
+kernels::EventId EncodedContribution::Prepared() {
+  last_prepared_ = device_->Record(kernels::StreamKind::kDeviceToHost);
   return *last_prepared_;
 }
 
-EventId EncodedContribution::Prepare(const Bucket& bucket) {
-  constexpr StreamKind kStream = StreamKind::kDeviceToHost;
+kernels::EventId EncodedContribution::Prepare(const Bucket& bucket) {
+  constexpr kernels::StreamKind kStream = kernels::StreamKind::kDeviceToHost;
   Encode(bucket);
   if (!is_inline()) {
     const int64_t bytes = EncodedBytes(encoding_, bucket.range.size());
@@ -160,21 +163,22 @@ EventId EncodedContribution::Prepare(const Bucket& bucket) {
   return Prepared();
 }
 
-EventId EncodedContribution::PrepareOnDevice(const Bucket& bucket) {
+kernels::EventId EncodedContribution::PrepareOnDevice(const Bucket& bucket) {
   Encode(bucket);
   is_on_device_[bucket.index] = is_inline() ? 0 : 1;
   return Prepared();
 }
 
-std::optional<DevicePayload> EncodedContribution::OnDevice(const Bucket& bucket) {
+std::optional<client::DevicePayload> EncodedContribution::OnDevice(const Bucket& bucket) {
   if (is_on_device_[bucket.index] == 0) return std::nullopt;
-  return DevicePayload{this, places_[bucket.index], EncodedBytes(encoding_, bucket.range.size())};
+  return client::DevicePayload{this, places_[bucket.index],
+                               EncodedBytes(encoding_, bucket.range.size())};
 }
 
 absl::Status EncodedContribution::CopyOut(absl::Span<std::byte> destination, int64_t begin) {
   return AsFinal(device_->CopyNow(destination.data(),
                                   static_cast<std::byte*>(device_bytes_.data()) + begin,
-                                  destination.size(), StreamKind::kDeviceToHost, [] {}));
+                                  destination.size(), kernels::StreamKind::kDeviceToHost, [] {}));
 }
 
 absl::StatusOr<absl::Span<const std::byte>> EncodedContribution::Fetch(int64_t begin,
@@ -196,7 +200,7 @@ void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
     for (const Bucket& bucket : buckets_) {
       if (!is_counted[bucket.index]) continue;
       device_->UpdateResidual(encoding_, PartOf(residual_, bucket), PartOf(vector_, bucket), scale_,
-                              EncodedOf(bucket), decay_, StreamKind::kCompute);
+                              EncodedOf(bucket), decay_, kernels::StreamKind::kCompute);
     }
     return;
   }
@@ -215,7 +219,7 @@ void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
 
 void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
   if (!residual_) return;
-  constexpr StreamKind kStream = StreamKind::kCompute;
+  constexpr kernels::StreamKind kStream = kernels::StreamKind::kCompute;
   if (last_prepared_.has_value()) device_->Wait(kStream, *last_prepared_);
   DeviceSpan span(timeline_, kStream, "residual");
   std::vector<bool> is_late(buckets_.size());
@@ -223,7 +227,8 @@ void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
     if (bucket < is_late.size()) is_late[bucket] = true;
   }
   if (is_foreseen_) {
-    const Buf before = {foreseen_memory_->data(), DType::kF32, residual_.num_elements};
+    const kernels::Buf before = {foreseen_memory_->data(), kernels::DType::kF32,
+                                 residual_.num_elements};
     for (const Bucket& bucket : buckets_) {
       if (!is_prepared_[bucket.index] || !is_late[bucket.index]) continue;
       CopyPart(PartOf(residual_, bucket), PartOf(before, bucket));
@@ -242,9 +247,10 @@ void EncodedContribution::Commit(absl::Span<const uint32_t> late) {
 absl::StatusOr<EncodedContribution::Foreseen> EncodedContribution::Foresee(
     const Registration& registration, bool is_skipped) {
   LODESTAR_CHECK(has_residual() && (is_skipped || !is_foreseen_));
-  constexpr StreamKind kStream = StreamKind::kCompute;
+  constexpr kernels::StreamKind kStream = kernels::StreamKind::kCompute;
   if (!foreseen_memory_.has_value()) {
-    ASSIGN_OR_RETURN(foreseen_memory_, DeviceMemory::AllocateHost(device_, 2 * residual_bytes()));
+    ASSIGN_OR_RETURN(foreseen_memory_,
+                     model::DeviceMemory::AllocateHost(device_, 2 * residual_bytes()));
   }
   auto* const before = static_cast<float*>(foreseen_memory_->data());
   float* const after = before + residual_.num_elements;
@@ -265,7 +271,7 @@ absl::StatusOr<EncodedContribution::Foreseen> EncodedContribution::Foresee(
 absl::Status EncodedContribution::SetResidual(uint64_t server_incarnation,
                                               absl::Span<const float> residual) {
   LODESTAR_CHECK(static_cast<int64_t>(residual.size()) == residual_.num_elements);
-  constexpr StreamKind kStream = StreamKind::kCompute;
+  constexpr kernels::StreamKind kStream = kernels::StreamKind::kCompute;
   is_foreseen_ = false;
   server_incarnation_ = server_incarnation;
   device_->Copy(residual_.data, residual.data(), residual_bytes(), kStream);
@@ -273,4 +279,4 @@ absl::Status EncodedContribution::SetResidual(uint64_t server_incarnation,
   return device_->Synchronize(*last_committed_);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

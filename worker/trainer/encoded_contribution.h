@@ -28,16 +28,17 @@
 #include "worker/trainer/contribution_bytes.h"
 #include "worker/trainer/device_timeline.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-class EncodedContribution final : public ContributionBytes, public PayloadSource {
+class EncodedContribution final : public ContributionBytes, public client::PayloadSource {
  public:
   // The job's push_encoding is not fp32. `vector` is f32, in the order of the layout, and outlives
   // the object; so does `timeline`, which shows the work and may be null. Errors:
   // ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<EncodedContribution>> Create(const JobSpec& job,
                                                                      const Layout& layout,
-                                                                     Device* device, Buf vector,
+                                                                     kernels::Device* device,
+                                                                     kernels::Buf vector,
                                                                      DeviceTimeline* timeline);
   // Returns the device memory that it takes. `memory_is_host` is what the device's capabilities
   // say.
@@ -53,11 +54,11 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   Encoding encoding() const override { return encoding_; }
   bool is_inline() const override { return host_ == device_bytes_.data(); }
   void Begin(const Registration& registration, Round round, float scale) override;
-  EventId Prepare(const Bucket& bucket) override;
-  EventId PrepareOnDevice(const Bucket& bucket) override;
-  absl::Status Await(EventId prepared) override { return device_->Synchronize(prepared); }
+  kernels::EventId Prepare(const Bucket& bucket) override;
+  kernels::EventId PrepareOnDevice(const Bucket& bucket) override;
+  absl::Status Await(kernels::EventId prepared) override { return device_->Synchronize(prepared); }
   absl::Span<const std::byte> Of(const Bucket& bucket) const override;
-  std::optional<DevicePayload> OnDevice(const Bucket& bucket) override;
+  std::optional<client::DevicePayload> OnDevice(const Bucket& bucket) override;
   void Commit(absl::Span<const uint32_t> late) override;
 
   // These two read the encoded bytes.
@@ -78,7 +79,8 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   absl::Status SetResidual(uint64_t server_incarnation, absl::Span<const float> residual);
 
  private:
-  EncodedContribution(const JobSpec& job, Device* device, Buf vector, DeviceTimeline* timeline)
+  EncodedContribution(const JobSpec& job, kernels::Device* device, kernels::Buf vector,
+                      DeviceTimeline* timeline)
       : encoding_(job.push_encoding),
         decay_(static_cast<float>(job.feedback_decay)),
         device_(device),
@@ -87,13 +89,14 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   absl::Status Allocate(int64_t residual_bytes, int64_t room);
   // Queues the encoding on the stream for copies to the host.
   void Encode(const Bucket& bucket);
-  EventId Prepared();
+  kernels::EventId Prepared();
   // Sets the residual, in the buckets that are counted, to what the contribution has left over.
   // `is_counted` has an entry for each bucket.
   void UpdateResidual(const std::vector<bool>& is_counted);
   // Copies between vectors of f32 that have the same size.
-  void CopyPart(Buf to, Buf from) {
-    device_->Copy(to.data, from.data, to.num_elements * sizeof(float), StreamKind::kCompute);
+  void CopyPart(kernels::Buf to, kernels::Buf from) {
+    device_->Copy(to.data, from.data, to.num_elements * sizeof(float),
+                  kernels::StreamKind::kCompute);
   }
   // Takes back what was foreseen. Nothing stays of a residual of other servers.
   void ForgetUncommitted(uint64_t server_incarnation);
@@ -101,31 +104,31 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   std::byte* EncodedOf(const Bucket& bucket) const {
     return static_cast<std::byte*>(device_bytes_.data()) + places_[bucket.index];
   }
-  Buf PartOf(Buf vector, const Bucket& bucket) const {
-    return vector ? vector.Slice(bucket.range.begin, bucket.range.size()) : Buf{};
+  kernels::Buf PartOf(kernels::Buf vector, const Bucket& bucket) const {
+    return vector ? vector.Slice(bucket.range.begin, bucket.range.size()) : kernels::Buf{};
   }
 
   const Encoding encoding_;
   const float decay_;
-  Device* const device_;
-  const Buf vector_;
+  kernels::Device* const device_;
+  const kernels::Buf vector_;
   DeviceTimeline* const timeline_;
-  DeviceMemory residual_memory_;
-  DeviceMemory next_residual_memory_;  // Empty if there is one residual.
-  DeviceMemory device_bytes_;
-  DeviceMemory host_bytes_;    // Empty if the host reads the device's memory.
-  std::byte* host_ = nullptr;  // The bytes that travel.
-  int64_t room_ = 0;           // The bytes that there is room for.
-  Buf residual_;               // Empty means that there is no error feedback.
+  model::DeviceMemory residual_memory_;
+  model::DeviceMemory next_residual_memory_;  // Empty if there is one residual.
+  model::DeviceMemory device_bytes_;
+  model::DeviceMemory host_bytes_;  // Empty if the host reads the device's memory.
+  std::byte* host_ = nullptr;       // The bytes that travel.
+  int64_t room_ = 0;                // The bytes that there is room for.
+  kernels::Buf residual_;           // Empty means that there is no error feedback.
   // What the residual becomes once the contribution is counted, in the buckets that are prepared.
   // It then changes places with residual_. Empty means that the new residual is computed only then.
-  Buf next_residual_;
+  kernels::Buf next_residual_;
   std::optional<uint64_t> server_incarnation_;  // The incarnation that the residual belongs to.
   // The result of Foresee(): the residual before, and behind it the residual after.
-  std::optional<DeviceMemory> foreseen_memory_;
+  std::optional<model::DeviceMemory> foreseen_memory_;
   bool is_foreseen_ = false;  // Whether residual_ is the one after, and not committed.
-  std::optional<EventId> last_prepared_;
-  std::optional<EventId> last_committed_;
+  std::optional<kernels::EventId> last_prepared_;
+  std::optional<kernels::EventId> last_committed_;
 
   // The members from here on belong to the contribution under way.
   std::vector<Bucket> buckets_;
@@ -138,4 +141,4 @@ class EncodedContribution final : public ContributionBytes, public PayloadSource
   float scale_ = 1.0f;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -21,7 +21,7 @@
 #include "worker/trainer/exchange_state.h"
 #include "worker/trainer/testing/delayed_device.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 using ::testing::AllOf;
@@ -53,10 +53,10 @@ std::vector<float> Gradient(int round) {
 
 enum class Kind { kCpu, kLate, kCopiesFirst, kCard, kCardOthersFirst };
 
-std::unique_ptr<Device> MakeIt(Kind kind) {
+std::unique_ptr<kernels::Device> MakeIt(Kind kind) {
   switch (kind) {
     case Kind::kCpu:
-      return *MakeDevice("cpu", 1, nullptr);
+      return *factory::MakeDevice("cpu", 1, nullptr);
     case Kind::kLate:
       return std::make_unique<DelayedDevice>(DelayedDevice::Order::kLate);
     case Kind::kCopiesFirst:
@@ -72,15 +72,17 @@ std::unique_ptr<Device> MakeIt(Kind kind) {
 // Holds what a worker has of the exchange, and its gradient.
 class Sender {
  public:
-  Sender(Device* device, Encoding encoding, bool error_feedback, double feedback_decay = 1.0)
+  Sender(kernels::Device* device, Encoding encoding, bool error_feedback,
+         double feedback_decay = 1.0)
       : device_(device),
-        memory_(*DeviceMemory::Allocate(device, 2 * kElements * sizeof(float))),
-        gradient_{memory_.data(), DType::kF32, kElements} {
+        memory_(*model::DeviceMemory::Allocate(device, 2 * kElements * sizeof(float))),
+        gradient_{memory_.data(), kernels::DType::kF32, kElements} {
     JobSpec job;
     job.push_encoding = encoding;
     job.error_feedback = error_feedback;
     job.feedback_decay = feedback_decay;
-    const Buf weights = {gradient_.as<float>() + kElements, DType::kF32, kElements};
+    const kernels::Buf weights = {gradient_.as<float>() + kElements, kernels::DType::kF32,
+                                  kElements};
     exchange_ =
         *ExchangeState::Create(job, SomeRegistration().layout(), device, weights, gradient_);
   }
@@ -92,8 +94,8 @@ class Sender {
     computed_.push_back(values);
     bytes()->Begin(registration, Round(round), scale);
     device_->Copy(gradient_.data, computed_.back().data(), kElements * sizeof(float),
-                  StreamKind::kCompute);
-    std::vector<EventId> prepared;
+                  kernels::StreamKind::kCompute);
+    std::vector<kernels::EventId> prepared;
     for (const Bucket& bucket : registration.buckets())
       prepared.push_back(bytes()->Prepare(bucket));
     std::vector<std::byte> sent;
@@ -109,11 +111,13 @@ class Sender {
   ContributionBytes* bytes() { return exchange_->contribution(); }
 
  private:
-  void Synchronize() { EXPECT_OK(device_->Synchronize(device_->Record(StreamKind::kCompute))); }
+  void Synchronize() {
+    EXPECT_OK(device_->Synchronize(device_->Record(kernels::StreamKind::kCompute)));
+  }
 
-  Device* const device_;
-  const DeviceMemory memory_;  // [gradient | weights]
-  const Buf gradient_;
+  kernels::Device* const device_;
+  const model::DeviceMemory memory_;  // [gradient | weights]
+  const kernels::Buf gradient_;
   std::unique_ptr<ExchangeState> exchange_;
   std::deque<std::vector<float>> computed_;  // The device may not have read it yet.
 };
@@ -128,13 +132,14 @@ class EncodedContributionTest : public testing::TestWithParam<std::tuple<Kind, E
     std::vector<float> decoded(kElements);
     const std::byte* from = sent.data();
     for (const Bucket& bucket : registration_.buckets()) {
-      CodecOf(encoding()).Decode(from, bucket.range.size(), decoded.data() + bucket.range.begin);
+      codec::CodecOf(encoding())
+          .Decode(from, bucket.range.size(), decoded.data() + bucket.range.begin);
       from += EncodedBytes(encoding(), bucket.range.size());
     }
     return decoded;
   }
 
-  const std::unique_ptr<Device> device_ = MakeIt(std::get<Kind>(GetParam()));
+  const std::unique_ptr<kernels::Device> device_ = MakeIt(std::get<Kind>(GetParam()));
   Registration registration_ = SomeRegistration();
 };
 
@@ -285,7 +290,7 @@ TEST(EncodedContributionRoomTest, BucketsHavePlacesOfTheirOwn) {
                                       {"c", {301, 100}, 0, 2, false, {}}});
   const int64_t n = registration.layout().num_elements();
   std::vector<float> vector(n);
-  const Buf buf = {vector.data(), DType::kF32, n};
+  const kernels::Buf buf = {vector.data(), kernels::DType::kF32, n};
   for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4}) {
     JobSpec job;
     job.push_encoding = encoding;
@@ -335,8 +340,9 @@ TEST(EncodedContributionRoomTest, WhatACardHasNoMemoryForIsAnErrorThatNamesTheEn
   const auto device = MakeIt(Kind::kCard);
   JobSpec job;
   job.push_encoding = Encoding::kInt8;
-  const DeviceMemory memory = *DeviceMemory::Allocate(device.get(), kElements * sizeof(float));
-  const Buf vector = {memory.data(), DType::kF32, kElements};
+  const model::DeviceMemory memory =
+      *model::DeviceMemory::Allocate(device.get(), kElements * sizeof(float));
+  const kernels::Buf vector = {memory.data(), kernels::DType::kF32, kElements};
   for (int allocations : {0, 1}) {
     emulator::FailAllocationsAfter(allocations);
     EXPECT_THAT(
@@ -349,4 +355,4 @@ TEST(EncodedContributionRoomTest, WhatACardHasNoMemoryForIsAnErrorThatNamesTheEn
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -7,7 +7,7 @@
 #include "worker/trainer/contribution_bytes.h"
 #include "worker/trainer/host_mirror.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class ExactContribution final : public ContributionBytes {
  public:
@@ -19,23 +19,23 @@ class ExactContribution final : public ContributionBytes {
   void Begin(const Registration& registration, Round, float) override {
     is_on_device_.assign(registration.buckets().size(), 0);
   }
-  EventId Prepare(const Bucket& bucket) override { return vector_->ToHost(bucket.range); }
-  EventId PrepareOnDevice(const Bucket& bucket) override {
+  kernels::EventId Prepare(const Bucket& bucket) override { return vector_->ToHost(bucket.range); }
+  kernels::EventId PrepareOnDevice(const Bucket& bucket) override {
     if (is_inline()) return Prepare(bucket);
     is_on_device_[bucket.index] = 1;
     return vector_->Computed();
   }
-  absl::Status Await(EventId prepared) override { return vector_->Await(prepared); }
+  absl::Status Await(kernels::EventId prepared) override { return vector_->Await(prepared); }
   absl::Span<const std::byte> Of(const Bucket& bucket) const override {
     const float* const elements = vector_->data() + bucket.range.begin;
     return {reinterpret_cast<const std::byte*>(elements), bucket.range.size() * sizeof(float)};
   }
-  std::optional<DevicePayload> OnDevice(const Bucket& bucket) override {
+  std::optional<client::DevicePayload> OnDevice(const Bucket& bucket) override {
     if (bucket.index >= is_on_device_.size() || is_on_device_[bucket.index] == 0) {
       return std::nullopt;
     }
-    return DevicePayload{vector_, HostMirror::ByteOf(bucket.range.begin),
-                         HostMirror::ByteOf(bucket.range.size())};
+    return client::DevicePayload{vector_, HostMirror::ByteOf(bucket.range.begin),
+                                 HostMirror::ByteOf(bucket.range.size())};
   }
   void Commit(absl::Span<const uint32_t>) override {}
 
@@ -45,4 +45,4 @@ class ExactContribution final : public ContributionBytes {
   std::vector<uint8_t> is_on_device_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

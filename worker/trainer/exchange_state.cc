@@ -6,13 +6,11 @@
 #include "worker/trainer/exact_contribution.h"
 #include "worker/trainer/mixed_contribution.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-absl::StatusOr<std::unique_ptr<ExchangeState>> ExchangeState::Create(const JobSpec& job,
-                                                                     const Layout& layout,
-                                                                     Device* device, Buf weights,
-                                                                     Buf contribution,
-                                                                     DeviceTimeline* timeline) {
+absl::StatusOr<std::unique_ptr<ExchangeState>> ExchangeState::Create(
+    const JobSpec& job, const Layout& layout, kernels::Device* device, kernels::Buf weights,
+    kernels::Buf contribution, DeviceTimeline* timeline) {
   auto state = std::unique_ptr<ExchangeState>(new ExchangeState);
   ASSIGN_OR_RETURN(state->weights_, HostMirror::Create(device, weights, timeline));
   if (job.push_encoding != Encoding::kFp32) {
@@ -60,4 +58,4 @@ ShadowReplica* ExchangeState::ShadowFor(const Registration& registration) {
   return &*shadow_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -15,17 +15,16 @@
 #include "worker/trainer/host_mirror.h"
 #include "worker/trainer/shadow_replica.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class ExchangeState {
  public:
   // `weights` is pulled, and `contribution` is pushed and may be `weights`. Both are vectors in
   // device memory, f32, in the order of the layout. They outlive the object, as do the layout and
   // `timeline`, which may be null. Errors: ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<ExchangeState>> Create(const JobSpec& job,
-                                                               const Layout& layout, Device* device,
-                                                               Buf weights, Buf contribution,
-                                                               DeviceTimeline* timeline = nullptr);
+  static absl::StatusOr<std::unique_ptr<ExchangeState>> Create(
+      const JobSpec& job, const Layout& layout, kernels::Device* device, kernels::Buf weights,
+      kernels::Buf contribution, DeviceTimeline* timeline = nullptr);
   // Returns the device memory that it takes beside the vectors. `memory_is_host` is what the
   // device's capabilities say. If it is set, main memory that pulls take is included.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
@@ -54,4 +53,4 @@ class ExchangeState {
   std::optional<ShadowReplica> shadow_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -4,15 +4,15 @@
 
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 void ExposedWait::Begin() {
   begun_at_ = clock_->Now();
-  begun_ = device_->RecordTimed(StreamKind::kCompute);
+  begun_ = device_->RecordTimed(kernels::StreamKind::kCompute);
 }
 
 void ExposedWait::End() {
-  const EventId ended = device_->RecordTimed(StreamKind::kCompute);
+  const kernels::EventId ended = device_->RecordTimed(kernels::StreamKind::kCompute);
   spans_.push_back({begun_, ended, clock_->Now() - begun_at_});
 }
 
@@ -33,4 +33,4 @@ absl::StatusOr<absl::Duration> ExposedWait::Total() {
   return total_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -11,12 +11,12 @@
 #include "common/runtime/clock.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class ExposedWait {
  public:
   // The device and the clock outlive the object.
-  ExposedWait(Device* device, Clock* clock) : device_(device), clock_(clock) {}
+  ExposedWait(kernels::Device* device, Clock* clock) : device_(device), clock_(clock) {}
 
   // Between Begin() and End() the host waits for what is to arrive or to leave. It gives the
   // compute stream nothing but waits for that. A Begin() without an End() counts for nothing. Both
@@ -30,20 +30,20 @@ class ExposedWait {
 
  private:
   struct Span {
-    EventId begin = 0;
-    EventId end = 0;
+    kernels::EventId begin = 0;
+    kernels::EventId end = 0;
     absl::Duration host;
   };
   // Returns the host's time if the device has no clock, or does not keep this span's times any
   // more.
   absl::StatusOr<absl::Duration> TimeOf(const Span& span) const;
 
-  Device* const device_;
+  kernels::Device* const device_;
   Clock* const clock_;
-  EventId begun_ = 0;
+  kernels::EventId begun_ = 0;
   absl::Time begun_at_;
   std::vector<Span> spans_;  // The spans that total_ does not have yet.
   absl::Duration total_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

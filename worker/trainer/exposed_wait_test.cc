@@ -9,11 +9,11 @@
 #include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/factory/device_factory.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 TEST(ExposedWaitTest, WhereOperationsRunInlineTheHostsWaitIsWhatIsExposed) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   SimulatedClock clock;
   ExposedWait wait(cpu.get(), &clock);
   for (int i = 1; i <= 2; ++i) {
@@ -26,7 +26,7 @@ TEST(ExposedWaitTest, WhereOperationsRunInlineTheHostsWaitIsWhatIsExposed) {
 }
 
 TEST(ExposedWaitTest, WhatWasBegunAndGivenUpCountsForNothing) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   SimulatedClock clock;
   ExposedWait wait(cpu.get(), &clock);
   wait.Begin();
@@ -42,7 +42,7 @@ class ExposedOnACardTest : public testing::Test {
  protected:
   ~ExposedOnACardTest() override { emulator::ClearStickyError(); }
 
-  const std::unique_ptr<Device> card_ = cuda::MakeEmulatedDevice({}, {});
+  const std::unique_ptr<kernels::Device> card_ = cuda::MakeEmulatedDevice({}, {});
   SimulatedClock clock_;
   ExposedWait wait_{card_.get(), &clock_};
 };
@@ -71,7 +71,7 @@ TEST_F(ExposedOnACardTest, WhatTheCardHasForgottenIsAsLongAsTheHostWaited) {
 TEST_F(ExposedOnACardTest, AFailureOfTheDeviceIsReported) {
   wait_.Begin();
   wait_.End();
-  const Buf vector = {*card_->Allocate(64), DType::kF32, 16};
+  const kernels::Buf vector = {*card_->Allocate(64), kernels::DType::kF32, 16};
   emulator::FailLaunchAfter(0);
   card_->Fill(vector, 1.0);
   wait_.Begin();
@@ -81,4 +81,4 @@ TEST_F(ExposedOnACardTest, AFailureOfTheDeviceIsReported) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

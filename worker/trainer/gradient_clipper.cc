@@ -3,28 +3,30 @@
 #include "common/job/gradient_clip.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-absl::StatusOr<std::unique_ptr<GradientClipper>> GradientClipper::Create(Device* device) {
+absl::StatusOr<std::unique_ptr<GradientClipper>> GradientClipper::Create(kernels::Device* device) {
   ASSIGN_OR_RETURN(void* memory, device->Allocate(sizeof(double)));
-  return std::unique_ptr<GradientClipper>(new GradientClipper(device, Buf{memory, DType::kF64, 1}));
+  return std::unique_ptr<GradientClipper>(
+      new GradientClipper(device, kernels::Buf{memory, kernels::DType::kF64, 1}));
 }
 
 GradientClipper::~GradientClipper() { device_->Release(square_sum_.data); }
 
-absl::StatusOr<double> GradientClipper::SquareSum(Buf vector) {
+absl::StatusOr<double> GradientClipper::SquareSum(kernels::Buf vector) {
   device_->SumOfSquares(square_sum_, vector);
   double square_sum = 0.0;
-  device_->Copy(&square_sum, square_sum_.data, sizeof(square_sum), StreamKind::kCompute);
-  RETURN_IF_ERROR(device_->Synchronize(device_->Record(StreamKind::kCompute)));
+  device_->Copy(&square_sum, square_sum_.data, sizeof(square_sum), kernels::StreamKind::kCompute);
+  RETURN_IF_ERROR(device_->Synchronize(device_->Record(kernels::StreamKind::kCompute)));
   return square_sum;
 }
 
-absl::StatusOr<float> GradientClipper::Scale(Buf gradient, double clip_norm) {
+absl::StatusOr<float> GradientClipper::Scale(kernels::Buf gradient, double clip_norm) {
   return Scale(gradient, {{0, gradient.num_elements}}, clip_norm);
 }
 
-absl::StatusOr<float> GradientClipper::Scale(Buf vector, absl::Span<const ElementRange> gradient,
+absl::StatusOr<float> GradientClipper::Scale(kernels::Buf vector,
+                                             absl::Span<const ElementRange> gradient,
                                              double clip_norm) {
   if (clip_norm <= 0.0) return 1.0f;
   double square_sum = 0.0;
@@ -35,4 +37,4 @@ absl::StatusOr<float> GradientClipper::Scale(Buf vector, absl::Span<const Elemen
   return GradientClipScale(square_sum, clip_norm);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -8,31 +8,32 @@
 #include "common/params/layout.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class GradientClipper {
  public:
   // `device` outlives the clipper. Errors: ResourceExhausted.
-  static absl::StatusOr<std::unique_ptr<GradientClipper>> Create(Device* device);
+  static absl::StatusOr<std::unique_ptr<GradientClipper>> Create(kernels::Device* device);
   ~GradientClipper();
   GradientClipper(const GradientClipper&) = delete;
   GradientClipper& operator=(const GradientClipper&) = delete;
 
   // Blocks until the device has computed it. Errors: those of the device.
-  absl::StatusOr<double> SquareSum(Buf vector);
+  absl::StatusOr<double> SquareSum(kernels::Buf vector);
   // Returns the factor that brings the norm of `gradient` to at most clip_norm. It is 1 if
   // clip_norm is 0, which means no clipping. Blocks until the device has computed it. Errors: those
   // of the device.
-  absl::StatusOr<float> Scale(Buf gradient, double clip_norm);
+  absl::StatusOr<float> Scale(kernels::Buf gradient, double clip_norm);
   // Does the same for these parts of a vector together.
-  absl::StatusOr<float> Scale(Buf vector, absl::Span<const ElementRange> gradient,
+  absl::StatusOr<float> Scale(kernels::Buf vector, absl::Span<const ElementRange> gradient,
                               double clip_norm);
 
  private:
-  GradientClipper(Device* device, Buf square_sum) : device_(device), square_sum_(square_sum) {}
+  GradientClipper(kernels::Device* device, kernels::Buf square_sum)
+      : device_(device), square_sum_(square_sum) {}
 
-  Device* const device_;
-  const Buf square_sum_;
+  kernels::Device* const device_;
+  const kernels::Buf square_sum_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

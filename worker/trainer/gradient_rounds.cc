@@ -5,7 +5,7 @@
 #include "worker/trainer/grant_samples.h"
 #include "worker/trainer/step_trace.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 absl::StatusOr<std::unique_ptr<GradientRounds>> GradientRounds::Create(const JobSpec& job,
                                                                        const RoundRunnerDeps& deps,
@@ -31,14 +31,14 @@ absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, 
                  .samples = samples,
                  .learning_rate = grant.learning_rates[0],
                  .server_incarnation = life.registration->server_incarnation});
-  ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};
+  client::ContributionHeader header{.round = grant.round, .kind = ContributionKind::kGradient};
   const auto start_push = [&](ContributionBytes* bytes) {
     push.emplace(*life.registration, header, bytes, &pull, life.transport, deps_.clock, deps_.trace,
                  leaves());
   };
   if (!pushes_late()) start_push(exchange_->contribution());
   StepTrace step(deps_.trace, &timeline_, &pull, push.has_value() ? &*push : nullptr);
-  ASSIGN_OR_RETURN(const BatchResult result, deps_.model->TrainStep(batch_, &step, &step));
+  ASSIGN_OR_RETURN(const model::BatchResult result, deps_.model->TrainStep(batch_, &step, &step));
   if (result.is_skipped) {
     header.num_samples = kSkippedSamples;
     start_push(&*skipped_);
@@ -56,4 +56,4 @@ absl::Status GradientRounds::Train(const LifeContext& life, const Grant& grant, 
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

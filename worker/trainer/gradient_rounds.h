@@ -10,7 +10,7 @@
 #include "worker/trainer/pulled_rounds.h"
 #include "worker/trainer/skipped_contribution.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class GradientRounds final : public PulledRounds {
  public:
@@ -32,7 +32,7 @@ class GradientRounds final : public PulledRounds {
   const double client_clip_norm_;
   std::optional<SkippedContribution> skipped_;  // It is set once.
   std::unique_ptr<GradientClipper> clipper_;
-  HostBatch batch_;
+  data::HostBatch batch_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

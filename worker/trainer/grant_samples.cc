@@ -4,9 +4,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/fragment_plan.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const Dataset& dataset) {
+absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const data::Dataset& dataset) {
   if (grant.num_heldout_samples > 0 && dataset.num_heldout_samples() == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("round ", grant.round.value(), " is granted with ", grant.num_heldout_samples,
@@ -39,9 +39,9 @@ SampleSpan SamplesOfStep(const Grant& grant, int step) {
   return {grant.first_sample + begin, end - begin, grant.first_position + begin};
 }
 
-absl::Status ReadTrainSpan(const Dataset& dataset, const SampleOrder& order, SampleSpan span,
-                           HostBatch* batch) {
-  std::vector<SampleRef> samples;
+absl::Status ReadTrainSpan(const data::Dataset& dataset, const data::SampleOrder& order,
+                           SampleSpan span, data::HostBatch* batch) {
+  std::vector<data::SampleRef> samples;
   samples.reserve(span.count);
   for (int64_t i = 0; i < span.count; ++i) samples.push_back(order.At(span.first + i));
   batch->first_position = span.first_position;
@@ -52,4 +52,4 @@ int64_t HeldoutSampleAt(int64_t k, int64_t n, int64_t num_heldout) {
   return static_cast<int64_t>(absl::int128(k) * num_heldout / n);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -11,7 +11,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/sample_order.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // The samples of one local step: positions [first, first + count) in the order of the data set, a
 // contiguous part of the grant.
@@ -25,17 +25,17 @@ struct SampleSpan {
 // of the job's steps, and there must be held-out samples to evaluate. A grant that passes can be
 // computed with without overflow, and no step of it holds more samples than the job's. Errors:
 // FailedPrecondition.
-absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const Dataset& dataset);
+absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const data::Dataset& dataset);
 
 // Returns the part of `grant` for local step `step` in [0, grant.local_steps).
 SampleSpan SamplesOfStep(const Grant& grant, int step);
 
 // Reads the training samples at the positions of `span`.
-absl::Status ReadTrainSpan(const Dataset& dataset, const SampleOrder& order, SampleSpan span,
-                           HostBatch* batch);
+absl::Status ReadTrainSpan(const data::Dataset& dataset, const data::SampleOrder& order,
+                           SampleSpan span, data::HostBatch* batch);
 
 // Returns the held-out sample of place `k` in an evaluation set of n places. The places are spread
 // evenly, and each sample is there at most once if n <= num_heldout.
 int64_t HeldoutSampleAt(int64_t k, int64_t n, int64_t num_heldout);
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

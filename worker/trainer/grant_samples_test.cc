@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 TEST(GrantSamplesTest, LocalStepsCoverTheGrantOnceInOrder) {
@@ -32,7 +32,7 @@ TEST(GrantSamplesTest, LocalStepsCoverTheGrantOnceInOrder) {
   }
 }
 
-class NoData final : public Dataset {
+class NoData final : public data::Dataset {
  public:
   explicit NoData(int64_t num_heldout) : num_heldout_(num_heldout) {}
   int64_t num_train_samples() const override { return 1; }
@@ -40,10 +40,10 @@ class NoData final : public Dataset {
   int64_t tokens_per_sample() const override { return 1; }
   const std::string& fingerprint() const override { return fingerprint_; }
   std::string Describe() const override { return ""; }
-  absl::Status ReadTrain(absl::Span<const SampleRef>, HostBatch*) const override {
+  absl::Status ReadTrain(absl::Span<const data::SampleRef>, data::HostBatch*) const override {
     return absl::OkStatus();
   }
-  absl::Status ReadHeldout(absl::Span<const int64_t>, HostBatch*) const override {
+  absl::Status ReadHeldout(absl::Span<const int64_t>, data::HostBatch*) const override {
     return absl::OkStatus();
   }
 
@@ -121,4 +121,4 @@ TEST(GrantSamplesTest, BySpeedSharesOfAStepOrNumbersOfStepsDiffer) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -4,11 +4,12 @@
 #include "common/runtime/remedy.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-absl::StatusOr<std::unique_ptr<HostMirror>> HostMirror::Create(Device* device, Buf vector,
+absl::StatusOr<std::unique_ptr<HostMirror>> HostMirror::Create(kernels::Device* device,
+                                                               kernels::Buf vector,
                                                                DeviceTimeline* timeline) {
-  LODESTAR_CHECK(vector.dtype == DType::kF32) << "host mirrors are fp32";
+  LODESTAR_CHECK(vector.dtype == kernels::DType::kF32) << "host mirrors are fp32";
   auto mirror = std::unique_ptr<HostMirror>(new HostMirror(device, vector, timeline));
   if (device->capabilities().memory_is_host) {
     mirror->data_ = vector.as<float>();
@@ -33,17 +34,17 @@ absl::Status HostMirror::AwaitCopies() {
   return status;
 }
 
-absl::StatusOr<EventId> HostMirror::BeginToDevice() {
-  const EventId computed = Computed();
+absl::StatusOr<kernels::EventId> HostMirror::BeginToDevice() {
+  const kernels::EventId computed = Computed();
   if (is_shared()) return computed;
-  device_->Wait(StreamKind::kHostToDevice, computed);
+  device_->Wait(kernels::StreamKind::kHostToDevice, computed);
   RETURN_IF_ERROR(AwaitCopies());
   return computed;
 }
 
 absl::Status HostMirror::CopyOut(absl::Span<std::byte> destination, int64_t begin) {
   return AsFinal(device_->CopyNow(destination.data(), OnDevice(begin), destination.size(),
-                                  StreamKind::kDeviceToHost, [] {}));
+                                  kernels::StreamKind::kDeviceToHost, [] {}));
 }
 
 absl::StatusOr<absl::Span<const std::byte>> HostMirror::Fetch(int64_t begin, int64_t bytes) {
@@ -56,11 +57,11 @@ absl::StatusOr<absl::Span<const std::byte>> HostMirror::Fetch(int64_t begin, int
 absl::Status HostMirror::CopyIn(int64_t begin, absl::Span<const std::byte> source,
                                 absl::FunctionRef<void()> meanwhile) {
   return AsFinal(device_->CopyNow(OnDevice(begin), source.data(), source.size(),
-                                  StreamKind::kHostToDevice, meanwhile));
+                                  kernels::StreamKind::kHostToDevice, meanwhile));
 }
 
 void HostMirror::Copy(float* destination, const float* source, int64_t num_elements,
-                      StreamKind stream) {
+                      kernels::StreamKind stream) {
   const int64_t bytes = num_elements * static_cast<int64_t>(sizeof(float));
   DeviceSpan span(timeline_, stream, "copy", {.bytes = bytes});
   device_->Copy(destination, source, bytes, stream);
@@ -69,19 +70,19 @@ void HostMirror::Copy(float* destination, const float* source, int64_t num_eleme
 void HostMirror::ToDevice(ElementRange range) {
   if (is_shared()) return;
   Copy(vector_.as<float>() + range.begin, data_ + range.begin, range.size(),
-       StreamKind::kHostToDevice);
-  last_to_device_ = device_->Record(StreamKind::kHostToDevice);
-  device_->Wait(StreamKind::kCompute, *last_to_device_);
+       kernels::StreamKind::kHostToDevice);
+  last_to_device_ = device_->Record(kernels::StreamKind::kHostToDevice);
+  device_->Wait(kernels::StreamKind::kCompute, *last_to_device_);
 }
 
-EventId HostMirror::ToHost(ElementRange range) {
-  const EventId computed = Computed();
+kernels::EventId HostMirror::ToHost(ElementRange range) {
+  const kernels::EventId computed = Computed();
   if (is_shared()) return computed;
-  device_->Wait(StreamKind::kDeviceToHost, computed);
+  device_->Wait(kernels::StreamKind::kDeviceToHost, computed);
   Copy(data_ + range.begin, vector_.as<float>() + range.begin, range.size(),
-       StreamKind::kDeviceToHost);
-  last_to_host_ = device_->Record(StreamKind::kDeviceToHost);
+       kernels::StreamKind::kDeviceToHost);
+  last_to_host_ = device_->Record(kernels::StreamKind::kDeviceToHost);
   return *last_to_host_;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

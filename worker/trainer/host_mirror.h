@@ -21,13 +21,14 @@
 #include "worker/client/device_payload.h"
 #include "worker/trainer/device_timeline.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-class HostMirror final : public PayloadSource, public PayloadSink {
+class HostMirror final : public client::PayloadSource, public client::PayloadSink {
  public:
   // `vector` is f32 and outlives the mirror; so does `timeline`, which shows the copies and may be
   // null. Errors: ResourceExhausted for pinned memory.
-  static absl::StatusOr<std::unique_ptr<HostMirror>> Create(Device* device, Buf vector,
+  static absl::StatusOr<std::unique_ptr<HostMirror>> Create(kernels::Device* device,
+                                                            kernels::Buf vector,
                                                             DeviceTimeline* timeline = nullptr);
   // Waits for copies under way.
   ~HostMirror() override;
@@ -35,7 +36,7 @@ class HostMirror final : public PayloadSource, public PayloadSink {
   HostMirror& operator=(const HostMirror&) = delete;
 
   float* data() { return data_; }
-  Device* device() const { return device_; }
+  kernels::Device* device() const { return device_; }
   // Whether data() is the device's own memory. Then nothing is copied, and operations run inline.
   bool is_shared() const { return data_ == vector_.data; }
 
@@ -43,18 +44,18 @@ class HostMirror final : public PayloadSource, public PayloadSink {
   // until earlier copies are done with data(). Later copies come after all that the compute stream
   // has been given up to now. CopyIn() may be called once the event has been awaited. Errors: those
   // of the device.
-  absl::StatusOr<EventId> BeginToDevice();
+  absl::StatusOr<kernels::EventId> BeginToDevice();
   // Queues the copy of `range`. What the compute stream is given from now on sees the copy.
   void ToDevice(ElementRange range);
 
   // Queues the copy of `range` as it is after all that the compute stream has been given up to now.
   // After Await() data() has the range.
-  EventId ToHost(ElementRange range);
+  kernels::EventId ToHost(ElementRange range);
   // Returns an event that happens once the device has computed what the compute stream was given up
   // to now.
-  EventId Computed() { return device_->Record(StreamKind::kCompute); }
+  kernels::EventId Computed() { return device_->Record(kernels::StreamKind::kCompute); }
   // Blocks until the event has happened. Thread-safe. Errors: those of the device.
-  absl::Status Await(EventId event) { return device_->Synchronize(event); }
+  absl::Status Await(kernels::EventId event) { return device_->Synchronize(event); }
 
   // Returns where a range's bytes begin in the vector and in data().
   static int64_t ByteOf(int64_t element) { return element * static_cast<int64_t>(sizeof(float)); }
@@ -66,18 +67,19 @@ class HostMirror final : public PayloadSource, public PayloadSink {
                       absl::FunctionRef<void()> meanwhile) override;
 
  private:
-  HostMirror(Device* device, Buf vector, DeviceTimeline* timeline)
+  HostMirror(kernels::Device* device, kernels::Buf vector, DeviceTimeline* timeline)
       : device_(device), vector_(vector), timeline_(timeline) {}
   absl::Status AwaitCopies();
   std::byte* OnDevice(int64_t begin) const { return static_cast<std::byte*>(vector_.data) + begin; }
-  void Copy(float* destination, const float* source, int64_t num_elements, StreamKind stream);
+  void Copy(float* destination, const float* source, int64_t num_elements,
+            kernels::StreamKind stream);
 
-  Device* const device_;
-  const Buf vector_;
+  kernels::Device* const device_;
+  const kernels::Buf vector_;
   DeviceTimeline* const timeline_;
   float* data_ = nullptr;
-  std::optional<EventId> last_to_device_;
-  std::optional<EventId> last_to_host_;
+  std::optional<kernels::EventId> last_to_device_;
+  std::optional<kernels::EventId> last_to_host_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -5,7 +5,7 @@
 #include "common/runtime/check.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 int InnerOptimizer::NumStateVectors(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::kSgd:
@@ -21,7 +21,7 @@ int InnerOptimizer::NumStateVectors(OptimizerKind kind) {
 }
 
 InnerOptimizer::InnerOptimizer(const OptimizerSettings& settings, const Layout& layout,
-                               Device* device)
+                               kernels::Device* device)
     : settings_(settings), device_(device) {
   for (const TensorSpec& tensor : layout.tensors()) {
     const int64_t end = tensor.offset + tensor.num_elements();
@@ -34,10 +34,10 @@ InnerOptimizer::InnerOptimizer(const OptimizerSettings& settings, const Layout& 
 }
 
 absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
-    const OptimizerSettings& settings, const Layout& layout, Device* device) {
+    const OptimizerSettings& settings, const Layout& layout, kernels::Device* device) {
   auto optimizer = std::unique_ptr<InnerOptimizer>(new InnerOptimizer(settings, layout, device));
   for (int i = 0; i < NumStateVectors(settings.kind); ++i) {
-    ASSIGN_OR_RETURN(Buf state, optimizer->AllocateZeros(layout.num_elements()));
+    ASSIGN_OR_RETURN(kernels::Buf state, optimizer->AllocateZeros(layout.num_elements()));
     optimizer->state_.push_back(state);
   }
   ASSIGN_OR_RETURN(optimizer->clipper_, GradientClipper::Create(device));
@@ -45,19 +45,19 @@ absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
 }
 
 InnerOptimizer::~InnerOptimizer() {
-  for (const Buf& state : state_) device_->Release(state.data);
+  for (const kernels::Buf& state : state_) device_->Release(state.data);
 }
 
-absl::StatusOr<Buf> InnerOptimizer::AllocateZeros(int64_t num_elements) {
-  const DType dtype = StatisticsDType(device_->capabilities().compute);
-  ASSIGN_OR_RETURN(void* memory, device_->Allocate(DTypeBytes(dtype) * num_elements));
-  const Buf buffer{memory, dtype, num_elements};
+absl::StatusOr<kernels::Buf> InnerOptimizer::AllocateZeros(int64_t num_elements) {
+  const kernels::DType dtype = kernels::StatisticsDType(device_->capabilities().compute);
+  ASSIGN_OR_RETURN(void* memory, device_->Allocate(kernels::DTypeBytes(dtype) * num_elements));
+  const kernels::Buf buffer{memory, dtype, num_elements};
   device_->Fill(buffer, 0.0);
   return buffer;
 }
 
-absl::Status InnerOptimizer::Step(Buf weights, Buf narrow, Buf gradient, double learning_rate,
-                                  double clip_norm) {
+absl::Status InnerOptimizer::Step(kernels::Buf weights, kernels::Buf narrow, kernels::Buf gradient,
+                                  double learning_rate, double clip_norm) {
   ASSIGN_OR_RETURN(const float scale, clipper_->Scale(gradient, clip_norm));
   ++steps_;
   for (const DecayRange& part : ranges_) {
@@ -66,11 +66,11 @@ absl::Status InnerOptimizer::Step(Buf weights, Buf narrow, Buf gradient, double 
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> InnerOptimizer::ResetUnlessFinite(Buf weights) {
-  std::vector<Buf> vectors = state_;
+absl::StatusOr<bool> InnerOptimizer::ResetUnlessFinite(kernels::Buf weights) {
+  std::vector<kernels::Buf> vectors = state_;
   vectors.push_back(weights);
   double sum = 0.0;
-  for (const Buf& vector : vectors) {
+  for (const kernels::Buf& vector : vectors) {
     ASSIGN_OR_RETURN(const double square_sum, clipper_->SquareSum(vector));
     sum += square_sum;
   }
@@ -80,35 +80,36 @@ absl::StatusOr<bool> InnerOptimizer::ResetUnlessFinite(Buf weights) {
 }
 
 void InnerOptimizer::Reset() {
-  for (const Buf& state : state_) device_->Fill(state, 0.0);
+  for (const kernels::Buf& state : state_) device_->Fill(state, 0.0);
   steps_ = 0;
 }
 
-absl::StatusOr<Buf> InnerOptimizer::StateInFp32(int index, size_t num_elements) const {
-  const Buf& state = state_.at(index);
+absl::StatusOr<kernels::Buf> InnerOptimizer::StateInFp32(int index, size_t num_elements) const {
+  const kernels::Buf& state = state_.at(index);
   LODESTAR_CHECK(static_cast<size_t>(state.num_elements) == num_elements);
-  if (state.dtype == DType::kF32) return state;
+  if (state.dtype == kernels::DType::kF32) return state;
   return absl::UnimplementedError("this device keeps the state of the inner optimizer in fp64");
 }
 
 absl::Status InnerOptimizer::ReadState(int index, absl::Span<float> values) {
-  ASSIGN_OR_RETURN(const Buf state, StateInFp32(index, values.size()));
-  constexpr StreamKind kStream = StreamKind::kCompute;
+  ASSIGN_OR_RETURN(const kernels::Buf state, StateInFp32(index, values.size()));
+  constexpr kernels::StreamKind kStream = kernels::StreamKind::kCompute;
   device_->Copy(values.data(), state.data, values.size() * sizeof(float), kStream);
   return device_->Synchronize(device_->Record(kStream));
 }
 
 absl::Status InnerOptimizer::WriteState(int index, absl::Span<const float> values) {
-  ASSIGN_OR_RETURN(const Buf state, StateInFp32(index, values.size()));
-  constexpr StreamKind kStream = StreamKind::kCompute;
+  ASSIGN_OR_RETURN(const kernels::Buf state, StateInFp32(index, values.size()));
+  constexpr kernels::StreamKind kStream = kernels::StreamKind::kCompute;
   device_->Copy(state.data, values.data(), values.size() * sizeof(float), kStream);
   return device_->Synchronize(device_->Record(kStream));
 }
 
-void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf narrow, Buf gradient,
-                                 double learning_rate, double gradient_scale) {
-  const auto slice = [&part](Buf vector) {
-    return vector ? vector.Slice(part.range.begin, part.range.size()) : Buf{};
+void InnerOptimizer::UpdateRange(const DecayRange& part, kernels::Buf weights, kernels::Buf narrow,
+                                 kernels::Buf gradient, double learning_rate,
+                                 double gradient_scale) {
+  const auto slice = [&part](kernels::Buf vector) {
+    return vector ? vector.Slice(part.range.begin, part.range.size()) : kernels::Buf{};
   };
   const double weight_decay = part.decay ? settings_.weight_decay : 0.0;
   if (settings_.kind == OptimizerKind::kAdamW) {
@@ -123,7 +124,7 @@ void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf narrow
                           .step = steps_});
     return;
   }
-  device_->MomentumUpdate(slice(weights), state_.empty() ? Buf{} : slice(state_[0]),
+  device_->MomentumUpdate(slice(weights), state_.empty() ? kernels::Buf{} : slice(state_[0]),
                           slice(gradient), slice(narrow),
                           {.learning_rate = learning_rate,
                            .momentum = state_.empty() ? 0.0 : settings_.momentum,
@@ -132,4 +133,4 @@ void InnerOptimizer::UpdateRange(const DecayRange& part, Buf weights, Buf narrow
                            .nesterov = settings_.kind == OptimizerKind::kNesterov});
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

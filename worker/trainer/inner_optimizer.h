@@ -14,14 +14,14 @@
 #include "kernels/device.h"
 #include "worker/trainer/gradient_clipper.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class InnerOptimizer {
  public:
   // The state starts at zero. `device` outlives the optimizer. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<InnerOptimizer>> Create(const OptimizerSettings& settings,
                                                                 const Layout& layout,
-                                                                Device* device);
+                                                                kernels::Device* device);
   // Returns how many vectors of the parameters' size it keeps.
   static int NumStateVectors(OptimizerKind kind);
   ~InnerOptimizer();
@@ -31,7 +31,8 @@ class InnerOptimizer {
   // Queues one step over the whole parameter space. `narrow` (may be empty) is set to the new
   // weights in its own dtype. clip_norm > 0 first scales the gradient so that its norm is at most
   // that, and blocks for it. Errors: those of the device seen so far.
-  absl::Status Step(Buf weights, Buf narrow, Buf gradient, double learning_rate, double clip_norm);
+  absl::Status Step(kernels::Buf weights, kernels::Buf narrow, kernels::Buf gradient,
+                    double learning_rate, double clip_norm);
 
   // Sets the state to what it is after Create().
   void Reset();
@@ -47,7 +48,7 @@ class InnerOptimizer {
   // Must be called after the steps of a round. If weights or state are not finite any more, the
   // state starts at zero again: weights come anew, but the state would spoil them as well. Returns
   // whether they were finite. Blocks. Errors: those of the device.
-  absl::StatusOr<bool> ResetUnlessFinite(Buf weights);
+  absl::StatusOr<bool> ResetUnlessFinite(kernels::Buf weights);
 
  private:
   // Neighbouring tensors that share the decay mark.
@@ -55,19 +56,19 @@ class InnerOptimizer {
     ElementRange range;
     bool decay = false;
   };
-  InnerOptimizer(const OptimizerSettings& settings, const Layout& layout, Device* device);
+  InnerOptimizer(const OptimizerSettings& settings, const Layout& layout, kernels::Device* device);
   // Returns the state vector number `index`, if it is in fp32 and has `num_elements`.
-  absl::StatusOr<Buf> StateInFp32(int index, size_t num_elements) const;
-  absl::StatusOr<Buf> AllocateZeros(int64_t num_elements);
-  void UpdateRange(const DecayRange& part, Buf weights, Buf narrow, Buf gradient,
-                   double learning_rate, double gradient_scale);
+  absl::StatusOr<kernels::Buf> StateInFp32(int index, size_t num_elements) const;
+  absl::StatusOr<kernels::Buf> AllocateZeros(int64_t num_elements);
+  void UpdateRange(const DecayRange& part, kernels::Buf weights, kernels::Buf narrow,
+                   kernels::Buf gradient, double learning_rate, double gradient_scale);
 
   const OptimizerSettings settings_;
-  Device* const device_;
+  kernels::Device* const device_;
   std::vector<DecayRange> ranges_;
-  std::vector<Buf> state_;  // There are 0, 1 or 2 vectors.
+  std::vector<kernels::Buf> state_;  // There are 0, 1 or 2 vectors.
   std::unique_ptr<GradientClipper> clipper_;
   int64_t steps_ = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

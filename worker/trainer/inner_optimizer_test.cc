@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "kernels/factory/device_factory.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 // One update in fp32 differs from exact arithmetic by a few roundings of values around 1.
@@ -15,7 +15,7 @@ constexpr float kRoundings = 1e-6f;
 
 class InnerOptimizerTest : public ::testing::Test {
  protected:
-  InnerOptimizerTest() : device_(*MakeDevice("cpu", 1, nullptr)) {
+  InnerOptimizerTest() : device_(*factory::MakeDevice("cpu", 1, nullptr)) {
     TensorSpec matrix{.name = "matrix", .shape = {2}, .block = 0, .decay = true, .initializer = {}};
     TensorSpec bias{.name = "bias", .shape = {2}, .block = 0, .decay = false, .initializer = {}};
     layout_ = *Layout::FromTensors({matrix, bias});
@@ -26,15 +26,16 @@ class InnerOptimizerTest : public ::testing::Test {
     std::vector<float> weights = {1.0f, 1.0f, 1.0f, 1.0f};
     for (int i = 0; i < steps; ++i) {
       std::vector<float> gradient = {3.0f, 0.0f, 4.0f, 0.0f};  // norm 5
-      EXPECT_OK(optimizer->Step(Buf{weights.data(), DType::kF32, 4},
-                                Buf{narrow_.data(), DType::kF64, 4},
-                                Buf{gradient.data(), DType::kF32, 4}, 0.1, clip_norm));
+      EXPECT_OK(optimizer->Step(kernels::Buf{weights.data(), kernels::DType::kF32, 4},
+                                kernels::Buf{narrow_.data(), kernels::DType::kF64, 4},
+                                kernels::Buf{gradient.data(), kernels::DType::kF32, 4}, 0.1,
+                                clip_norm));
     }
     EXPECT_EQ(std::vector<float>(narrow_.begin(), narrow_.end()), weights);
     return weights;
   }
 
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<kernels::Device> device_;
   Layout layout_;
   std::vector<double> narrow_ = std::vector<double>(4);
 };
@@ -71,8 +72,9 @@ TEST_F(InnerOptimizerTest, SpoiltStateBeginsAnewAndOtherStateStays) {
     const auto step = [&](float first) {
       std::vector<float> weights = {1.0f, 1.0f, 1.0f, 1.0f};
       std::vector<float> gradient = {first, 0.5f, 0.5f, 0.5f};
-      const Buf on_device = {weights.data(), DType::kF32, 4};
-      EXPECT_OK(optimizer->Step(on_device, Buf{}, Buf{gradient.data(), DType::kF32, 4}, 0.1, 0.0));
+      const kernels::Buf on_device = {weights.data(), kernels::DType::kF32, 4};
+      EXPECT_OK(optimizer->Step(on_device, kernels::Buf{},
+                                kernels::Buf{gradient.data(), kernels::DType::kF32, 4}, 0.1, 0.0));
       const absl::StatusOr<bool> is_finite = optimizer->ResetUnlessFinite(on_device);
       EXPECT_OK(is_finite);
       return std::pair(*is_finite, weights);
@@ -88,4 +90,4 @@ TEST_F(InnerOptimizerTest, SpoiltStateBeginsAnewAndOtherStateStays) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

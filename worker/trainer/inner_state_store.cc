@@ -9,7 +9,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/safetensors.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 constexpr int64_t kMaxRecordBytes = 1 << 16;
@@ -116,4 +116,4 @@ absl::Status InnerStateStore::Remove() {
   return has_removed ? file_system_->SyncDirectory(folder_) : absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

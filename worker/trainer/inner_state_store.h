@@ -18,7 +18,7 @@
 #include "common/runtime/ids.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // Describes what a state belongs to.
 struct InnerStateRecord {
@@ -64,4 +64,4 @@ class InnerStateStore {
   const std::string vectors_path_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

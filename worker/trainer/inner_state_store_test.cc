@@ -11,7 +11,7 @@
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 using ::testing::ElementsAre;
@@ -85,4 +85,4 @@ TEST_F(InnerStateStoreTest, AFailureLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -10,18 +10,18 @@
 #include "worker/client/bulk_transport.h"
 #include "worker/data/sample_order.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 struct LifeContext {
   const Registration* registration = nullptr;
-  const SampleOrder* sample_order = nullptr;
-  ParameterTransport* transport = nullptr;
+  const data::SampleOrder* sample_order = nullptr;
+  client::ParameterTransport* transport = nullptr;
   // Returns true once the life is over, when no server takes what it still computes. It is called
   // between steps.
   std::function<bool()> is_over = [] { return false; };
   // Returns a transport to the same servers in the name of an earlier life of this worker, with the
   // secret of that life.
-  std::function<std::shared_ptr<ParameterTransport>(const WorkerLife&, const std::string&)>
+  std::function<std::shared_ptr<client::ParameterTransport>(const WorkerLife&, const std::string&)>
       transport_of = nullptr;
 
   // Returns Aborted if the life is over.
@@ -30,4 +30,4 @@ struct LifeContext {
   }
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -2,25 +2,25 @@
 
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
     const JobSpec& job, const RoundRunnerDeps& deps) {
   auto rounds = std::unique_ptr<LocalSgdRounds>(new LocalSgdRounds(job, deps));
-  const Buf parameters = deps.model->parameters();
+  const kernels::Buf parameters = deps.model->parameters();
   // Between rounds the gradient is not needed: its vector holds the pseudo-gradient.
-  const Buf contribution = rounds->contribution_kind_ == ContributionKind::kWeights
-                               ? parameters
-                               : deps.model->gradients();
+  const kernels::Buf contribution = rounds->contribution_kind_ == ContributionKind::kWeights
+                                        ? parameters
+                                        : deps.model->gradients();
   ASSIGN_OR_RETURN(rounds->exchange_,
                    ExchangeState::Create(job, deps.model->layout(), deps.device, parameters,
                                          contribution, &rounds->timeline_));
   ASSIGN_OR_RETURN(rounds->steps_, LocalSteps::Create(job, rounds->deps_, &rounds->timeline_));
-  ASSIGN_OR_RETURN(
-      rounds->start_memory_,
-      DeviceMemory::Allocate(deps.device, DTypeBytes(parameters.dtype) * parameters.num_elements));
+  ASSIGN_OR_RETURN(rounds->start_memory_, model::DeviceMemory::Allocate(
+                                              deps.device, kernels::DTypeBytes(parameters.dtype) *
+                                                               parameters.num_elements));
   rounds->start_weights_ =
-      Buf{rounds->start_memory_.data(), parameters.dtype, parameters.num_elements};
+      kernels::Buf{rounds->start_memory_.data(), parameters.dtype, parameters.num_elements};
   return rounds;
 }
 
@@ -46,9 +46,10 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant&
 
 absl::Status LocalSgdRounds::KeepStartWeights(WeightsPull& pull) {
   RETURN_IF_ERROR(pull.WaitForAll());
-  const Buf parameters = deps_.model->parameters();
+  const kernels::Buf parameters = deps_.model->parameters();
   deps_.device->Copy(start_weights_.data, parameters.data,
-                     DTypeBytes(parameters.dtype) * parameters.num_elements, StreamKind::kCompute);
+                     kernels::DTypeBytes(parameters.dtype) * parameters.num_elements,
+                     kernels::StreamKind::kCompute);
   return absl::OkStatus();
 }
 
@@ -65,11 +66,11 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, 
   RETURN_IF_ERROR(steps_->Check(grant.round));
   MakeContribution();
   // There are fewer than granted if the worker was told to stop meanwhile.
-  const ContributionHeader header{
+  const client::ContributionHeader header{
       .round = grant.round, .kind = contribution_kind_, .num_samples = report->num_samples};
   push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,
                deps_.clock, deps_.trace, leaves());
   return push->AllBlocksReady();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

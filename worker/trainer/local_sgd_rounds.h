@@ -14,7 +14,7 @@
 #include "worker/trainer/local_steps.h"
 #include "worker/trainer/pulled_rounds.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class LocalSgdRounds final : public PulledRounds {
  public:
@@ -42,8 +42,8 @@ class LocalSgdRounds final : public PulledRounds {
 
   const ContributionKind contribution_kind_;
   std::unique_ptr<LocalSteps> steps_;
-  DeviceMemory start_memory_;
-  Buf start_weights_;  // The weights at the start of the round.
+  model::DeviceMemory start_memory_;
+  kernels::Buf start_weights_;  // The weights at the start of the round.
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -12,7 +12,7 @@
 #include "worker/trainer/grant_samples.h"
 #include "worker/trainer/step_trace.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 namespace {
 
@@ -144,7 +144,7 @@ absl::Status LocalSteps::Take(const Work& work, int step, RoundReport* sums) {
                  .samples = samples,
                  .learning_rate = grant.learning_rates[step],
                  .server_incarnation = server_incarnation_});
-  ASSIGN_OR_RETURN(const BatchResult result, Step(work, grant.learning_rates[step]));
+  ASSIGN_OR_RETURN(const model::BatchResult result, Step(work, grant.learning_rates[step]));
   sums->loss_sum += result.loss_sum;
   sums->num_predictions += result.num_predictions;
   sums->num_samples += samples.count - result.num_lost_samples;
@@ -158,7 +158,7 @@ bool LocalSteps::IsLeft(const Grant& grant, int step, const absl::Status& taken)
   return true;
 }
 
-absl::StatusOr<BatchResult> LocalSteps::Step(const Work& work, double learning_rate) {
+absl::StatusOr<model::BatchResult> LocalSteps::Step(const Work& work, double learning_rate) {
   const auto before_change = [&work] {
     return work.before_change ? work.before_change() : absl::OkStatus();
   };
@@ -166,7 +166,7 @@ absl::StatusOr<BatchResult> LocalSteps::Step(const Work& work, double learning_r
     RETURN_IF_ERROR(before_change());
     return TrainOnBatch(work.gate);
   }
-  ASSIGN_OR_RETURN(const BatchResult result, TrainOnBatch(work.gate));
+  ASSIGN_OR_RETURN(const model::BatchResult result, TrainOnBatch(work.gate));
   RETURN_IF_ERROR(before_change());
   TraceSpan span(deps_.trace, "training", "inner optimizer");
   RETURN_IF_ERROR(inner_optimizer_->Step(deps_.model->parameters(),
@@ -175,7 +175,7 @@ absl::StatusOr<BatchResult> LocalSteps::Step(const Work& work, double learning_r
   return result;
 }
 
-absl::StatusOr<BatchResult> LocalSteps::TrainOnBatch(WeightsGate* gate) {
+absl::StatusOr<model::BatchResult> LocalSteps::TrainOnBatch(model::WeightsGate* gate) {
   if (deps_.trace == nullptr || !deps_.trace->is_recording()) {
     return deps_.model->TrainStep(batch_, gate, /*sink=*/nullptr);
   }
@@ -197,4 +197,4 @@ absl::Status LocalSteps::Check(Round round) {
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

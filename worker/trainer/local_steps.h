@@ -22,7 +22,7 @@
 #include "worker/trainer/round_runner.h"
 #include "worker/trainer/window_end.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class LocalSteps {
  public:
@@ -42,11 +42,11 @@ class LocalSteps {
 
   struct Work {
     const Grant* grant = nullptr;
-    const SampleOrder* order = nullptr;
+    const data::SampleOrder* order = nullptr;
     double clip_norm = 0.0;
     // It is told before a block's weights are read for the first time. Null means that all weights
     // are there.
-    WeightsGate* gate = nullptr;
+    model::WeightsGate* gate = nullptr;
     // It is called before the parameters change, and may be empty.
     std::function<absl::Status()> before_change = {};
   };
@@ -72,8 +72,8 @@ class LocalSteps {
   void TakeUpState(Round round);
   // Errors: FailedPrecondition naming what differs, there and here; those of the device.
   absl::Status TakeOver(const InnerStateStore::Stored& stored, Round round);
-  absl::StatusOr<BatchResult> Step(const Work& work, double learning_rate);
-  absl::StatusOr<BatchResult> TrainOnBatch(WeightsGate* gate);
+  absl::StatusOr<model::BatchResult> Step(const Work& work, double learning_rate);
+  absl::StatusOr<model::BatchResult> TrainOnBatch(model::WeightsGate* gate);
 
   const RoundRunnerDeps& deps_;
   DeviceTimeline* const timeline_;
@@ -84,7 +84,7 @@ class LocalSteps {
   uint64_t server_incarnation_ = 0;
   std::optional<Round> last_round_;  // The round that was begun last. nullopt means none.
   const std::string job_;            // See InnerStateRecord.
-  HostBatch batch_;
+  data::HostBatch batch_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

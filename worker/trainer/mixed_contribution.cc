@@ -1,6 +1,6 @@
 #include "worker/trainer/mixed_contribution.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 void MixedContribution::Begin(const Registration& registration, Round round, float scale) {
   averaged_.clear();
@@ -19,4 +19,4 @@ void MixedContribution::Commit(absl::Span<const uint32_t> late) {
   exact_->Commit(late);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

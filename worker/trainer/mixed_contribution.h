@@ -11,7 +11,7 @@
 #include "common/params/layout.h"
 #include "worker/trainer/contribution_bytes.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class MixedContribution final : public ContributionBytes {
  public:
@@ -23,16 +23,18 @@ class MixedContribution final : public ContributionBytes {
   Encoding encoding() const override { return encoded_->encoding(); }
   bool is_inline() const override { return encoded_->is_inline() && exact_->is_inline(); }
   void Begin(const Registration& registration, Round round, float scale) override;
-  EventId Prepare(const Bucket& bucket) override { return BytesFor(bucket.block).Prepare(bucket); }
-  EventId PrepareOnDevice(const Bucket& bucket) override {
+  kernels::EventId Prepare(const Bucket& bucket) override {
+    return BytesFor(bucket.block).Prepare(bucket);
+  }
+  kernels::EventId PrepareOnDevice(const Bucket& bucket) override {
     return BytesFor(bucket.block).PrepareOnDevice(bucket);
   }
   // The events of both parts are events of the device.
-  absl::Status Await(EventId prepared) override { return encoded_->Await(prepared); }
+  absl::Status Await(kernels::EventId prepared) override { return encoded_->Await(prepared); }
   absl::Span<const std::byte> Of(const Bucket& bucket) const override {
     return BytesFor(bucket.block).Of(bucket);
   }
-  std::optional<DevicePayload> OnDevice(const Bucket& bucket) override {
+  std::optional<client::DevicePayload> OnDevice(const Bucket& bucket) override {
     return BytesFor(bucket.block).OnDevice(bucket);
   }
   void Commit(absl::Span<const uint32_t> late) override;
@@ -48,4 +50,4 @@ class MixedContribution final : public ContributionBytes {
   std::vector<uint32_t> averaged_;  // buckets of the contribution under way
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 // The progress goes with what refers to it.
@@ -23,13 +23,14 @@ absl::Status AbandonedError() { return absl::CancelledError("the window was aban
 absl::StatusOr<std::unique_ptr<OverlappedRounds>> OverlappedRounds::Create(
     const JobSpec& job, const RoundRunnerDeps& deps) {
   auto rounds = std::unique_ptr<OverlappedRounds>(new OverlappedRounds(job, deps));
-  Device* const device = deps.device;
-  const Buf local = deps.model->parameters();
-  const size_t bytes = DTypeBytes(local.dtype) * local.num_elements;
-  ASSIGN_OR_RETURN(rounds->global_memory_, DeviceMemory::Allocate(device, bytes));
-  ASSIGN_OR_RETURN(rounds->contributed_memory_, DeviceMemory::Allocate(device, bytes));
-  rounds->global_ = Buf{rounds->global_memory_.data(), local.dtype, local.num_elements};
-  rounds->contributed_ = Buf{rounds->contributed_memory_.data(), local.dtype, local.num_elements};
+  kernels::Device* const device = deps.device;
+  const kernels::Buf local = deps.model->parameters();
+  const size_t bytes = kernels::DTypeBytes(local.dtype) * local.num_elements;
+  ASSIGN_OR_RETURN(rounds->global_memory_, model::DeviceMemory::Allocate(device, bytes));
+  ASSIGN_OR_RETURN(rounds->contributed_memory_, model::DeviceMemory::Allocate(device, bytes));
+  rounds->global_ = kernels::Buf{rounds->global_memory_.data(), local.dtype, local.num_elements};
+  rounds->contributed_ =
+      kernels::Buf{rounds->contributed_memory_.data(), local.dtype, local.num_elements};
   ASSIGN_OR_RETURN(rounds->exchange_,
                    ExchangeState::Create(job, deps.model->layout(), device, rounds->global_,
                                          rounds->contributed_, &rounds->timeline_));
@@ -198,9 +199,10 @@ absl::Status OverlappedRounds::Begin(const LifeContext& life, Round min_round,
   report->communication += exposed;
   steps_->window_end().OnPulled(pull.blocked());
   versions_.Reset(pull.versions());
-  const Buf local = deps_.model->parameters();
-  deps_.device->Copy(local.data, global_.data, DTypeBytes(local.dtype) * local.num_elements,
-                     StreamKind::kCompute);
+  const kernels::Buf local = deps_.model->parameters();
+  deps_.device->Copy(local.data, global_.data,
+                     kernels::DTypeBytes(local.dtype) * local.num_elements,
+                     kernels::StreamKind::kCompute);
   deps_.model->RefreshNarrowParameters();
   merge_->Begin();
   window_samples_.clear();
@@ -248,10 +250,10 @@ absl::Status OverlappedRounds::EndWindow(RoundReport* report) {
 absl::Status OverlappedRounds::EvaluateGlobal(const LifeContext& life, const Grant& grant,
                                               RoundReport* report) {
   if (grant.num_heldout_samples == 0) return absl::OkStatus();
-  const Buf local = deps_.model->parameters();
-  const auto move = [&](Buf to, Buf from) {
-    deps_.device->Copy(to.data, from.data, DTypeBytes(to.dtype) * to.num_elements,
-                       StreamKind::kCompute);
+  const kernels::Buf local = deps_.model->parameters();
+  const auto move = [&](kernels::Buf to, kernels::Buf from) {
+    deps_.device->Copy(to.data, from.data, kernels::DTypeBytes(to.dtype) * to.num_elements,
+                       kernels::StreamKind::kCompute);
   };
   // What was contributed last is not needed any more.
   move(contributed_, local);
@@ -285,7 +287,7 @@ absl::Status OverlappedRounds::Contribute(const LifeContext& life, const Grant& 
                                           std::optional<ContributionPush>& push) {
   const int64_t samples = SamplesInHand();
   const std::vector<ElementRange> ranges = RangesOf(due);
-  ContributionHeader header{
+  client::ContributionHeader header{
       .round = grant.round, .kind = contribution_kind_, .num_samples = samples};
   ContributionBytes* bytes = exchange_->contribution();
   std::optional<double> share;
@@ -295,12 +297,15 @@ absl::Status OverlappedRounds::Contribute(const LifeContext& life, const Grant& 
   } else {
     share =
         static_cast<double>(samples) / static_cast<double>(std::max(samples, grant.round_samples));
-    const Buf local = deps_.model->parameters();
+    const kernels::Buf local = deps_.model->parameters();
     for (const ElementRange& range : ranges) {
-      const auto part = [&range](Buf vector) { return vector.Slice(range.begin, range.size()); };
+      const auto part = [&range](kernels::Buf vector) {
+        return vector.Slice(range.begin, range.size());
+      };
       if (contribution_kind_ == ContributionKind::kWeights) {
         deps_.device->Copy(part(contributed_).data, part(local).data,
-                           DTypeBytes(local.dtype) * range.size(), StreamKind::kCompute);
+                           kernels::DTypeBytes(local.dtype) * range.size(),
+                           kernels::StreamKind::kCompute);
       } else {
         deps_.device->Subtract(part(contributed_), part(merge_->origin()), part(local));
       }
@@ -438,4 +443,4 @@ void OverlappedRounds::SetWaiting(bool waits) {
   waits_for_servers_ = waits;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

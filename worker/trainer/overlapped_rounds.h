@@ -41,7 +41,7 @@
 #include "worker/trainer/skipped_contribution.h"
 #include "worker/trainer/weights_merge.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class OverlappedRounds final : public RoundRunner {
  public:
@@ -59,7 +59,7 @@ class OverlappedRounds final : public RoundRunner {
   struct Window {
     Grant grant;
     uint64_t server_incarnation = 0;
-    SampleOrder order;
+    data::SampleOrder order;
     double clip_norm = 0.0;
     std::function<bool()> is_over;
     std::vector<uint32_t> due;  // The buckets of the exchange that is merged in the window.
@@ -88,7 +88,7 @@ class OverlappedRounds final : public RoundRunner {
   };
   struct Connection {
     std::shared_ptr<const Registration> registration;
-    ParameterTransport* transport = nullptr;
+    client::ParameterTransport* transport = nullptr;
   };
   class Versions final : public BaseVersions {
    public:
@@ -144,10 +144,10 @@ class OverlappedRounds final : public RoundRunner {
   const JobSpec job_;
   const ContributionKind contribution_kind_;
   std::unique_ptr<LocalSteps> steps_;
-  DeviceMemory global_memory_;
-  DeviceMemory contributed_memory_;
-  Buf global_;       // See WeightsMerge.
-  Buf contributed_;  // See WeightsMerge.
+  model::DeviceMemory global_memory_;
+  model::DeviceMemory contributed_memory_;
+  kernels::Buf global_;       // See WeightsMerge.
+  kernels::Buf contributed_;  // See WeightsMerge.
   std::unique_ptr<WeightsMerge> merge_;
   std::optional<SkippedContribution> skipped_;  // It is set once.
 
@@ -171,4 +171,4 @@ class OverlappedRounds final : public RoundRunner {
   std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

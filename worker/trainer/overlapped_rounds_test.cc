@@ -16,7 +16,7 @@
 #include "worker/trainer/testing/delayed_device.h"
 #include "worker/trainer/testing/training_rig.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 using ::testing::HasSubstr;
@@ -73,7 +73,7 @@ JobSpec Elastic() {
 JobSpec ElasticFragments() { return Fragments(Elastic()); }
 
 std::vector<float> Parameters(TrainingRig& rig) {
-  const Buf parameters = rig.model().parameters();
+  const kernels::Buf parameters = rig.model().parameters();
   return {parameters.as<float>(), parameters.as<float>() + parameters.num_elements};
 }
 
@@ -92,10 +92,10 @@ double Distance(const std::vector<float>& a, const std::vector<float>& b) {
 // computing.
 class OwnDevice {
  public:
-  Device* get() const { return device_.get(); }
+  kernels::Device* get() const { return device_.get(); }
 
  private:
-  const std::unique_ptr<Device> device_ = *MakeDevice("cpu", 1, nullptr);
+  const std::unique_ptr<kernels::Device> device_ = *factory::MakeDevice("cpu", 1, nullptr);
 };
 
 class OverlappedRoundsTest : public ::testing::Test {
@@ -418,4 +418,4 @@ TEST_P(OverlapKindsTest, TheEndOfALifeEndsItsWindow) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

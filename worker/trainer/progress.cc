@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/runtime/time_text.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 namespace {
 
@@ -78,4 +78,4 @@ std::string Progress::SpeedText(absl::Time now, int64_t total_rounds) const {
   return text;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -10,7 +10,7 @@
 #include "common/job/job_loss.h"
 #include "common/messages/cluster_messages.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // Says now and then how training goes. Not thread-safe; time is passed in.
 class Progress {
@@ -48,4 +48,4 @@ class Progress {
   std::optional<absl::Time> last_added_at_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 using ::testing::HasSubstr;
@@ -147,4 +147,4 @@ TEST(ProgressTest, AnEvaluationAloneHasNoRate) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -4,7 +4,7 @@
 #include <functional>
 #include <queue>
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 std::vector<uint32_t> PullOrder(absl::Span<const uint32_t> needed,
                                 absl::Span<const LeavingBucket> leaving,
@@ -36,4 +36,4 @@ std::vector<uint32_t> PullOrder(absl::Span<const uint32_t> needed,
   return order;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -12,7 +12,7 @@
 
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // A bucket of a contribution under way.
 struct LeavingBucket {
@@ -29,4 +29,4 @@ std::vector<uint32_t> PullOrder(absl::Span<const uint32_t> needed,
                                 absl::Span<const LeavingBucket> leaving,
                                 absl::Span<const int64_t> pulled_bytes, double up_per_down);
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 using ::testing::ElementsAre;
@@ -50,4 +50,4 @@ TEST(PullOrderTest, PartsOfTheBucketsAreOrderedByThemselves) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

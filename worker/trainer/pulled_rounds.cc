@@ -8,7 +8,7 @@
 #include "worker/trainer/exposed_wait.h"
 #include "worker/trainer/pull_order.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 absl::Status PulledRounds::PullWeights(const LifeContext& life, Round min_round) {
   const std::unique_ptr<WeightsPull> pull = TakePull(life, min_round);
@@ -128,4 +128,4 @@ void PulledRounds::PullAhead(const LifeContext& life, Round next_round, PullsAhe
   ahead_ = {next_round, BeginPull(life, next_round, OrderBeside(life, push))};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

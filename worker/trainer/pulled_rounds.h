@@ -12,7 +12,7 @@
 #include "common/messages/cluster_messages.h"
 #include "worker/trainer/round_runner.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class PulledRounds : public RoundRunner {
  public:
@@ -76,4 +76,4 @@ class PulledRounds : public RoundRunner {
   absl::Duration untold_wait_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

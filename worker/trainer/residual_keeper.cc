@@ -11,7 +11,7 @@
 #include "common/runtime/status_macros.h"
 #include "worker/trainer/retry.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 // Pushes once more what a store has of a contribution, and learns which buckets are late.
@@ -22,8 +22,8 @@ class StoredContribution final : public ContributionBytes {
   Encoding encoding() const override { return stored_.record.encoding; }
   bool is_inline() const override { return true; }
   void Begin(const Registration&, Round, float) override {}
-  EventId Prepare(const Bucket&) override { return 0; }
-  absl::Status Await(EventId) override { return absl::OkStatus(); }
+  kernels::EventId Prepare(const Bucket&) override { return 0; }
+  absl::Status Await(kernels::EventId) override { return absl::OkStatus(); }
   absl::Span<const std::byte> Of(const Bucket& bucket) const override {
     return stored_.Of(bucket.index);
   }
@@ -106,7 +106,7 @@ absl::StatusOr<std::vector<bool>> ResidualKeeper::AskWhatCounted(
     for (const uint32_t bucket : bytes.late()) counted[bucket] = false;
     return counted;
   }
-  const std::shared_ptr<ParameterTransport> transport =
+  const std::shared_ptr<client::ParameterTransport> transport =
       life.transport_of(record.life, record.life_secret);
   for (const uint32_t bucket : sent) {
     ASSIGN_OR_RETURN(counted[bucket],
@@ -118,13 +118,13 @@ absl::StatusOr<std::vector<bool>> ResidualKeeper::AskWhatCounted(
 absl::StatusOr<bool> ResidualKeeper::AskOfEndedLife(const LifeContext& life,
                                                     const ResidualStore::Stored& stored,
                                                     const Bucket& bucket,
-                                                    ParameterTransport* transport) {
+                                                    client::ParameterTransport* transport) {
   const ResidualRecord& record = stored.record;
   TransferRetry retry(clock_);
   while (true) {
     ContributionSession session(*life.registration, record.header, transport);
     session.AddBucket(bucket, record.base_versions[bucket.index], stored.Of(bucket.index));
-    const absl::StatusOr<PushResult> result = session.Finish();
+    const absl::StatusOr<client::PushResult> result = session.Finish();
     if (result.ok()) return result->late.empty();
     if (absl::IsAborted(result.status())) return false;
     RETURN_IF_ERROR(life.Check());
@@ -183,4 +183,4 @@ void ResidualKeeper::Forget() {
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

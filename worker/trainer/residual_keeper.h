@@ -35,7 +35,7 @@
 #include "worker/trainer/life_context.h"
 #include "worker/trainer/residual_store.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class ResidualKeeper {
  public:
@@ -67,7 +67,7 @@ class ResidualKeeper {
   absl::StatusOr<std::vector<bool>> AskWhatCounted(const LifeContext& life,
                                                    const ResidualStore::Stored& stored);
   absl::StatusOr<bool> AskOfEndedLife(const LifeContext& life, const ResidualStore::Stored& stored,
-                                      const Bucket& bucket, ParameterTransport* transport);
+                                      const Bucket& bucket, client::ParameterTransport* transport);
 
   ResidualStore* const store_;
   EncodedContribution* const residual_;
@@ -77,4 +77,4 @@ class ResidualKeeper {
   ChangeLogger logger_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -24,7 +24,7 @@
 #include "worker/trainer/testing/delayed_device.h"
 #include "worker/trainer/testing/scripted_transport.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 constexpr int64_t kElements = 3000;
@@ -56,26 +56,29 @@ struct Servers {
   std::set<Key> over;
 };
 
-class ServersTransport final : public ParameterTransport {
+class ServersTransport final : public client::ParameterTransport {
  public:
   ServersTransport(Servers* servers, uint64_t incarnation)
       : servers_(servers), incarnation_(incarnation) {}
-  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override {
+  std::unique_ptr<client::PushSession> StartPush(
+      const client::ContributionHeader& header) override {
     return std::make_unique<Push>(this, header.round.value());
   }
-  std::unique_ptr<PullSession> StartPull(PullSpec, BucketCallback) override { return nullptr; }
+  std::unique_ptr<client::PullSession> StartPull(client::PullSpec, BucketCallback) override {
+    return nullptr;
+  }
   uint64_t bytes_pushed() const override { return 0; }
   uint64_t bytes_pulled() const override { return 0; }
 
  private:
-  class Push final : public PushSession {
+  class Push final : public client::PushSession {
    public:
     Push(ServersTransport* owner, int64_t round) : owner_(owner), round_(round) {}
     void AddBucket(uint32_t bucket, Version, absl::Span<const std::byte> data) override {
       added_.emplace_back(bucket, std::vector<std::byte>(data.begin(), data.end()));
     }
-    absl::StatusOr<PushResult> Finish() override {
-      PushResult result;
+    absl::StatusOr<client::PushResult> Finish() override {
+      client::PushResult result;
       Servers& servers = *owner_->servers_;
       for (auto& [bucket, bytes] : added_) {
         const auto row = servers.counted.find({round_, bucket});
@@ -110,10 +113,10 @@ enum class End { kNever, kBeforeItIsMade, kBeforeAnythingIsSent, kAfterTwoBucket
 
 enum class Kind { kCpu, kLate, kCard };
 
-std::unique_ptr<Device> MakeIt(Kind kind) {
+std::unique_ptr<kernels::Device> MakeIt(Kind kind) {
   switch (kind) {
     case Kind::kCpu:
-      return *MakeDevice("cpu", 1, nullptr);
+      return *factory::MakeDevice("cpu", 1, nullptr);
     case Kind::kLate:
       return std::make_unique<DelayedDevice>(DelayedDevice::Order::kLate);
     case Kind::kCard:
@@ -129,11 +132,12 @@ class Process {
       : encoding_(encoding),
         servers_(servers),
         device_(MakeIt(kind)),
-        memory_(*DeviceMemory::Allocate(device_.get(), 2 * kElements * sizeof(float))),
-        gradient_{memory_.data(), DType::kF32, kElements} {
+        memory_(*model::DeviceMemory::Allocate(device_.get(), 2 * kElements * sizeof(float))),
+        gradient_{memory_.data(), kernels::DType::kF32, kElements} {
     JobSpec job;
     job.push_encoding = encoding;
-    const Buf weights = {gradient_.as<float>() + kElements, DType::kF32, kElements};
+    const kernels::Buf weights = {gradient_.as<float>() + kElements, kernels::DType::kF32,
+                                  kElements};
     exchange_ = *ExchangeState::Create(job, RegistrationOf(encoding, 1).layout(), device_.get(),
                                        weights, gradient_);
     if (store != nullptr) keeper_.emplace(store, exchange_->residual(), &clock_);
@@ -196,7 +200,8 @@ class Process {
     }
     ContributionBytes* const bytes = exchange_->contribution();
     bytes->Begin(registration, Round(round), 0.5f);
-    device_->Copy(gradient_.data, values.data(), kElements * sizeof(float), StreamKind::kCompute);
+    device_->Copy(gradient_.data, values.data(), kElements * sizeof(float),
+                  kernels::StreamKind::kCompute);
     for (const Bucket& bucket : registration.buckets()) {
       EXPECT_OK(bytes->Await(bytes->Prepare(bucket)));
     }
@@ -205,9 +210,9 @@ class Process {
   const Encoding encoding_;
   Servers* const servers_;
   InstantClock clock_;
-  const std::unique_ptr<Device> device_;
-  const DeviceMemory memory_;  // [gradient | weights]
-  const Buf gradient_;
+  const std::unique_ptr<kernels::Device> device_;
+  const model::DeviceMemory memory_;  // [gradient | weights]
+  const kernels::Buf gradient_;
   std::unique_ptr<ExchangeState> exchange_;
   std::optional<ResidualKeeper> keeper_;
 };
@@ -406,4 +411,4 @@ TEST_P(ResidualKeeperTest, WhatIsLeftOfAJobThatIsDoneIsRemoved) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -13,7 +13,7 @@
 #include "common/runtime/json.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 constexpr int kVersion = 1;
@@ -194,4 +194,4 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

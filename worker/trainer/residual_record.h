@@ -13,7 +13,7 @@
 #include "common/params/encoding.h"
 #include "worker/client/bulk_transport.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // Describes the last contribution that was made. The record does not say whether it counts: the
 // servers know.
@@ -25,7 +25,7 @@ struct ResidualRecord {
   uint64_t server_incarnation = 0;
   WorkerLife life;
   std::string life_secret;
-  ContributionHeader header;
+  client::ContributionHeader header;
   std::vector<Bucket> buckets;
   std::vector<Version> base_versions;  // by bucket
   std::vector<int64_t> bucket_bytes;   // The bytes of each bucket, as they travel.
@@ -45,4 +45,4 @@ absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text);
 absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker_name,
                           const Registration& registration);
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -8,7 +8,7 @@
 #include "common/crc32c/crc32c.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
@@ -114,4 +114,4 @@ absl::Status ResidualStore::Remove() {
   return file_system_->SyncDirectory(folder_);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -35,7 +35,7 @@
 #include "common/storage/file_system.h"
 #include "worker/trainer/residual_record.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class ResidualStore {
  public:
@@ -75,4 +75,4 @@ class ResidualStore {
   const std::string path_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "worker/trainer/testing/scripted_transport.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 using ::testing::AllOf;
@@ -196,4 +196,4 @@ TEST_F(ResidualStoreTest, AFullDiskLeavesWhatWasThere) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -10,7 +10,7 @@
 #include "common/runtime/clock.h"
 #include "common/runtime/remedy.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // The back-off of one transfer. It has no limit: a server that is away long enough ends the
 // worker's life through the heartbeats, which cancels the transfer.
@@ -45,4 +45,4 @@ class TransferRetry {
   int num_refusals_ = 0;  // The number of InvalidArgument errors of this transfer.
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -11,7 +11,7 @@
 #include "worker/trainer/exact_contribution.h"
 #include "worker/trainer/grant_samples.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 // The number of held-out samples that are read at once. It bounds the memory of a batch, and does
@@ -90,7 +90,7 @@ void RoundRunner::ForgetResidual() {
 }
 
 absl::Status RoundRunner::HandInInitialWeights(const Registration& registration,
-                                               ParameterTransport* transport) {
+                                               client::ParameterTransport* transport) {
   ExactContribution weights(exchange_->weights());
   for (const Bucket& bucket : registration.buckets()) {
     RETURN_IF_ERROR(weights.Await(weights.Prepare(bucket)));
@@ -109,8 +109,8 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
   const auto blocked = [pull] { return pull == nullptr ? absl::ZeroDuration() : pull->blocked(); };
   const absl::Duration blocked_before = blocked();
   TraceSpan span(deps_.trace, "training", "evaluation");
-  const Dataset& dataset = *deps_.dataset;
-  HostBatch batch;
+  const data::Dataset& dataset = *deps_.dataset;
+  data::HostBatch batch;
   std::vector<int64_t> samples;
   const int64_t begin = grant.first_heldout_sample;
   const int64_t end = begin + grant.num_heldout_samples;
@@ -140,7 +140,7 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
     }
     deps_.on_step(
         {.round = grant.round, .server_incarnation = life.registration->server_incarnation});
-    ASSIGN_OR_RETURN(const BatchResult result, deps_.model->Evaluate(batch, pull));
+    ASSIGN_OR_RETURN(const model::BatchResult result, deps_.model->Evaluate(batch, pull));
     report->heldout_loss_sum += result.loss_sum;
     report->heldout_correct += result.num_correct;
     report->heldout_predictions += result.num_predictions;
@@ -187,4 +187,4 @@ absl::StatusOr<RoundReport> RoundRunner::RunAgain(const LifeContext& life) {
   return report;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -31,7 +31,7 @@
 #include "worker/trainer/residual_keeper.h"
 #include "worker/trainer/weights_pull.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // A step that is to be made, of training or of an evaluation. In an evaluation step and learning
 // rate say nothing.
@@ -47,9 +47,9 @@ struct RoundStep {
 // What a runner keeps from life to life. The pointers are not owned, and what they point to must
 // outlive the runner.
 struct RoundRunnerDeps {
-  Model* model = nullptr;
-  Device* device = nullptr;
-  const Dataset* dataset = nullptr;
+  model::Model* model = nullptr;
+  kernels::Device* device = nullptr;
+  const data::Dataset* dataset = nullptr;
   Clock* clock = nullptr;
   // False serves to measure what overlapping is worth. All weights are then pulled before forward,
   // and nothing is pushed before backward has ended.
@@ -116,7 +116,7 @@ class RoundRunner {
   virtual absl::Status KeepOptimizerState() { return absl::OkStatus(); }
   // Gives the servers the model's present parameters to begin with. Errors: as Run().
   absl::Status HandInInitialWeights(const Registration& registration,
-                                    ParameterTransport* transport);
+                                    client::ParameterTransport* transport);
   // Must be called before the registration and the transport of the last Run() go. What was begun
   // for a round to come then does not use them any more.
   virtual void EndLife() = 0;
@@ -185,4 +185,4 @@ class RoundRunner {
   int64_t lost_residual_rounds_ = 0;  // that no report has told yet
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

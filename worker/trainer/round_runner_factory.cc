@@ -10,7 +10,7 @@
 #include "worker/trainer/overlapped_rounds.h"
 #include "worker/trainer/weights_merge.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 namespace {
 
@@ -79,4 +79,4 @@ bool HaveSameRunner(const JobSpec& a, const JobSpec& b) {
          RoundContributionKind(a) == RoundContributionKind(b) && OverlapOf(a) == OverlapOf(b);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

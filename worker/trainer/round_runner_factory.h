@@ -9,7 +9,7 @@
 #include "common/params/layout.h"
 #include "worker/trainer/round_runner.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // Errors: ResourceExhausted for device memory.
 absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
@@ -29,4 +29,4 @@ int64_t RunnerPinnedBytes(const JobSpec& job, const Layout& layout, bool keeps_r
 // Whether a runner made for `a` serves `b` as well.
 bool HaveSameRunner(const JobSpec& a, const JobSpec& b);
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -24,7 +24,7 @@
 #include "worker/trainer/testing/training_rig.h"
 #include "worker/trainer/weights_pull.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 using ::testing::AllOf;
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Jobs, RoundRunnerTest,
 
 TEST_P(RoundRunnerTest, StreamsAndOverlapChangeNoBit) {
   const JobSpec job = GetParam()();
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   const TrainingOutcome expected = TrainThreeRounds(job, cpu.get(), /*overlap=*/true);
   EXPECT_NE(expected.weights, TrainingRig(job, cpu.get(), /*overlap=*/true).server().weights());
   EXPECT_EQ(TrainThreeRounds(job, cpu.get(), /*overlap=*/false), expected);
@@ -99,8 +99,9 @@ TEST_P(RoundRunnerTest, StreamsAndOverlapChangeNoBit) {
 
 TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
   const JobSpec job = GetParam()();
-  for (const StreamKind stream :
-       {StreamKind::kCompute, StreamKind::kDeviceToHost, StreamKind::kHostToDevice}) {
+  for (const kernels::StreamKind stream :
+       {kernels::StreamKind::kCompute, kernels::StreamKind::kDeviceToHost,
+        kernels::StreamKind::kHostToDevice}) {
     for (const int count : {1, 2, 7}) {
       DelayedDevice device(DelayedDevice::Order::kLate);
       TrainingRig training(job, &device, /*overlap=*/true);
@@ -117,7 +118,7 @@ TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
 }
 
 TEST_P(RoundRunnerTest, AnErrorOfThisMachineIsFinalWhateverItsCodePromises) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
   training.FailReading(absl::ResourceExhaustedError("no descriptors are left"));
   EXPECT_THAT(training.RunRound(0), StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -125,7 +126,7 @@ TEST_P(RoundRunnerTest, AnErrorOfThisMachineIsFinalWhateverItsCodePromises) {
 }
 
 TEST_P(RoundRunnerTest, TheEndOfALifeEndsWhatItEvaluates) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
   ASSERT_OK(training.RunRound(0));
   training.EndLife();
@@ -134,7 +135,7 @@ TEST_P(RoundRunnerTest, TheEndOfALifeEndsWhatItEvaluates) {
 }
 
 TEST_P(RoundRunnerTest, EvaluationEndsBetweenPassesWhenTheWorkerIsToldToStop) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
   ASSERT_OK(training.RunRound(0));
   int passes = 0;
@@ -155,7 +156,7 @@ TEST_P(RoundRunnerTest, EvaluationEndsBetweenPassesWhenTheWorkerIsToldToStop) {
 }
 
 TEST_P(RoundRunnerTest, ARoundWhoseAcknowledgementWasLostIsPushedAgainNotComputedAgain) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   const TrainingOutcome expected = TrainThreeRounds(GetParam()(), cpu.get(), /*overlap=*/true);
   for (const absl::StatusCode code :
        {absl::StatusCode::kCancelled, absl::StatusCode::kAborted, absl::StatusCode::kUnimplemented,
@@ -182,7 +183,7 @@ TEST_P(RoundRunnerTest, ARoundWhoseAcknowledgementWasLostIsPushedAgainNotCompute
 }
 
 TEST_P(RoundRunnerTest, ARoundThatCountsBeforeItsAcknowledgementIsHereIsSettledByTheNext) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   const TrainingOutcome expected = TrainThreeRounds(GetParam()(), cpu.get(), /*overlap=*/true);
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
   training.server().counts_before_failing_ = true;
@@ -198,7 +199,7 @@ TEST_P(RoundRunnerTest, ARoundThatCountsBeforeItsAcknowledgementIsHereIsSettledB
 }
 
 TEST_P(RoundRunnerTest, WhatAnotherLifeHasMadeIsNotPushed) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
   training.server().push_failure_ = absl::AbortedError("lease is over");
   EXPECT_THAT(training.RunRound(0), StatusIs(absl::StatusCode::kAborted));
@@ -210,7 +211,7 @@ TEST_P(RoundRunnerTest, WhatAnotherLifeHasMadeIsNotPushed) {
 }
 
 TEST_P(RoundRunnerTest, AProcessThatTakesPartAgainTellsOnceThatItsResidualIsNotThere) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   const bool has_feedback = GetParam()().push_encoding != Encoding::kFp32;
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
   training.server().RememberRounds(5);
@@ -221,7 +222,7 @@ TEST_P(RoundRunnerTest, AProcessThatTakesPartAgainTellsOnceThatItsResidualIsNotT
 }
 
 TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   for (const Grant::Kind kind : {Grant::Kind::kTrain, Grant::Kind::kEvaluate}) {
     SimulatedClock clock;
     TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
@@ -244,7 +245,7 @@ TEST_P(RoundRunnerTest, WaitingForWeightsIsCommunicationWhoeverNeedsThem) {
 }
 
 TEST_P(RoundRunnerTest, AContributionIsToldOfOnItsWayWithTheReportThatFollows) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true);
   std::vector<RoundReport> told;
   std::vector<Version> counted;
@@ -272,7 +273,7 @@ TEST_P(RoundRunnerTest, AContributionIsToldOfOnItsWayWithTheReportThatFollows) {
 }
 
 TEST_P(RoundRunnerTest, WaitingForAnAcknowledgementIsInTheNextReport) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   SimulatedClock clock;
   TrainingRig training(GetParam()(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
   training.server().on_finish_ = [&] { clock.AdvanceTime(absl::Seconds(10)); };
@@ -323,7 +324,7 @@ class PullsAheadTest : public ::testing::Test {
     return pulls_->count();
   }
 
-  const std::unique_ptr<Device> device_ = *MakeDevice("cpu", 1, nullptr);
+  const std::unique_ptr<kernels::Device> device_ = *factory::MakeDevice("cpu", 1, nullptr);
   std::optional<PullCount> pulls_;
   std::optional<TrainingRig> training_;
 };
@@ -443,7 +444,7 @@ std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
   TrainingRig training(SyncJob(), &device, overlap);
   std::vector<int64_t> computed;
   training.server().on_add_ = [&](uint32_t) {
-    computed.push_back(device.num_run(StreamKind::kCompute));
+    computed.push_back(device.num_run(kernels::StreamKind::kCompute));
   };
   EXPECT_OK(training.RunRound(0));
   EXPECT_EQ(computed.size(), training.server().registration().buckets().size());
@@ -467,7 +468,7 @@ TEST(OverlapTest, WithoutItNothingLeavesBeforeBackwardHasEnded) {
 }
 
 TEST(LocalSgdTest, TheEndOfALifeEndsItsStepsAndHandsOverNothing) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true);
   training.EndLife();
   EXPECT_THAT(training.RunRound(0), StatusIs(absl::StatusCode::kAborted));
@@ -475,7 +476,7 @@ TEST(LocalSgdTest, TheEndOfALifeEndsItsStepsAndHandsOverNothing) {
 }
 
 TEST(LocalSgdTest, AStopHandsOverTheStepsThatAreDone) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true);
   training.RequestStop();
   const absl::StatusOr<RoundReport> report = training.RunRound(0);
@@ -486,7 +487,7 @@ TEST(LocalSgdTest, AStopHandsOverTheStepsThatAreDone) {
 }
 
 TEST(LocalSgdTest, AStopWithTimeForTheRestOfTheWindowHandsOverAllOfIt) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true);
   training.RequestStop(absl::Hours(1));
   const absl::StatusOr<RoundReport> report = training.RunRound(0);
@@ -496,7 +497,7 @@ TEST(LocalSgdTest, AStopWithTimeForTheRestOfTheWindowHandsOverAllOfIt) {
 }
 
 TEST(LocalSgdTest, AStopWithinTheWindowEndsItOnceTheRestDoesNotFit) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   SimulatedClock clock;
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
   // Each step takes 10 s, and 11 are left when the second begins: not enough for a third, its
@@ -513,7 +514,7 @@ TEST(LocalSgdTest, AStopWithinTheWindowEndsItOnceTheRestDoesNotFit) {
 }
 
 TEST(LocalSgdTest, ContributesAfterOnePullOfTheWeights) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &Clock::Real(),
                        /*pulls_ahead=*/true);
   ASSERT_OK(training.RunRound(0));
@@ -545,7 +546,7 @@ class InnerStateTest : public ::testing::Test {
     return *MakeRoundRunner(SmallJob(job), deps);
   }
 
-  const std::unique_ptr<Device> cpu_ = *MakeDevice("cpu", 1, nullptr);
+  const std::unique_ptr<kernels::Device> cpu_ = *factory::MakeDevice("cpu", 1, nullptr);
   InnerStateStore store_{&FileSystem::Real(), ::testing::TempDir(), "a"};
 };
 
@@ -606,7 +607,7 @@ TEST_F(InnerStateTest, StateOfAnotherWorkerJobOrLaterRoundIsNotUsed) {
   EXPECT_EQ(third_round(other_seed, &store_, 2), cold(other_seed, 2));
 }
 
-std::string TraceOf(const JobSpec& job, Device* device) {
+std::string TraceOf(const JobSpec& job, kernels::Device* device) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/round_runner_trace.json");
   TraceRecorder trace({.path = path, .process = "test", .skip_rounds = 1, .num_rounds = 1},
                       &Clock::Real());
@@ -642,16 +643,16 @@ TEST(RoundTraceTest, EncodingIsWorkOfTheDevice) {
       TraceOf(EncodedAverageJob(), &device),
       AllOf(HasSpan("encode", "device: copy to host"), HasSpan("copy", "device: copy to host"),
             HasSpan("residual", "device: compute"), Not(HasSpan("encode", "training"))));
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   EXPECT_THAT(TraceOf(EncodedAverageJob(), cpu.get()), HasSpan("encode", "training"));
 }
 
 TEST(RoundTraceTest, ADeviceThatRunsInlineHasNoStreamsToShow) {
-  const auto cpu = *MakeDevice("cpu", 1, nullptr);
+  const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   const std::string trace = TraceOf(PseudoGradientJob(), cpu.get());
   EXPECT_THAT(trace, AllOf(HasSubstr("\"backward\""), HasSubstr("\"inner optimizer\""),
                            Not(HasSubstr("device: "))));
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -6,7 +6,7 @@
 #include "kernels/codec/encoded_vectors.h"
 #include "kernels/vectors/reduce.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 int64_t ShadowReplica::Bytes(Encoding encoding, int64_t num_elements) {
   if (encoding == Encoding::kFp32) return 0;
@@ -29,7 +29,7 @@ void ShadowReplica::Attach(const Registration& registration) {
   changes_.resize(bytes);
 }
 
-PullTarget ShadowReplica::TargetOf(const Bucket& bucket, float* weights) {
+client::PullTarget ShadowReplica::TargetOf(const Bucket& bucket, float* weights) {
   const int64_t elements = bucket.range.size();
   const int64_t room = ChangesKept(encoding_, elements) * EncodedBytes(encoding_, elements);
   return {.bucket = bucket.index,
@@ -38,7 +38,8 @@ PullTarget ShadowReplica::TargetOf(const Bucket& bucket, float* weights) {
           .changes = {changes_.data() + places_[bucket.index], static_cast<size_t>(room)}};
 }
 
-void ShadowReplica::Complete(const Bucket& bucket, const PulledBucket& pulled, float* weights) {
+void ShadowReplica::Complete(const Bucket& bucket, const client::PulledBucket& pulled,
+                             float* weights) {
   const int64_t elements = bucket.range.size();
   float* const shadow = shadow_.data() + bucket.range.begin;
   if (pulled.num_changes == 0) {
@@ -46,17 +47,17 @@ void ShadowReplica::Complete(const Bucket& bucket, const PulledBucket& pulled, f
   } else {
     const std::byte* const changes = changes_.data() + places_[bucket.index];
     const int64_t change_bytes = EncodedBytes(encoding_, elements);
-    const bool is_long = shadow_.size() * sizeof(float) >= kLongPullBytes;
+    const bool is_long = shadow_.size() * sizeof(float) >= client::kLongPullBytes;
     // Each part is copied while it is in the first cache.
     for (int64_t begin = 0; begin < elements; begin += kWholeBlocks) {
       const int64_t size = std::min(kWholeBlocks, elements - begin);
       const std::byte* const part = changes + EncodedBytes(encoding_, begin);
       for (int64_t i = 0; i < pulled.num_changes; ++i) {
-        AccumulateDecoded(encoding_, part + i * change_bytes, size, 1.0f, shadow + begin,
-                          Accumulate::kAdd);
+        codec::AccumulateDecoded(encoding_, part + i * change_bytes, size, 1.0f, shadow + begin,
+                                 kernels::Accumulate::kAdd);
       }
       if (is_long) {
-        CopyPastCaches(weights + begin, shadow + begin, size);
+        vectors::CopyPastCaches(weights + begin, shadow + begin, size);
       } else {
         std::copy_n(shadow + begin, size, weights + begin);
       }
@@ -65,4 +66,4 @@ void ShadowReplica::Complete(const Bucket& bucket, const PulledBucket& pulled, f
   held_[bucket.index] = pulled.version;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -16,7 +16,7 @@
 #include "common/runtime/ids.h"
 #include "worker/client/bulk_transport.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class ShadowReplica {
  public:
@@ -32,10 +32,10 @@ class ShadowReplica {
   void Attach(const Registration& registration);
 
   // Returns the target of a pull of the bucket into `weights`.
-  PullTarget TargetOf(const Bucket& bucket, float* weights);
+  client::PullTarget TargetOf(const Bucket& bucket, float* weights);
   // Completes the bucket in `weights` with what the pull has brought. Several threads may complete
   // buckets at the same time.
-  void Complete(const Bucket& bucket, const PulledBucket& pulled, float* weights);
+  void Complete(const Bucket& bucket, const client::PulledBucket& pulled, float* weights);
 
  private:
   const Encoding encoding_;
@@ -46,4 +46,4 @@ class ShadowReplica {
   std::vector<std::optional<Version>> held_;  // by bucket
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "kernels/codec/codec.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 using ::testing::Each;
@@ -32,7 +32,7 @@ class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
     shadow_.Attach(registration_);
   }
 
-  PullTarget Target(int bucket) {
+  client::PullTarget Target(int bucket) {
     const Bucket& plan = registration_.buckets()[bucket];
     return shadow_.TargetOf(plan, weights_.data() + plan.range.begin);
   }
@@ -42,17 +42,17 @@ class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
                      weights_.data() + plan.range.begin);
   }
   void ArriveWhole(int bucket, int64_t version, float value) {
-    const PullTarget target = Target(bucket);
+    const client::PullTarget target = Target(bucket);
     std::fill(target.destination.begin(), target.destination.end(), value);
     Complete(bucket, version, 0);
   }
   // Each element of change c is step * (c + 1).
   void ArriveChanges(int bucket, int64_t version, int64_t num_changes, float step) {
-    const PullTarget target = Target(bucket);
+    const client::PullTarget target = Target(bucket);
     const int64_t n = target.destination.size();
     for (int64_t c = 0; c < num_changes; ++c) {
       const std::vector<float> change(n, step * (c + 1));
-      CodecOf(Encoding::kInt8)
+      codec::CodecOf(Encoding::kInt8)
           .Encode(change.data(), n, {},
                   target.changes.data() + c * EncodedBytes(Encoding::kInt8, n));
     }
@@ -66,7 +66,7 @@ class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ShadowReplicaTest,
-                         testing::Values(1300, kLongPullBytes / sizeof(float) + 3));
+                         testing::Values(1300, client::kLongPullBytes / sizeof(float) + 3));
 
 TEST_P(ShadowReplicaTest, NothingIsHeldAtFirst) {
   EXPECT_EQ(Target(0).held, std::nullopt);
@@ -91,7 +91,7 @@ TEST_P(ShadowReplicaTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights)
 // A bucket that came whole in part only: the weights are torn, what is held is not.
 TEST_P(ShadowReplicaTest, BrokenPullLeavesWhatIsHeld) {
   ArriveWhole(0, 4, 1.0f);
-  const PullTarget broken = Target(0);
+  const client::PullTarget broken = Target(0);
   std::fill_n(broken.destination.begin(), 100, 7.0f);
   std::fill_n(broken.changes.begin(), 100, std::byte{3});
   EXPECT_EQ(Target(0).held, Version(4));
@@ -117,4 +117,4 @@ TEST_P(ShadowReplicaTest, HeldOverLivesButNotOverServers) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -4,7 +4,7 @@
 
 #include "worker/trainer/contribution_bytes.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class SkippedContribution final : public ContributionBytes {
  public:
@@ -14,8 +14,8 @@ class SkippedContribution final : public ContributionBytes {
   Encoding encoding() const override { return encoding_; }
   bool is_inline() const override { return true; }
   void Begin(const Registration&, Round, float) override {}
-  EventId Prepare(const Bucket&) override { return 0; }
-  absl::Status Await(EventId) override { return absl::OkStatus(); }
+  kernels::EventId Prepare(const Bucket&) override { return 0; }
+  absl::Status Await(kernels::EventId) override { return absl::OkStatus(); }
   absl::Span<const std::byte> Of(const Bucket&) const override { return {}; }
   void Commit(absl::Span<const uint32_t>) override {}
 
@@ -23,4 +23,4 @@ class SkippedContribution final : public ContributionBytes {
   const Encoding encoding_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

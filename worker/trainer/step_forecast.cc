@@ -5,7 +5,7 @@
 
 #include "worker/trainer/grant_samples.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 void StepForecast::OnGrant(const Grant& grant) {
   if (grant.kind != Grant::Kind::kTrain) {
@@ -39,4 +39,4 @@ std::optional<ExpectedStep> StepForecast::Expect(int ahead) const {
   return expected;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -12,20 +12,20 @@
 #include "worker/data/dataset.h"
 #include "worker/data/sample_order.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 struct ExpectedStep {
   // The number of grants after the one at hand. 0 means that the step is certain.
   int64_t rounds_ahead = 0;
   int step = 0;  // The number of the step in its round, below num_steps.
   int num_steps = 1;
-  std::vector<SampleRef> samples;  // There is at least one.
+  std::vector<data::SampleRef> samples;  // There is at least one.
 };
 
 struct StepForecast {
-  std::optional<SampleOrder> order = {};  // The order of the worker's data.
-  std::optional<Grant> last = {};         // The last grant of training, in this life.
-  std::optional<Grant> before = {};       // The grant before it.
+  std::optional<data::SampleOrder> order = {};  // The order of the worker's data.
+  std::optional<Grant> last = {};               // The last grant of training, in this life.
+  std::optional<Grant> before = {};             // The grant before it.
   int step = -1;  // The step of `last` at hand. -1 means that its first one is still to come.
 
   // Must be called when a grant is carried out next, and again if the grant was given again.
@@ -36,4 +36,4 @@ struct StepForecast {
   std::optional<ExpectedStep> Expect(int ahead) const;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "worker/trainer/grant_samples.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 constexpr int64_t kNumSamples = 100;
@@ -20,13 +20,13 @@ Grant TrainingGrant(int64_t round, int64_t first_sample, int64_t num_samples, in
   return grant;
 }
 
-StepForecast Forecast() { return {.order = SampleOrder(/*seed=*/7, kNumSamples)}; }
+StepForecast Forecast() { return {.order = data::SampleOrder(/*seed=*/7, kNumSamples)}; }
 
 // Returns what the step of that grant will be computed on.
-std::vector<SampleRef> SamplesAt(const Grant& grant, int step) {
-  const SampleOrder order(/*seed=*/7, kNumSamples);
+std::vector<data::SampleRef> SamplesAt(const Grant& grant, int step) {
+  const data::SampleOrder order(/*seed=*/7, kNumSamples);
   const SampleSpan span = SamplesOfStep(grant, step);
-  std::vector<SampleRef> samples;
+  std::vector<data::SampleRef> samples;
   for (int64_t i = 0; i < span.count; ++i) samples.push_back(order.At(span.first + i));
   return samples;
 }
@@ -124,4 +124,4 @@ TEST(StepForecastTest, NothingIsToldOfNothing) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -1,9 +1,9 @@
 #include "worker/trainer/step_trace.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-StepTrace::StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, WeightsGate* gate,
-                     GradientSink* sink)
+StepTrace::StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, model::WeightsGate* gate,
+                     model::GradientSink* sink)
     : trace_(trace != nullptr && trace->is_recording() ? trace : nullptr),
       timeline_(timeline),
       gate_(gate),
@@ -13,13 +13,13 @@ StepTrace::StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, WeightsGate
 
 void StepTrace::Open() {
   if (trace_ == nullptr) return;
-  timeline_->Begin(StreamKind::kCompute);
+  timeline_->Begin(kernels::StreamKind::kCompute);
   opened_at_ = trace_->Now();
 }
 
 void StepTrace::Close(absl::string_view name, int block) {
   if (trace_ == nullptr) return;
-  timeline_->End(StreamKind::kCompute, name, {.block = block});
+  timeline_->End(kernels::StreamKind::kCompute, name, {.block = block});
   trace_->Add("training", name, opened_at_, trace_->Now(), {.block = block});
 }
 
@@ -68,4 +68,4 @@ absl::Status StepTrace::HandOver(int block, absl::FunctionRef<absl::Status()> te
   return status;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

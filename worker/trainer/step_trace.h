@@ -12,12 +12,13 @@
 #include "worker/model/model.h"
 #include "worker/trainer/device_timeline.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-class StepTrace final : public WeightsGate, public GradientSink {
+class StepTrace final : public model::WeightsGate, public model::GradientSink {
  public:
   // A step begins. `trace`, `gate` and `sink` may be null; all arguments outlive the object.
-  StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, WeightsGate* gate, GradientSink* sink);
+  StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, model::WeightsGate* gate,
+            model::GradientSink* sink);
 
   absl::Status WaitForBlock(int block) override;
   absl::Status WaitForParts(int block, absl::Span<const ElementRange> parts) override;
@@ -35,10 +36,10 @@ class StepTrace final : public WeightsGate, public GradientSink {
 
   TraceRecorder* const trace_;
   DeviceTimeline* const timeline_;
-  WeightsGate* const gate_;
-  GradientSink* const sink_;
+  model::WeightsGate* const gate_;
+  model::GradientSink* const sink_;
   int forward_block_ = -1;  // The block whose forward runs. -1 means that none has begun.
   absl::Time opened_at_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -17,7 +17,7 @@
 #include "worker/trainer/testing/scripted_transport.h"
 #include "worker/trainer/weights_pull.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 using ::testing::ElementsAre;
@@ -25,18 +25,18 @@ using ::testing::ElementsAre;
 class TransfersTest : public ::testing::Test {
  protected:
   TransfersTest()
-      : device_(*MakeDevice("cpu", 1, nullptr)),
+      : device_(*factory::MakeDevice("cpu", 1, nullptr)),
         registration_(TwoBlocks()),
         values_(4, 0.0f),
         exchange_(MakeExchange({})) {}
 
   // Makes the exchange of one vector that is pulled and pushed.
   std::unique_ptr<ExchangeState> MakeExchange(const JobSpec& job) {
-    const Buf vector = {values_.data(), DType::kF32, 4};
+    const kernels::Buf vector = {values_.data(), kernels::DType::kF32, 4};
     return *ExchangeState::Create(job, registration_.layout(), device_.get(), vector, vector);
   }
 
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<kernels::Device> device_;
   const Registration registration_;
   std::vector<float> values_;
   std::unique_ptr<ExchangeState> exchange_;
@@ -75,11 +75,11 @@ TEST_F(TransfersTest, WhatAServerWaitsForOthersIsNoTransfer) {
   WeightsPull pull(registration_, Round(3), AllBuckets(registration_), exchange_->weights(),
                    nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
-  const auto push = [&](PushWait wait) {
+  const auto push = [&](client::PushWait wait) {
     transport_.wait_ = wait;
     transport_.script_ = {absl::UnavailableError("time passes until it is tried again")};
     auto push =
-        std::make_unique<ContributionPush>(registration_, ContributionHeader{},
+        std::make_unique<ContributionPush>(registration_, client::ContributionHeader{},
                                            exchange_->contribution(), &pull, &transport_, &clock_);
     EXPECT_OK(push->AllBlocksReady());
     const absl::Time start = clock_.Now();
@@ -94,7 +94,7 @@ TEST_F(TransfersTest, WhatAServerWaitsForOthersIsNoTransfer) {
 }
 
 TEST(PushWaitTest, CountsWhatTheTimeBeforeTheAnswerHadOfIt) {
-  const PushWait wait = {
+  const client::PushWait wait = {
       .held = absl::Seconds(4), .since_held = absl::Seconds(3), .since_received = absl::Seconds(1)};
   EXPECT_EQ(wait.Within(absl::Milliseconds(500)), absl::Milliseconds(500));
   EXPECT_EQ(wait.Within(absl::Seconds(2)), absl::Seconds(1)) << "its bytes came";
@@ -104,11 +104,12 @@ TEST(PushWaitTest, CountsWhatTheTimeBeforeTheAnswerHadOfIt) {
 
 TEST_F(TransfersTest, ACancelledPullIsCancelledForWhoWaits) {
   JobSpec job;
-  job.model = SmallGptSpec();
+  job.model = model::SmallGptSpec();
   job.bucket_bytes = 4096;
   LocalParameterServer server(job, /*learning_rate=*/0.5);
   std::vector<float> weights(server.weights().size());
-  const Buf vector = {weights.data(), DType::kF32, static_cast<int64_t>(weights.size())};
+  const kernels::Buf vector = {weights.data(), kernels::DType::kF32,
+                               static_cast<int64_t>(weights.size())};
   const auto exchange =
       *ExchangeState::Create(job, server.registration().layout(), device_.get(), vector, vector);
   // The servers have no contribution to this round.
@@ -190,7 +191,7 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   EXPECT_THAT(push(8), StatusIs(absl::StatusCode::kAborted));
   EXPECT_OK(push(8));
   ASSERT_EQ(transport_.pushes_.size(), 4u);
-  for (const ContributionHeader& header : transport_.headers_) {
+  for (const client::ContributionHeader& header : transport_.headers_) {
     EXPECT_EQ(header.encoding, Encoding::kBf16);
     EXPECT_EQ(header.scale, 1.0f);  // The contribution is scaled before it is encoded.
   }
@@ -241,13 +242,13 @@ TEST(TransferRetryTest, RepeatsRefusedTransferThreeTimes) {
 class PartsOfBlocksTest : public ::testing::Test {
  protected:
   PartsOfBlocksTest()
-      : device_(*MakeDevice("cpu", 1, nullptr)),
+      : device_(*factory::MakeDevice("cpu", 1, nullptr)),
         registration_(ABlockOfFourBuckets()),
         values_(10, 0.0f),
         exchange_(MakeExchange()) {}
 
   std::unique_ptr<ExchangeState> MakeExchange() {
-    const Buf vector = {values_.data(), DType::kF32, 10};
+    const kernels::Buf vector = {values_.data(), kernels::DType::kF32, 10};
     return *ExchangeState::Create({}, registration_.layout(), device_.get(), vector, vector);
   }
   std::unique_ptr<WeightsPull> Pull(std::vector<uint32_t> order) {
@@ -256,9 +257,9 @@ class PartsOfBlocksTest : public ::testing::Test {
   }
   std::unique_ptr<ContributionPush> Push(
       WeightsPull* base, ContributionPush::Leaves leaves = ContributionPush::Leaves::kAtOnce) {
-    return std::make_unique<ContributionPush>(registration_, ContributionHeader{.round = Round(0)},
-                                              exchange_->contribution(), base, &transport_, &clock_,
-                                              nullptr, leaves);
+    return std::make_unique<ContributionPush>(
+        registration_, client::ContributionHeader{.round = Round(0)}, exchange_->contribution(),
+        base, &transport_, &clock_, nullptr, leaves);
   }
   std::vector<uint32_t> Sent() const {
     std::vector<uint32_t> buckets;
@@ -266,7 +267,7 @@ class PartsOfBlocksTest : public ::testing::Test {
     return buckets;
   }
 
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<kernels::Device> device_;
   const Registration registration_;
   std::vector<float> values_;
   std::unique_ptr<ExchangeState> exchange_;
@@ -334,4 +335,4 @@ TEST_F(PartsOfBlocksTest, NothingHasLeftThatLeavesWithFinish) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

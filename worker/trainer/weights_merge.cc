@@ -5,32 +5,36 @@
 #include "common/runtime/status_macros.h"
 #include "worker/model/device_memory.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
-constexpr StreamKind kStream = StreamKind::kCompute;
+constexpr kernels::StreamKind kStream = kernels::StreamKind::kCompute;
 
-Buf Part(Buf vector, ElementRange range) { return vector.Slice(range.begin, range.size()); }
+kernels::Buf Part(kernels::Buf vector, ElementRange range) {
+  return vector.Slice(range.begin, range.size());
+}
 
-size_t BytesOf(Buf vector) { return DTypeBytes(vector.dtype) * vector.num_elements; }
+size_t BytesOf(kernels::Buf vector) {
+  return kernels::DTypeBytes(vector.dtype) * vector.num_elements;
+}
 
 // A vector that a rule keeps for itself.
 class OwnVector {
  public:
-  static absl::StatusOr<OwnVector> Allocate(Device* device, Buf like) {
+  static absl::StatusOr<OwnVector> Allocate(kernels::Device* device, kernels::Buf like) {
     OwnVector vector;
-    ASSIGN_OR_RETURN(vector.memory_, DeviceMemory::Allocate(device, BytesOf(like)));
-    vector.buf_ = Buf{vector.memory_.data(), like.dtype, like.num_elements};
+    ASSIGN_OR_RETURN(vector.memory_, model::DeviceMemory::Allocate(device, BytesOf(like)));
+    vector.buf_ = kernels::Buf{vector.memory_.data(), like.dtype, like.num_elements};
     return vector;
   }
-  Buf buf() const { return buf_; }
+  kernels::Buf buf() const { return buf_; }
 
  private:
-  DeviceMemory memory_;
-  Buf buf_;
+  model::DeviceMemory memory_;
+  kernels::Buf buf_;
 };
 
-void CopyRange(Device* device, Buf to, Buf from, ElementRange range) {
+void CopyRange(kernels::Device* device, kernels::Buf to, kernels::Buf from, ElementRange range) {
   device->Copy(Part(to, range).data, Part(from, range).data, BytesOf(Part(to, range)), kStream);
 }
 
@@ -38,7 +42,7 @@ void CopyRange(Device* device, Buf to, Buf from, ElementRange range) {
 class ReplacingMerge final : public WeightsMerge {
  public:
   explicit ReplacingMerge(const Vectors& vectors) : vectors_(vectors) {}
-  Buf origin() const override { return vectors_.global; }
+  kernels::Buf origin() const override { return vectors_.global; }
   void Begin() override {}
   void OnContributed(Ranges, std::optional<double>) override {}
   void OnArrived(Ranges ranges) override {
@@ -56,13 +60,13 @@ class ReplacingMerge final : public WeightsMerge {
 class MixingMerge final : public WeightsMerge {
  public:
   MixingMerge(const Vectors& vectors, double alpha) : vectors_(vectors), alpha_(alpha) {}
-  Buf origin() const override { return vectors_.global; }
+  kernels::Buf origin() const override { return vectors_.global; }
   void Begin() override {}
   void OnContributed(Ranges, std::optional<double>) override {}
   void OnArrived(Ranges ranges) override {
     // local + (1 - alpha) * (global - local).
     for (const ElementRange& range : ranges) {
-      const Buf difference = Part(vectors_.contributed, range);
+      const kernels::Buf difference = Part(vectors_.contributed, range);
       vectors_.device->Subtract(difference, Part(vectors_.global, range),
                                 Part(vectors_.local, range));
       vectors_.device->AddScaled(Part(vectors_.local, range), difference, 1.0 - alpha_);
@@ -80,7 +84,7 @@ class KeepingMerge final : public WeightsMerge {
  public:
   KeepingMerge(const Vectors& vectors, OwnVector at_contribution)
       : vectors_(vectors), at_contribution_(std::move(at_contribution)) {}
-  Buf origin() const override { return vectors_.global; }
+  kernels::Buf origin() const override { return vectors_.global; }
   void Begin() override {}
   void OnContributed(Ranges ranges, std::optional<double>) override {
     for (const ElementRange& range : ranges) {
@@ -89,7 +93,7 @@ class KeepingMerge final : public WeightsMerge {
   }
   void OnArrived(Ranges ranges) override {
     for (const ElementRange& range : ranges) {
-      const Buf local = Part(vectors_.local, range);
+      const kernels::Buf local = Part(vectors_.local, range);
       vectors_.device->Subtract(local, local, Part(at_contribution_.buf(), range));
       vectors_.device->AddScaled(local, Part(vectors_.global, range), 1.0);
     }
@@ -107,7 +111,7 @@ class KeepingMerge final : public WeightsMerge {
 class ElasticMerge final : public WeightsMerge {
  public:
   ElasticMerge(const Vectors& vectors, double rate) : vectors_(vectors), rate_(rate) {}
-  Buf origin() const override { return vectors_.global; }
+  kernels::Buf origin() const override { return vectors_.global; }
   void Begin() override {}
   void OnContributed(Ranges ranges, std::optional<double> share) override {
     if (!share.has_value()) return;
@@ -145,21 +149,21 @@ class EagerMerge final : public WeightsMerge {
   EagerMerge(const Vectors& vectors, OwnVectors own, double rate, double momentum)
       : vectors_(vectors), own_(std::move(own)), rate_(rate), beta_(momentum) {}
 
-  Buf origin() const override { return own_.start.buf(); }
+  kernels::Buf origin() const override { return own_.start.buf(); }
 
   void Begin() override {
-    Device* const device = vectors_.device;
+    kernels::Device* const device = vectors_.device;
     device->Copy(own_.start.buf().data, vectors_.local.data, BytesOf(vectors_.local), kStream);
     if (has_momentum()) device->Fill(own_.momentum.buf(), 0.0);
   }
 
   void OnContributed(Ranges ranges, std::optional<double> share) override {
-    Device* const device = vectors_.device;
+    kernels::Device* const device = vectors_.device;
     for (const ElementRange& range : ranges) {
       if (has_momentum()) CopyRange(device, own_.before.buf(), vectors_.global, range);
       // A worker that contributes nothing has just begun.
       if (!share.has_value()) continue;
-      const Buf local = Part(vectors_.local, range);
+      const kernels::Buf local = Part(vectors_.local, range);
       CopyRange(device, vectors_.local, vectors_.global, range);
       device->AddScaled(local, Part(vectors_.contributed, range), -rate_ * (1.0 + beta_) * *share);
       if (has_momentum()) {
@@ -171,12 +175,12 @@ class EagerMerge final : public WeightsMerge {
 
   void OnArrived(Ranges ranges) override {
     if (!has_momentum()) return;
-    Device* const device = vectors_.device;
+    kernels::Device* const device = vectors_.device;
     for (const ElementRange& range : ranges) {
-      const Buf change = Part(own_.before.buf(), range);
-      const Buf momentum = Part(own_.momentum.buf(), range);
+      const kernels::Buf change = Part(own_.before.buf(), range);
+      const kernels::Buf momentum = Part(own_.momentum.buf(), range);
       device->Subtract(change, change, Part(vectors_.global, range));
-      const Buf less = Part(vectors_.contributed, range);
+      const kernels::Buf less = Part(vectors_.contributed, range);
       device->Cast(less, momentum, beta_ / (1.0 + beta_) - 1.0, kStream);
       device->AddScaled(momentum, less, 1.0);
       device->AddScaled(momentum, change, 1.0 / (rate_ * (1.0 + beta_)));
@@ -235,4 +239,4 @@ int NumMergeVectors(const JobSpec& job) {
   return job.overlap_steps > 0 && job.merge == MergeKind::kKeep ? 1 : 0;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

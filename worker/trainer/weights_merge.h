@@ -17,22 +17,22 @@
 #include "common/params/layout.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 class WeightsMerge {
  public:
   struct Vectors {
-    Device* device = nullptr;
-    Buf local;
-    Buf global;
-    Buf contributed;
+    kernels::Device* device = nullptr;
+    kernels::Buf local;
+    kernels::Buf global;
+    kernels::Buf contributed;
   };
   using Ranges = absl::Span<const ElementRange>;
 
   virtual ~WeightsMerge() = default;
 
   // Contributions are the change from this vector: origin() - local.
-  virtual Buf origin() const = 0;
+  virtual kernels::Buf origin() const = 0;
   // Is called when a life begins, and local and global are the same.
   virtual void Begin() = 0;
   // Is called when what `contributed` has in these ranges is on its way. `share` is this worker's
@@ -50,4 +50,4 @@ absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
 // Returns the number of vectors of the parameters' size that it takes beside those three.
 int NumMergeVectors(const JobSpec& job);
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

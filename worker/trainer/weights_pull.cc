@@ -9,7 +9,7 @@
 #include "common/runtime/status_macros.h"
 #include "worker/trainer/retry.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 std::vector<uint32_t> AllBuckets(const Registration& registration) {
   std::vector<uint32_t> all(registration.buckets().size());
@@ -19,7 +19,7 @@ std::vector<uint32_t> AllBuckets(const Registration& registration) {
 
 WeightsPull::WeightsPull(const Registration& registration, Round min_round,
                          std::vector<uint32_t> buckets, HostMirror* weights, ShadowReplica* shadow,
-                         ParameterTransport* transport, Clock* clock, TraceRecorder* trace)
+                         client::ParameterTransport* transport, Clock* clock, TraceRecorder* trace)
     : registration_(registration),
       min_round_(min_round),
       buckets_(std::move(buckets)),
@@ -59,10 +59,10 @@ void WeightsPull::Cancel() {
 void WeightsPull::Run() {
   TransferRetry retry(clock_);
   while (true) {
-    PullSpec spec = MissingBuckets();
+    client::PullSpec spec = MissingBuckets();
     const bool goes_to_device =
         std::any_of(spec.targets.begin(), spec.targets.end(),
-                    [](const PullTarget& target) { return target.device != nullptr; });
+                    [](const client::PullTarget& target) { return target.device != nullptr; });
     if (goes_to_device) {
       const absl::Status free = AsFinal(weights_->Await(*weights_free_));
       if (!free.ok()) {
@@ -71,8 +71,8 @@ void WeightsPull::Run() {
         return;
       }
     }
-    const std::unique_ptr<PullSession> session = transport_->StartPull(
-        std::move(spec), [this](const PulledBucket& pulled) { OnBucket(pulled); });
+    const std::unique_ptr<client::PullSession> session = transport_->StartPull(
+        std::move(spec), [this](const client::PulledBucket& pulled) { OnBucket(pulled); });
     {
       absl::MutexLock lock(&mutex_);
       session_ = session.get();
@@ -92,9 +92,9 @@ void WeightsPull::Run() {
   }
 }
 
-PullSpec WeightsPull::MissingBuckets() {
+client::PullSpec WeightsPull::MissingBuckets() {
   absl::MutexLock lock(&mutex_);
-  PullSpec spec;
+  client::PullSpec spec;
   spec.min_round = min_round_;
   if (shadow_ != nullptr) spec.encoding = shadow_->encoding();
   for (const uint32_t index : buckets_) {
@@ -104,7 +104,7 @@ PullSpec WeightsPull::MissingBuckets() {
     spec.targets.push_back(
         shadow_ != nullptr
             ? shadow_->TargetOf(bucket, weights)
-            : PullTarget{bucket.index, absl::MakeSpan(weights, bucket.range.size())});
+            : client::PullTarget{bucket.index, absl::MakeSpan(weights, bucket.range.size())});
     if (!MayGoToDevice(bucket)) continue;
     spec.targets.back().device = weights_;
     spec.targets.back().device_begin = HostMirror::ByteOf(bucket.range.begin);
@@ -117,7 +117,7 @@ bool WeightsPull::MayGoToDevice(const Bucket& bucket) const {
   return shadow_ == nullptr && !weights_->is_shared() && transport_->ReachesDevice(bucket.index);
 }
 
-void WeightsPull::OnBucket(const PulledBucket& pulled) {
+void WeightsPull::OnBucket(const client::PulledBucket& pulled) {
   const Bucket& bucket = registration_.buckets()[pulled.bucket];
   if (trace_ != nullptr) {
     // It includes the time that the server took to have this version.
@@ -220,4 +220,4 @@ std::vector<Version> WeightsPull::versions() {
   return versions;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -23,7 +23,7 @@
 #include "worker/trainer/host_mirror.h"
 #include "worker/trainer/shadow_replica.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // The versions of the weights that a contribution was computed on.
 class BaseVersions {
@@ -36,7 +36,7 @@ class BaseVersions {
 // Returns all buckets of a job, by index.
 std::vector<uint32_t> AllBuckets(const Registration& registration);
 
-class WeightsPull final : public WeightsGate, public BaseVersions {
+class WeightsPull final : public model::WeightsGate, public BaseVersions {
  public:
   // Begins to pull the weights of `buckets`, in this order, into `weights`. In these weights the
   // rounds before `min_round` are over. It keeps trying while the servers are unreachable. Blocks
@@ -46,7 +46,7 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   // null. `trace` may be null. All arguments outlive the pull, transport and clock at least
   // Cancel().
   WeightsPull(const Registration& registration, Round min_round, std::vector<uint32_t> buckets,
-              HostMirror* weights, ShadowReplica* shadow, ParameterTransport* transport,
+              HostMirror* weights, ShadowReplica* shadow, client::ParameterTransport* transport,
               Clock* clock, TraceRecorder* trace = nullptr);
   ~WeightsPull() override;
 
@@ -87,10 +87,10 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
  private:
   // Pulls what is missing until it has all arrived or another try is of no use. It runs on puller_.
   void Run();
-  PullSpec MissingBuckets();
+  client::PullSpec MissingBuckets();
   // Whether the bucket may be brought straight to the device.
   bool MayGoToDevice(const Bucket& bucket) const;
-  void OnBucket(const PulledBucket& pulled);
+  void OnBucket(const client::PulledBucket& pulled);
   // Returns the pulled buckets of the block that have something of the parts, ascending. It leaves
   // out those that have been waited for.
   std::vector<uint32_t> BucketsToWaitFor(int block, absl::Span<const ElementRange> parts) const;
@@ -102,11 +102,11 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   const std::vector<uint32_t> buckets_;
   HostMirror* const weights_;
   ShadowReplica* const shadow_;
-  ParameterTransport* const transport_;
+  client::ParameterTransport* const transport_;
   Clock* const clock_;
   TraceRecorder* const trace_;
   const absl::Time started_at_;
-  absl::StatusOr<EventId> weights_free_;  // the device has no more use for what they were
+  absl::StatusOr<kernels::EventId> weights_free_;  // the device has no more use for what they were
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
 
   absl::Mutex mutex_;
@@ -116,7 +116,7 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   int num_awaited_ ABSL_GUARDED_BY(mutex_) = 0;                           // that have not arrived
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
-  PullSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  client::PullSession* session_ ABSL_GUARDED_BY(mutex_) = nullptr;
 
   std::vector<uint32_t> waited_;
   std::vector<bool> on_device_;  // by bucket: the copy is queued
@@ -125,4 +125,4 @@ class WeightsPull final : public WeightsGate, public BaseVersions {
   std::thread puller_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

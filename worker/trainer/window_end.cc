@@ -8,7 +8,7 @@
 #include "common/logging/logging.h"
 #include "worker/trainer/grant_samples.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 constexpr double kStepMargin = 1.25;
@@ -95,4 +95,4 @@ void WindowEnd::TellCut(const Grant& grant, int num_steps, const std::string& re
       grant.num_samples);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -16,7 +16,7 @@
 #include "common/messages/cluster_messages.h"
 #include "common/runtime/ids.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 struct RestOfWindow {
   int steps = 0;                   // The steps still to be made.
@@ -72,4 +72,4 @@ class WindowEnd {
   std::optional<Round> told_round_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 constexpr absl::Duration kSecond = absl::Seconds(1);
@@ -99,4 +99,4 @@ TEST_F(WindowEndTest, HandingInIsThoughtToTakeWhatPullingTookUntilItWasMeasured)
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::trainer

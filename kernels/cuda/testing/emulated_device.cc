@@ -8,8 +8,8 @@
 
 namespace lodestar::cuda {
 
-std::unique_ptr<Device> MakeEmulatedDevice(const CudaPluginOptions& options,
-                                           const emulator::Settings& settings) {
+std::unique_ptr<kernels::Device> MakeEmulatedDevice(const factory::CudaPluginOptions& options,
+                                                    const emulator::Settings& settings) {
   emulator::ClearStickyError();
   emulator::Configure(settings);
   auto device = CudaDevice::Create(options);
@@ -17,14 +17,14 @@ std::unique_ptr<Device> MakeEmulatedDevice(const CudaPluginOptions& options,
   return *std::move(device);
 }
 
-DeviceSet MakeEmulatedDevices(const CudaPluginOptions& options, const emulator::Settings& settings,
-                              NcclLoader load_nccl) {
+kernels::DeviceSet MakeEmulatedDevices(const factory::CudaPluginOptions& options,
+                                       const emulator::Settings& settings, NcclLoader load_nccl) {
   emulator::ClearStickyError();
   emulator::Configure(settings);
-  DeviceSet set;
-  std::vector<Device*> members;
+  kernels::DeviceSet set;
+  std::vector<kernels::Device*> members;
   for (int ordinal = 0; ordinal < settings.num_devices; ++ordinal) {
-    CudaPluginOptions one = options;
+    factory::CudaPluginOptions one = options;
     one.ordinal = ordinal;
     auto device = CudaDevice::Create(one, {.load_nccl = load_nccl});
     LODESTAR_CHECK(device.ok()) << device.status().ToString();

@@ -12,11 +12,12 @@
 namespace lodestar::cuda {
 
 // Sets the process's one card up as `settings` says, without the error of an earlier test.
-std::unique_ptr<Device> MakeEmulatedDevice(const CudaPluginOptions& options,
-                                           const emulator::Settings& settings);
+std::unique_ptr<kernels::Device> MakeEmulatedDevice(const factory::CudaPluginOptions& options,
+                                                    const emulator::Settings& settings);
 
 // settings.num_devices of them, as a group that finds NCCL if `load_nccl` does.
-DeviceSet MakeEmulatedDevices(const CudaPluginOptions& options, const emulator::Settings& settings,
-                              NcclLoader load_nccl = nullptr);
+kernels::DeviceSet MakeEmulatedDevices(const factory::CudaPluginOptions& options,
+                                       const emulator::Settings& settings,
+                                       NcclLoader load_nccl = nullptr);
 
 }  // namespace lodestar::cuda

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::journal {
 namespace {
 
 // The number of the segment's first record; 0 if that is not whole.
@@ -106,4 +106,4 @@ absl::StatusOr<JournalEnd> ReadJournal(
   return end;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::journal

@@ -13,7 +13,7 @@
 #include "server/durability/journal/journal_record.h"
 #include "server/durability/journal/journal_segments.h"
 
-namespace lodestar {
+namespace lodestar::journal {
 
 // A record that no later one calls durable: its process may have ended before the disk had it, and
 // then this machine has it only until it ends, too.
@@ -44,4 +44,4 @@ absl::StatusOr<JournalEnd> ReadJournal(
 // nothing.
 uint64_t DurableByWatermark(absl::string_view bytes);
 
-}  // namespace lodestar
+}  // namespace lodestar::journal

@@ -6,7 +6,7 @@
 #include "common/crc32c/crc32c.h"
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::journal {
 namespace {
 
 constexpr uint32_t kMagic = 0x314a534c;  // "LSJ1"
@@ -123,4 +123,4 @@ bool JournalParser::TakeOne(Take take, absl::Status* status) {
   return true;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::journal

@@ -25,7 +25,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace lodestar {
+namespace lodestar::journal {
 
 struct JournalRecord {
   uint64_t sequence = 0;
@@ -73,4 +73,4 @@ class JournalParser {
   uint64_t durable_ = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::journal

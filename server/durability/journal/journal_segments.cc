@@ -10,7 +10,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/storage/journal_name.h"
 
-namespace lodestar {
+namespace lodestar::journal {
 namespace {
 
 constexpr absl::string_view kAside = ".damaged";
@@ -76,4 +76,4 @@ absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder)
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::journal

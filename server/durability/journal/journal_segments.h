@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::journal {
 
 struct JournalSegment {
   uint64_t number = 0;
@@ -41,4 +41,4 @@ absl::Status RemoveSetAside(FileSystem& file_system, const std::string& folder);
 // Errors: of the disk.
 absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder);
 
-}  // namespace lodestar
+}  // namespace lodestar::journal

@@ -21,7 +21,7 @@
 #include "server/durability/journal/journal_segments.h"
 #include "server/durability/journal/journal_writer.h"
 
-namespace lodestar {
+namespace lodestar::journal {
 namespace {
 
 using ::testing::ElementsAre;
@@ -626,4 +626,4 @@ TEST(JournalParserTest, BlocksOfAnySizeGiveTheSameRecords) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::journal

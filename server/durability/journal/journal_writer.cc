@@ -7,7 +7,7 @@
 #include "common/runtime/status_macros.h"
 #include "server/durability/journal/journal_record.h"
 
-namespace lodestar {
+namespace lodestar::journal {
 namespace {
 
 // Payloads up to this size are copied, so that a record is one call of the disk.
@@ -350,4 +350,4 @@ absl::Status JournalWriter::SetAside(uint64_t segment) {
   return SetSegmentAside(*deps_.file_system, config_.folder, segment);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::journal

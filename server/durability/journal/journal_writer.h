@@ -33,7 +33,7 @@
 #include "server/durability/journal/journal_reader.h"
 #include "server/durability/journal/journal_segments.h"
 
-namespace lodestar {
+namespace lodestar::journal {
 
 // Thread-safe. Callbacks are called without a lock, in the order of the appends.
 class JournalWriter {
@@ -174,4 +174,4 @@ class JournalWriter {
   std::atomic<uint64_t> durable_;  // others only read it
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::journal

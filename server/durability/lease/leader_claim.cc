@@ -4,7 +4,7 @@
 #include "common/runtime/json.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 namespace {
 
 constexpr int64_t kMaxBytes = 4096;
@@ -26,4 +26,4 @@ absl::StatusOr<LeaderClaim> ParseLeaderClaim(absl::string_view text) {
   return claim;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::lease

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "common/storage/process_identity.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 
 struct LeaderClaim : ProcessIdentity {
   std::string role;  // what the holder does: processes with another one have no business here
@@ -18,4 +18,4 @@ std::string FormatLeaderClaim(const LeaderClaim& claim);
 // Errors: InvalidArgument if no server has written it.
 absl::StatusOr<LeaderClaim> ParseLeaderClaim(absl::string_view text);
 
-}  // namespace lodestar
+}  // namespace lodestar::lease

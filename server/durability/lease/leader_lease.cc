@@ -4,7 +4,7 @@
 
 #include "common/logging/logging.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 namespace {
 
 // How late what is due by the clock may come. Far below the margin of a lease.
@@ -110,4 +110,4 @@ void LeaderLease::Say(const std::string& notice, bool is_store_away, absl::Time 
   said_ = notice;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::lease

@@ -23,7 +23,7 @@
 #include "server/durability/lease/lease_course.h"
 #include "server/durability/lease/lease_store.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 
 class LeaderLease {
  public:
@@ -79,4 +79,4 @@ class LeaderLease {
   std::thread watch_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::lease

@@ -16,7 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 namespace {
 
 using ::testing::HasSubstr;
@@ -206,4 +206,4 @@ TEST_F(LeaderLeaseTest, IsLostInTimeWhileACallHangs) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::lease

@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 #include "common/net/host_port.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 namespace {
 
 constexpr char kFlag[] = "leader_lease";
@@ -44,4 +44,4 @@ absl::StatusOr<LeaseAddress> ParseLeaseAddress(absl::string_view value) {
   return address;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::lease

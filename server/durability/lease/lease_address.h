@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 
 struct LeaseAddress {
   enum class Scheme { kEtcd };
@@ -24,4 +24,4 @@ struct LeaseAddress {
 // what is allowed.
 absl::StatusOr<LeaseAddress> ParseLeaseAddress(absl::string_view value);
 
-}  // namespace lodestar
+}  // namespace lodestar::lease

@@ -4,7 +4,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 namespace {
 
 using ::testing::AllOf;
@@ -38,4 +38,4 @@ TEST(LeaseAddressTest, WrongOnesAreNamedWithWhatIsWanted) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::lease

@@ -6,7 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 namespace {
 
 // A lease is taken as shorter by one of so many parts, for clocks that differ.
@@ -232,4 +232,4 @@ std::string LeaseCourse::notice() const {
   return absl::StrCat("stands by: ", config_.name, " is held by ", holder_);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::lease

@@ -27,7 +27,7 @@
 #include "server/durability/lease/leader_claim.h"
 #include "server/durability/lease/lease_store.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 
 class LeaseCourse {
  public:
@@ -119,4 +119,4 @@ class LeaseCourse {
   absl::Status refusal_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::lease

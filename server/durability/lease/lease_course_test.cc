@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 namespace {
 
 using ::testing::AllOf;
@@ -506,4 +506,4 @@ TEST(LeaseCourseRandomTest, NeverTwoHoldIt) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::lease

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-namespace lodestar {
+namespace lodestar::lease {
 
 // What stands in the key.
 struct LeaseKey {
@@ -53,4 +53,4 @@ class LeaseStore {
   virtual LeaseAnswer Call(const LeaseCall& call) = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::lease

@@ -5,7 +5,7 @@
 #include <string>
 #include <variant>
 
-namespace lodestar {
+namespace lodestar::replica {
 
 // The folders that a replica has a copy of, wherever they are on either machine.
 enum class MirroredFolder { kJournal, kCheckpoints };
@@ -55,4 +55,4 @@ using FileChange = std::variant<CreateFileChange, AppendChange, SyncFileChange, 
                                 CreateDirectoriesChange, RenameChange, RemoveChange,
                                 SyncDirectoryChange, CopyIsWholeChange>;
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

@@ -14,7 +14,7 @@
 #include "common/runtime/file_io.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 namespace {
 
 // A file that takes the place of one that differs has this suffix until it is whole.
@@ -422,4 +422,4 @@ absl::Status FetchAll(SummedFileSystem& disk, const MirroredFolders& folders, in
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

@@ -13,7 +13,7 @@
 #include "server/durability/replica/replica_connection.h"
 #include "server/durability/replica/summed_file_system.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 
 // It is reported now and then while files are copied.
 struct CopyProgress {
@@ -46,4 +46,4 @@ absl::Status FetchAll(SummedFileSystem& disk, const MirroredFolders& folders, in
                       ReplicaConnection& connection, const OnCopyProgress& on_progress,
                       absl::FunctionRef<void(const std::string& text)> tell);
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

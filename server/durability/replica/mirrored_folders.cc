@@ -10,7 +10,7 @@
 #include "common/runtime/status_macros.h"
 #include "server/durability/replica/replication_mark.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 namespace {
 
 constexpr char kCoordinator[] = "coordinator";
@@ -135,4 +135,4 @@ absl::Status MirroredFolders::ListBelow(SummedFileSystem& disk, const MirroredPa
   return absl::OkStatus();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

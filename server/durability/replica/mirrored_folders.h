@@ -12,7 +12,7 @@
 #include "server/durability/replica/file_change.h"
 #include "server/durability/replica/summed_file_system.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 
 struct FileEntry {
   MirroredPath path;
@@ -55,4 +55,4 @@ class MirroredFolders {
   const std::string checkpoint_dir_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

@@ -14,7 +14,7 @@
 #include "server/durability/replica/mirrored_folders.h"
 #include "server/durability/replica/replication_mark.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 
 struct TermGrant {
   TermVerdict verdict = TermVerdict::kUpdate;
@@ -54,4 +54,4 @@ class ReplicaConnection {
   virtual void Cancel() = 0;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

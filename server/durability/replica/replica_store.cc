@@ -12,7 +12,7 @@
 #include "common/runtime/status_macros.h"
 #include "server/checkpoint/checkpoint_folder.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 namespace {
 
 // A lane may have this many files open. A segment and the files of a checkpoint are fewer.
@@ -90,8 +90,8 @@ absl::Status ReplicaStore::Claim(int shard, Member& member) {
   std::vector<Deps::Lock> locks;
   for (const MirroredPath& path : folders_.OfShard(shard)) {
     ASSIGN_OR_RETURN(const std::string folder, folders_.Locate(shard, path));
-    RETURN_IF_ERROR(TryCheckpointFolder(disk_, folder, /*checkpoint_bytes=*/0,
-                                        /*num_checkpoints=*/0)
+    RETURN_IF_ERROR(checkpoint::TryCheckpointFolder(disk_, folder, /*checkpoint_bytes=*/0,
+                                                    /*num_checkpoints=*/0)
                         .status());
     ASSIGN_OR_RETURN(locks.emplace_back(), deps_.lock(folder));
   }
@@ -338,4 +338,4 @@ absl::Status ReplicaStore::Lane::Do(const SyncDirectoryChange& sync) {
   return disk().SyncDirectory(path);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

@@ -24,7 +24,7 @@
 #include "server/durability/replica/replication_mark.h"
 #include "server/durability/replica/summed_file_system.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 
 // The store is thread-safe. All calls block for the disk.
 class ReplicaStore {
@@ -156,4 +156,4 @@ class ReplicaStore {
   std::map<int, std::shared_ptr<Member>> members_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

@@ -10,7 +10,7 @@
 #include "server/durability/journal/journal_reader.h"
 #include "server/durability/journal/journal_segments.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 namespace {
 
 // The replica is asked this often for a sign of life.
@@ -38,7 +38,7 @@ absl::StatusOr<uint64_t> DurableAt(ReplicaConnection& connection,
     absl::StrAppend(&bytes, block);
     return absl::OkStatus();
   }));
-  return DurableByWatermark(bytes);
+  return journal::DurableByWatermark(bytes);
 }
 
 }  // namespace
@@ -359,8 +359,9 @@ absl::Status Replication::CheckJournals(const MirroredFolders& folders,
     ASSIGN_OR_RETURN(const std::string folder, folders.Locate(config_.shard, path));
     uint64_t durable_there = 0;
     if (!has_begun_) {
-      ASSIGN_OR_RETURN(durable_there, DurableAt(connection, theirs,
-                                                {path.folder, JournalWatermarkPath(path.path)}));
+      ASSIGN_OR_RETURN(
+          durable_there,
+          DurableAt(connection, theirs, {path.folder, journal::JournalWatermarkPath(path.path)}));
     }
     const absl::Status checked = CheckJournal(folder, durable_there);
     if (!absl::IsDataLoss(checked)) {
@@ -381,12 +382,13 @@ absl::Status Replication::CheckJournal(const std::string& folder, uint64_t durab
   if (has_begun_) {
     std::vector<std::string> gone = here_.Gone(folder);
     // People may remove what was set aside for them.
-    std::erase_if(gone, [](const std::string& path) { return !IsJournalSegment(path); });
+    std::erase_if(gone, [](const std::string& path) { return !journal::IsJournalSegment(path); });
     if (gone.empty()) return absl::OkStatus();
     return absl::DataLossError(
         absl::StrCat(gone.front(), " is gone, and nobody here has removed it"));
   }
-  ASSIGN_OR_RETURN(const JournalEnd end, ReadJournal(here_, folder, [](const JournalRecord&) {
+  ASSIGN_OR_RETURN(const journal::JournalEnd end,
+                   journal::ReadJournal(here_, folder, [](const journal::JournalRecord&) {
                      return absl::OkStatus();
                    }));
   if (durable_there <= end.last_sequence) return absl::OkStatus();
@@ -515,4 +517,4 @@ void Replication::Shutdown() {
   if (watch_.joinable()) watch_.join();
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

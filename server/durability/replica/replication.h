@@ -27,7 +27,7 @@
 #include "server/durability/replica/replication_mark.h"
 #include "server/durability/replica/summed_file_system.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 
 // Thread-safe.
 class Replication {
@@ -169,4 +169,4 @@ class Replication {
   std::thread watch_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

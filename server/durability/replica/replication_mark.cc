@@ -9,7 +9,7 @@
 #include "common/runtime/json.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 namespace {
 
 constexpr int64_t kFormatVersion = 1;
@@ -181,4 +181,4 @@ absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark
       "replica's folders and give --promote, to make it a copy of these"));
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

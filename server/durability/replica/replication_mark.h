@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/storage/file_system.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 
 // The name of the file, below the journal folder of the shard.
 inline constexpr char kReplicationMarkName[] = "REPLICATION";
@@ -89,4 +89,4 @@ enum class TermVerdict {
 absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark,
                                       const TermRequest& request);
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

@@ -29,7 +29,7 @@
 #include "server/durability/replica/summed_file_system.h"
 #include "server/durability/replica/testing/direct_connection.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 namespace {
 
 using ::testing::HasSubstr;
@@ -65,7 +65,8 @@ class ReplicationTest : public testing::Test {
     ReplicationStart start;
     start.folder = kJournal;
     ASSIGN_OR_RETURN(start.mark, ReadReplicationMark(*here_, kJournal));
-    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments, ListJournalSegments(*here_, kJournal));
+    ASSIGN_OR_RETURN(const std::vector<uint64_t> segments,
+                     journal::ListJournalSegments(*here_, kJournal));
     start.has_journal = !segments.empty();  // the coordinator's journal is empty here
     start.wants_replica = true;
     start.may_promote = may_promote;
@@ -559,8 +560,8 @@ TEST_F(ReplicationTest, WhatIsDamagedHereDoesNotTakeThePlaceOfTheCopy) {
   ASSERT_OK(StartServer());
   QueueExecutor executor;
   {
-    auto writer =
-        JournalWriter::Create({kJournal, {}}, {.file_system = disk_, .executor = &executor});
+    auto writer = journal::JournalWriter::Create({kJournal, {}},
+                                                 {.file_system = disk_, .executor = &executor});
     ASSERT_OK(writer.status());
     for (int i = 0; i < 3; ++i) (*writer)->Append({.text = "a record"}, [] {});
     executor.RunAll();
@@ -584,8 +585,8 @@ class ReplicatedRecordsTest : public ReplicationTest {
   void WriteRecords(int count) {
     ASSERT_OK(StartServer());
     QueueExecutor executor;
-    auto writer =
-        JournalWriter::Create({kJournal, {}}, {.file_system = disk_, .executor = &executor});
+    auto writer = journal::JournalWriter::Create({kJournal, {}},
+                                                 {.file_system = disk_, .executor = &executor});
     ASSERT_OK(writer.status());
     for (int i = 0; i < count; ++i) {
       (*writer)->BeginSegment({.text = "a record"}, [] {});
@@ -596,7 +597,7 @@ class ReplicatedRecordsTest : public ReplicationTest {
   // Behind the replica's back, as after going back to a snapshot of this disk.
   void GoBackTo(const std::map<std::string, std::string>& contents) {
     server_.reset();
-    ASSERT_OK(here_->RemoveAll(JournalSegmentPath(kJournal, 3)));
+    ASSERT_OK(here_->RemoveAll(journal::JournalSegmentPath(kJournal, 3)));
     for (const auto& [path, text] : contents) {
       if (text == "directory") continue;
       ASSERT_OK(Write(*here_, path, text));
@@ -626,14 +627,14 @@ TEST_F(ReplicatedRecordsTest, WhatIsOlderHereDoesNotTakeThePlaceOfTheCopy) {
 TEST_F(ReplicatedRecordsTest, MissingFilesAreNotRemovedFromTheCopy) {
   WriteRecords(3);
   GoBackTo(after_[2]);
-  ASSERT_OK(here_->RemoveAll(JournalSegmentPath(kJournal, 3)));
-  ASSERT_OK(here_->RemoveAll(JournalWatermarkPath(kJournal)));
+  ASSERT_OK(here_->RemoveAll(journal::JournalSegmentPath(kJournal, 3)));
+  ASSERT_OK(here_->RemoveAll(journal::JournalWatermarkPath(kJournal)));
   ExpectRefused("ends with record 2, and records up to 3 were acknowledged");
 }
 
 TEST_F(ReplicatedRecordsTest, WhatARunningServerHasLostStaysInTheCopy) {
   WriteRecords(3);
-  ASSERT_OK(here_->RemoveAll(JournalSegmentPath(kJournal, 2)));
+  ASSERT_OK(here_->RemoveAll(journal::JournalSegmentPath(kJournal, 2)));
   const std::map<std::string, std::string> before = Contents(*there_);
   StartReplica();
   EXPECT_FALSE(server_->Look().ok());
@@ -646,7 +647,7 @@ TEST_F(ReplicatedRecordsTest, WhatARunningServerHasLostStaysInTheCopy) {
 
 TEST_F(ReplicatedRecordsTest, WhatWasSetAsideMayBeRemovedByHand) {
   WriteRecords(2);
-  const std::string aside = JournalSegmentPath(kJournal, 1) + ".damaged";
+  const std::string aside = journal::JournalSegmentPath(kJournal, 1) + ".damaged";
   ASSERT_OK(Write(*disk_, aside, "what could not be read"));
   ASSERT_OK(here_->RemoveAll(aside));
   StartReplica();
@@ -847,7 +848,7 @@ class ReplicatedJournalTest : public ReplicationTest, public testing::WithParamI
       break;
     }
     uint64_t next = 0;
-    auto end = ReadJournal(*disk_, kJournal, [&](const JournalRecord& record) {
+    auto end = journal::ReadJournal(*disk_, kJournal, [&](const journal::JournalRecord& record) {
       EXPECT_EQ(record.text, absl::StrCat("record ", record.sequence));
       const bool follows = next == 0 ? record.sequence <= std::max<uint64_t>(needed_from_, 1)
                                      : record.sequence == next;
@@ -860,8 +861,8 @@ class ReplicatedJournalTest : public ReplicationTest, public testing::WithParamI
     EXPECT_LE(end->last_sequence, appended_);
     appended_ = end->last_sequence;
     while (true) {
-      auto writer = JournalWriter::Create({kJournal, *end},
-                                          {.file_system = disk_, .executor = executor_.get()});
+      auto writer = journal::JournalWriter::Create(
+          {kJournal, *end}, {.file_system = disk_, .executor = executor_.get()});
       if (writer.ok()) {
         writer_ = *std::move(writer);
         break;
@@ -878,7 +879,7 @@ class ReplicatedJournalTest : public ReplicationTest, public testing::WithParamI
 
   void Append() {
     const uint64_t number = ++appended_;
-    JournalWriter::Record record;
+    journal::JournalWriter::Record record;
     record.text = absl::StrCat("record ", number);
     auto durable = [this, number] { durable_ = std::max(durable_, number); };
     if (!OneIn(10)) {
@@ -900,7 +901,7 @@ class ReplicatedJournalTest : public ReplicationTest, public testing::WithParamI
 
   std::mt19937_64 chance_;
   std::unique_ptr<QueueExecutor> executor_;
-  std::unique_ptr<JournalWriter> writer_;
+  std::unique_ptr<journal::JournalWriter> writer_;
   uint64_t appended_ = 0;
   uint64_t durable_ = 0;
   uint64_t needed_from_ = 0;
@@ -963,4 +964,4 @@ TEST_P(ReplicatedJournalTest, WhatWasAcknowledgedOutlivesEitherMachine) {
 INSTANTIATE_TEST_SUITE_P(Seeds, ReplicatedJournalTest, testing::Range<uint64_t>(1, 101));
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::replica

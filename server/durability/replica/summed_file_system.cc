@@ -7,7 +7,7 @@
 #include "common/crc32c/crc32c.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 
 // Sums up what one writer appends.
 class SummedFileSystem::File final : public WritableFile {
@@ -145,4 +145,4 @@ absl::Status SummedFileSystem::RemoveAll(const std::string& path) {
   return removed;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

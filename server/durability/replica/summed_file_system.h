@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/storage/forwarding_file_system.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 
 struct FileSum {
   int64_t num_bytes = 0;
@@ -65,4 +65,4 @@ class SummedFileSystem final : public ForwardingFileSystem {
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // The keys are paths.
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::replica

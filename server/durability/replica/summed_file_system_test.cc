@@ -10,7 +10,7 @@
 #include "common/testing/simulated_file_system.h"
 #include "common/testing/status_matchers.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 namespace {
 
 class SummedFileSystemTest : public testing::Test {
@@ -138,4 +138,4 @@ TEST_F(SummedFileSystemTest, AWriterSaysNothingOfAFileThatHasTakenTheName) {
 }
 
 }  // namespace
-}  // namespace lodestar
+}  // namespace lodestar::replica

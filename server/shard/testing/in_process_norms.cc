@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace lodestar {
+namespace lodestar::shard {
 
 class InProcessNorms::Port : public NormExchange {
  public:
@@ -40,4 +40,4 @@ void InProcessNorms::Submit(int shard, Round round, std::vector<double> sums,
   for (const auto& one : complete.done) one(total);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

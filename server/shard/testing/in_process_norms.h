@@ -12,7 +12,7 @@
 #include "common/runtime/ids.h"
 #include "server/shard/norm_exchange.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 // Thread-safe. Outlives its exchanges.
 class InProcessNorms {
@@ -34,4 +34,4 @@ class InProcessNorms {
   std::map<Round, Collected> rounds_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

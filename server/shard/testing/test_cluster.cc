@@ -11,7 +11,7 @@
 #include "common/runtime/check.h"
 #include "kernels/codec/codec.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 namespace {
 
 TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape, int block, bool decay) {
@@ -148,7 +148,7 @@ std::shared_ptr<TestCluster::Push> TestCluster::PushBucket(const ContributionKey
     }
     push->was_discard = staged->is_discard();
     if (!staged->is_discard()) {
-      CodecOf(key.encoding).Encode(own.data(), range.size(), {}, staged->bytes().data());
+      codec::CodecOf(key.encoding).Encode(own.data(), range.size(), {}, staged->bytes().data());
     }
     shard->FinishBucket(*std::move(staged), [push](absl::StatusOr<PushOutcome> outcome) {
       push->outcome = std::move(outcome);
@@ -221,4 +221,4 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

@@ -16,7 +16,7 @@
 #include "server/shard/parameter_shard.h"
 #include "server/shard/testing/in_process_norms.h"
 
-namespace lodestar {
+namespace lodestar::shard {
 
 class TestCluster {
  public:
@@ -90,4 +90,4 @@ absl::Status RestoreFrom(const ShardState& state, ParameterShard& shard, Round r
 // Bits, not values: tells 0 from -0 and holds for NaN.
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
 
-}  // namespace lodestar
+}  // namespace lodestar::shard

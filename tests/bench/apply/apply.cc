@@ -38,7 +38,7 @@ ABSL_FLAG(std::vector<std::string>, threads, std::vector<std::string>({"1", "2"}
 namespace lodestar {
 namespace {
 
-using PageRef = std::shared_ptr<Page>;
+using PageRef = std::shared_ptr<shard::Page>;
 using Pages = std::vector<PageRef>;
 
 constexpr int64_t kWidth = 1024;
@@ -104,10 +104,10 @@ class ApplyBench {
       : buckets_(buckets),
         measured_(measured),
         lent_(lent),
-        optimizer_(MakeServerOptimizer(measured.job)),
+        optimizer_(optimizer::MakeServerOptimizer(measured.job)),
         executor_(MakeExecutor(threads)) {
     for (const Bucket& bucket : buckets) {
-      weights_.emplace_back(BucketWeights::Part{.range = bucket.range}, measured.job, layout,
+      weights_.emplace_back(shard::BucketWeights::Part{.range = bucket.range}, measured.job, layout,
                             *optimizer_, pages_);
       const absl::StatusOr<absl::Span<float>> initial = weights_.back().InitialWeights();
       LODESTAR_CHECK(initial.ok()) << initial.status();
@@ -122,10 +122,11 @@ class ApplyBench {
 
   double ApplySeconds() {
     ++step_;
-    const OptimizerCall call = {.step = step_, .learning_rate = 1e-3, .gradient_scale = kClip};
-    std::vector<std::shared_ptr<const Page>> readers;
+    const optimizer::OptimizerCall call = {
+        .step = step_, .learning_rate = 1e-3, .gradient_scale = kClip};
+    std::vector<std::shared_ptr<const shard::Page>> readers;
     if (lent_) {
-      for (const BucketWeights& weights : weights_) readers.push_back(weights.LendWeights());
+      for (const shard::BucketWeights& weights : weights_) readers.push_back(weights.LendWeights());
     }
     return SecondsOf([&] {
       ForEachBucket([&](int64_t i) {
@@ -179,10 +180,10 @@ class ApplyBench {
   const std::vector<Bucket>& buckets_;
   const Case& measured_;
   const bool lent_;
-  const std::unique_ptr<Optimizer> optimizer_;
-  PagePool pages_;
+  const std::unique_ptr<optimizer::Optimizer> optimizer_;
+  shard::PagePool pages_;
   const std::unique_ptr<Executor> executor_;
-  std::vector<BucketWeights> weights_;
+  std::vector<shard::BucketWeights> weights_;
   Pages gradients_, moved_to_, updated_[kMaxUpdated];
   int64_t step_ = 0;
 };

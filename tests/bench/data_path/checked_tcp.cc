@@ -21,7 +21,7 @@
 namespace lodestar {
 namespace {
 
-constexpr size_t kChunkElements = kChunkBytes / sizeof(float);
+constexpr size_t kChunkElements = wire::kChunkBytes / sizeof(float);
 // Received at once, by way of a space that stays in the first cache.
 constexpr size_t kReadElements = (32 << 10) / sizeof(float);
 // What is under way stays in the caches. With half of it pushes take several times as long.
@@ -93,25 +93,26 @@ bool ForEachChunk(absl::Span<Element> elements, size_t part, size_t num_parts, T
 }
 
 void CheckFinite(absl::Span<const float> elements) {
-  LODESTAR_CHECK(AllBelow(elements.data(), std::numeric_limits<float>::infinity(),
-                          static_cast<int64_t>(elements.size())));
+  LODESTAR_CHECK(vectors::AllBelow(elements.data(), std::numeric_limits<float>::infinity(),
+                                   static_cast<int64_t>(elements.size())));
 }
 
 // weights_out = weights_in - rate * (sum + contribution) * factor, part by part.
 void UpdateWithLast(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                     absl::Span<const float> sum, absl::Span<const float> last, float factor) {
   constexpr size_t kPartElements = 16 << 10;
-  constexpr MomentumStep kStep = {
+  constexpr kernels::MomentumStep kStep = {
       .learning_rate = kLearningRate, .momentum = 0.0, .weight_decay = 0.0};
   float space[kPartElements];
   for (size_t begin = 0; begin < last.size(); begin += kPartElements) {
     const absl::Span<const float> of_last = last.subspan(begin, kPartElements);
     const auto size = static_cast<int64_t>(of_last.size());
-    AccumulateScaled(space, of_last.data(), factor, size, Accumulate::kSet);
-    if (!sum.empty()) AccumulateScaled(space, sum.data() + begin, factor, size, Accumulate::kAdd);
-    LODESTAR_CHECK(SgdMomentumStep(weights_out.subspan(begin, of_last.size()),
-                                   weights_in.subspan(begin, of_last.size()), {},
-                                   {space, of_last.size()}, kStep));
+    vectors::AccumulateScaled(space, of_last.data(), factor, size, kernels::Accumulate::kSet);
+    if (!sum.empty())
+      vectors::AccumulateScaled(space, sum.data() + begin, factor, size, kernels::Accumulate::kAdd);
+    LODESTAR_CHECK(vectors::SgdMomentumStep(weights_out.subspan(begin, of_last.size()),
+                                            weights_in.subspan(begin, of_last.size()), {},
+                                            {space, of_last.size()}, kStep));
   }
 }
 
@@ -186,8 +187,8 @@ bool CheckedTcpServer::ReceiveGradient(int socket, int num_clients,
   } else if (bucket.num_contributions == 1) {
     bucket.sum.swap(contribution);
   } else {
-    AccumulateScaled(bucket.sum.data(), contribution.data(), 1.0f,
-                     static_cast<int64_t>(contribution.size()), Accumulate::kAdd);
+    vectors::AccumulateScaled(bucket.sum.data(), contribution.data(), 1.0f,
+                              static_cast<int64_t>(contribution.size()), kernels::Accumulate::kAdd);
   }
   return true;
 }

@@ -31,7 +31,7 @@ class OneMessageServer::Service final : public v1::ParameterService::Service {
 
 OneMessageServer::OneMessageServer() : service_(std::make_unique<Service>()) {
   grpc::ServerBuilder builder;
-  ApplyServerOptions(builder);
+  wire::ApplyServerOptions(builder);
   builder.SetMaxReceiveMessageSize(-1);
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);

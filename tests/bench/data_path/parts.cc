@@ -19,7 +19,7 @@
 namespace lodestar {
 namespace {
 
-constexpr size_t kChunkElements = kChunkBytes / sizeof(float);
+constexpr size_t kChunkElements = wire::kChunkBytes / sizeof(float);
 
 // One chunk of each vector.
 struct Chunk {
@@ -77,19 +77,20 @@ std::vector<PartTime> TimeParts(absl::Span<const float> gradient, absl::Span<flo
   LODESTAR_CHECK(read == copied) << read << " " << copied;
   timer.Time("look", [](const Chunk& chunk) {
     double square_sum = 0.0;
-    return AllBelow(chunk.gradient.data(), std::numeric_limits<float>::infinity(),
-                    chunk.num_elements(), &square_sum) &&
+    return vectors::AllBelow(chunk.gradient.data(), std::numeric_limits<float>::infinity(),
+                             chunk.num_elements(), &square_sum) &&
            std::isfinite(square_sum);
   });
   timer.Time("sum", [](const Chunk& chunk) {
     constexpr float kScale = 0.5f;
-    AccumulateScaled(chunk.weights.data(), chunk.gradient.data(), kScale, chunk.num_elements(),
-                     Accumulate::kAdd);
+    vectors::AccumulateScaled(chunk.weights.data(), chunk.gradient.data(), kScale,
+                              chunk.num_elements(), kernels::Accumulate::kAdd);
     return true;
   });
   timer.Time("update", [](const Chunk& chunk) {
-    constexpr MomentumStep kStep = {.learning_rate = 0.5, .momentum = 0.0, .weight_decay = 0.0};
-    return SgdMomentumStep(chunk.new_weights, chunk.weights, {}, chunk.gradient, kStep);
+    constexpr kernels::MomentumStep kStep = {
+        .learning_rate = 0.5, .momentum = 0.0, .weight_decay = 0.0};
+    return vectors::SgdMomentumStep(chunk.new_weights, chunk.weights, {}, chunk.gradient, kStep);
   });
   timer.Time("copy", [](const Chunk& chunk) {
     std::memcpy(chunk.weights.data(), chunk.gradient.data(), chunk.num_bytes());

@@ -113,10 +113,10 @@ void MakeCredentials(const std::string& folder) {
   }
 }
 
-TransportSecurity SecurityOf(Role role) {
+wire::TransportSecurity SecurityOf(Role role) {
   const std::string folder = absl::GetFlag(FLAGS_credentials);
-  if (folder.empty()) return TransportSecurity();
-  return TransportSecurity(CredentialFilesIn(absl::StrCat(folder, "/", RoleName(role))));
+  if (folder.empty()) return wire::TransportSecurity();
+  return wire::TransportSecurity(CredentialFilesIn(absl::StrCat(folder, "/", RoleName(role))));
 }
 
 // A number of /proc/self/status, in MiB.
@@ -167,11 +167,11 @@ void RunServer() {
   if (!credentials.empty()) MakeCredentials(credentials);
   config.security = SecurityOf(Role::kServer);
   const size_t bytes = config.layout.num_elements() * sizeof(float);
-  const size_t part = bytes / kDataChannelsPerServer;
+  const size_t part = bytes / wire::kDataChannelsPerServer;
   RawTcpServer raw(part, RawTcpServer::Answer::kAcknowledgement);
   RawTcpServer raw_both(part, RawTcpServer::Answer::kAsManyBytes);
   OneMessageServer message;
-  CheckedTcpServer checked(config.layout.num_elements(), kDataChannelsPerServer);
+  CheckedTcpServer checked(config.layout.num_elements(), wire::kDataChannelsPerServer);
   ShardServer server(std::move(config));
   std::cout << server.address() << " " << message.address() << " " << raw.port() << " "
             << raw_both.port() << " " << checked.port() << std::endl;
@@ -199,7 +199,7 @@ class BenchWorker {
     gradient_.assign(all.end, 0.001f);
     weights_.assign(all.end, 0.0f);
     MakeExchange();
-    BulkGrpcTransportConfig config;
+    client::BulkGrpcTransportConfig config;
     config.servers = {absl::GetFlag(FLAGS_parameter_server)};
     config.buckets = registration_.buckets();
     config.worker = registration_.life.worker;
@@ -212,7 +212,7 @@ class BenchWorker {
       settled.Notify();
     };
     const bool waits = config.shared_memory;
-    transport_ = MakeBulkGrpcTransport(std::move(config));
+    transport_ = client::MakeBulkGrpcTransport(std::move(config));
     if (waits) settled.WaitForNotification();
   }
 
@@ -222,11 +222,11 @@ class BenchWorker {
     if (command == "copy") return Copy();
     if (command == "parts") return Parts();
     if (command == "tcp") {
-      Connected(raw_, absl::GetFlag(FLAGS_tcp_port)).Send(Bytes(), kChunkBytes);
+      Connected(raw_, absl::GetFlag(FLAGS_tcp_port)).Send(Bytes(), wire::kChunkBytes);
     } else if (command == "tcp_both") {
       const absl::Span<char> weights(reinterpret_cast<char*>(weights_.data()), Bytes().size());
       Connected(raw_both_, absl::GetFlag(FLAGS_tcp_both_port))
-          .Exchange(Bytes(), weights, kChunkBytes);
+          .Exchange(Bytes(), weights, wire::kChunkBytes);
     } else if (command == "checked_push") {
       CheckedPush(static_cast<int>(number));
     } else if (command == "checked_pull") {
@@ -264,14 +264,15 @@ class BenchWorker {
   }
 
   static RawTcpClient& Connected(std::unique_ptr<RawTcpClient>& client, int port) {
-    if (client == nullptr) client = std::make_unique<RawTcpClient>(port, kDataChannelsPerServer);
+    if (client == nullptr)
+      client = std::make_unique<RawTcpClient>(port, wire::kDataChannelsPerServer);
     return *client;
   }
 
   static CheckedTcpClient& Connected(std::unique_ptr<CheckedTcpClient>& client) {
     if (client == nullptr) {
       client = std::make_unique<CheckedTcpClient>(absl::GetFlag(FLAGS_checked_tcp_port),
-                                                  kDataChannelsPerServer);
+                                                  wire::kDataChannelsPerServer);
     }
     return *client;
   }
@@ -307,21 +308,21 @@ class BenchWorker {
   void MakeExchange() {
     JobSpec job;
     SetEncodings(job);
-    auto device = MakeDevice("cpu", /*threads=*/1, nullptr);
+    auto device = factory::MakeDevice("cpu", /*threads=*/1, nullptr);
     Expect(device.status());
     device_ = *std::move(device);
     const auto view = [](std::vector<float>& vector) {
-      return Buf{vector.data(), DType::kF32, static_cast<int64_t>(vector.size())};
+      return kernels::Buf{vector.data(), kernels::DType::kF32, static_cast<int64_t>(vector.size())};
     };
-    auto exchange = ExchangeState::Create(job, registration_.layout(), device_.get(),
-                                          view(weights_), view(gradient_));
+    auto exchange = trainer::ExchangeState::Create(job, registration_.layout(), device_.get(),
+                                                   view(weights_), view(gradient_));
     Expect(exchange.status());
     exchange_ = *std::move(exchange);
     shadow_ = exchange_->ShadowFor(registration_);
   }
 
-  std::unique_ptr<PushSession> StartPush(Round round) {
-    ContributionBytes& bytes = *exchange_->contribution();
+  std::unique_ptr<client::PushSession> StartPush(Round round) {
+    trainer::ContributionBytes& bytes = *exchange_->contribution();
     bytes.Begin(registration_, round, /*scale=*/1.0f);
     auto session = transport_->StartPush(
         {round, ContributionKind::kGradient, /*scale=*/1.0f, bytes.encoding()});
@@ -332,14 +333,14 @@ class BenchWorker {
     return session;
   }
 
-  void FinishPush(PushSession& session) {
-    const absl::StatusOr<PushResult> result = session.Finish();
+  void FinishPush(client::PushSession& session) {
+    const absl::StatusOr<client::PushResult> result = session.Finish();
     Expect(result.status());
     exchange_->contribution()->Commit(result->late);
   }
 
-  std::unique_ptr<PullSession> StartPull(Round min_round) {
-    PullSpec spec;
+  std::unique_ptr<client::PullSession> StartPull(Round min_round) {
+    client::PullSpec spec;
     spec.min_round = min_round;
     spec.encoding = PullEncoding();
     for (const Bucket& bucket : registration_.buckets()) {
@@ -352,7 +353,7 @@ class BenchWorker {
       }
     }
     if (shadow_ == nullptr) return transport_->StartPull(std::move(spec), nullptr);
-    return transport_->StartPull(std::move(spec), [this](const PulledBucket& pulled) {
+    return transport_->StartPull(std::move(spec), [this](const client::PulledBucket& pulled) {
       const Bucket& bucket = registration_.buckets()[pulled.bucket];
       shadow_->Complete(bucket, pulled, weights_.data() + bucket.range.begin);
     });
@@ -361,10 +362,10 @@ class BenchWorker {
   Registration registration_;
   std::vector<float> gradient_;
   std::vector<float> weights_;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<ExchangeState> exchange_;
-  ShadowReplica* shadow_ = nullptr;  // null: fp32
-  std::unique_ptr<ParameterTransport> transport_;
+  std::unique_ptr<kernels::Device> device_;
+  std::unique_ptr<trainer::ExchangeState> exchange_;
+  trainer::ShadowReplica* shadow_ = nullptr;  // null: fp32
+  std::unique_ptr<client::ParameterTransport> transport_;
   std::unique_ptr<RawTcpClient> raw_;
   std::unique_ptr<RawTcpClient> raw_both_;
   std::unique_ptr<CheckedTcpClient> checked_push_;
@@ -384,7 +385,7 @@ void RunWorker() {
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
-  lodestar::SetUpGrpcProcess();
+  lodestar::wire::SetUpGrpcProcess();
   absl::ParseCommandLine(argc, argv);
   lodestar::SetCongestionControl(absl::GetFlag(FLAGS_congestion));
   if (absl::GetFlag(FLAGS_role) == "server") {

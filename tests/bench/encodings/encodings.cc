@@ -71,20 +71,20 @@ class EncodingBench {
 
   double encode_rate() {
     return Rate([this] {
-      const Rounding rounding = {.kind = Rounding::Kind::kToNearest};
+      const kernels::Rounding rounding = {.kind = kernels::Rounding::Kind::kToNearest};
       if (encoding_ == Encoding::kFp32) {
-        return CodecOf(encoding_).Encode(values_.data(), n_, rounding, bytes_.data());
+        return codec::CodecOf(encoding_).Encode(values_.data(), n_, rounding, bytes_.data());
       }
-      EncodeAndUpdate(encoding_, values_.data(), /*scale=*/1.0f, residual_.data(), n_, rounding,
-                      encoding_.is_topk() ? kTopKDecay : 1.0f, bytes_.data(),
-                      next_residual_.data());
+      codec::EncodeAndUpdate(encoding_, values_.data(), /*scale=*/1.0f, residual_.data(), n_,
+                             rounding, encoding_.is_topk() ? kTopKDecay : 1.0f, bytes_.data(),
+                             next_residual_.data());
       residual_.swap(next_residual_);
     });
   }
   double add_rate() {
     return Rate([this] {
-      AccumulateDecoded(encoding_, bytes_.data(), n_, /*scale=*/0.5f, sum_.data(),
-                        Accumulate::kAdd);
+      codec::AccumulateDecoded(encoding_, bytes_.data(), n_, /*scale=*/0.5f, sum_.data(),
+                               kernels::Accumulate::kAdd);
     });
   }
   double copy_rate() {

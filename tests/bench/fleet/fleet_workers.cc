@@ -73,10 +73,11 @@ class Stopwatch {
 class LightWorker {
  public:
   explicit LightWorker(int index)
-      : link_(MakeClusterSession({.coordinator = AddressList::Of(absl::GetFlag(FLAGS_coordinator)),
-                                  .name = absl::StrCat("light-", index),
-                                  .device = "none",
-                                  .instance_id = static_cast<uint64_t>(index) + 1})),
+      : link_(client::MakeClusterSession(
+            {.coordinator = AddressList::Of(absl::GetFlag(FLAGS_coordinator)),
+             .name = absl::StrCat("light-", index),
+             .device = "none",
+             .instance_id = static_cast<uint64_t>(index) + 1})),
         seed_(index) {}
 
   absl::Status Join() {
@@ -93,7 +94,7 @@ class LightWorker {
     gradient_.resize(registration_.layout().num_elements());
     for (float& value : gradient_) value = normal(generator);
     weights_.resize(gradient_.size());
-    BulkGrpcTransportConfig config;
+    client::BulkGrpcTransportConfig config;
     for (const ServerAddress& server : registration_.servers()) {
       config.servers.push_back(server.address);
     }
@@ -103,7 +104,7 @@ class LightWorker {
     config.life_secret = registration_.life_secret;
     config.num_threads = 1;
     config.shared_memory = false;
-    transport_ = MakeBulkGrpcTransport(std::move(config));
+    transport_ = client::MakeBulkGrpcTransport(std::move(config));
     return link_->Join(
         registration_.layout().hash(),
         {.fingerprint = "random numbers", .num_train_samples = 1 << 20, .num_heldout_samples = 1});
@@ -135,7 +136,7 @@ class LightWorker {
 
  private:
   absl::Status Pull(Round min_round) {
-    PullSpec spec{min_round, {}};
+    client::PullSpec spec{min_round, {}};
     for (const Bucket& bucket : registration_.buckets()) {
       spec.targets.push_back({bucket.index, PartOf(weights_, bucket)});
     }
@@ -147,7 +148,7 @@ class LightWorker {
         transport_->StartPush({grant.round, ContributionKind::kGradient, /*scale=*/1.0f});
     for (const Bucket& bucket : registration_.buckets()) {
       session->AddBucket(bucket.index, Version(grant.min_round.value()),
-                         BytesOf(PartOf(gradient_, bucket)));
+                         client::BytesOf(PartOf(gradient_, bucket)));
     }
     return session->Finish().status();
   }
@@ -156,10 +157,10 @@ class LightWorker {
     return absl::MakeSpan(vector).subspan(bucket.range.begin, bucket.range.size());
   }
 
-  const std::unique_ptr<CoordinatorLink> link_;
+  const std::unique_ptr<client::CoordinatorLink> link_;
   const uint32_t seed_;
   Registration registration_;
-  std::unique_ptr<ParameterTransport> transport_;
+  std::unique_ptr<client::ParameterTransport> transport_;
   std::vector<float> gradient_;
   std::vector<float> weights_;
 };
@@ -197,7 +198,7 @@ int Main() {
 int main(int argc, char** argv) {
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
-  lodestar::SetUpGrpcProcess();
+  lodestar::wire::SetUpGrpcProcess();
   absl::ParseCommandLine(argc, argv);
   return lodestar::Main();
 }

@@ -22,16 +22,16 @@ struct BenchDeviceFlags {
 
 // Returns options of MakeDevice(), with the text of --tuning_file. Errors: InvalidArgument naming
 // the flag, its value and what is allowed.
-absl::StatusOr<DeviceOptions> ReadDeviceFlags(const BenchDeviceFlags& flags);
+absl::StatusOr<factory::DeviceOptions> ReadDeviceFlags(const BenchDeviceFlags& flags);
 
 // Adds to the file of --tuning_file what `device` has chosen. Without the flag it does nothing.
-void KeepTuning(const BenchDeviceFlags& flags, const Device& device);
+void KeepTuning(const BenchDeviceFlags& flags, const kernels::Device& device);
 
 // Returns `value` as JSON, such as "1.5", with at most nine significant digits. Infinities and NaN
 // give "null", as JSON cannot express them.
 std::string JsonNumber(double value);
 
 // Prints a line of JSON for each choice of the device: {"choice": ..., "fusion": `fusion`}.
-void PrintChoices(const Device& device, const std::string& fusion);
+void PrintChoices(const kernels::Device& device, const std::string& fusion);
 
 }  // namespace lodestar

@@ -51,12 +51,12 @@ struct OperationReports {
 
 // Times the operations in the device's compute dtype, and reports the median of `repeats` >= 1 runs
 // of each. The device must support RecordTimed(). Errors: those of the device, ResourceExhausted.
-absl::Status BenchOperations(Device* device, const OperationShapes& shapes, int repeats,
+absl::Status BenchOperations(kernels::Device* device, const OperationShapes& shapes, int repeats,
                              const OperationReports& reports);
 
 // Times only attention, without ceilings. The two passes are named "attention forward" and
 // "attention backward", followed by `name_suffix`. Errors: those of BenchOperations().
-absl::Status BenchAttention(Device* device, const OperationShapes& shapes, int repeats,
+absl::Status BenchAttention(kernels::Device* device, const OperationShapes& shapes, int repeats,
                             const std::string& name_suffix, const OperationReports& reports);
 
 }  // namespace lodestar

@@ -17,22 +17,22 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-std::unique_ptr<Device> Card(DType compute) {
+std::unique_ptr<kernels::Device> Card(kernels::DType compute) {
   return cuda::MakeEmulatedDevice({.compute = compute}, {});
 }
 
 TEST(OperationTimerTest, EveryRunIsOnTheSameNumbers) {
-  const auto card = Card(DType::kF32);
+  const auto card = Card(kernels::DType::kF32);
   void* const memory = *card->Allocate(8 * sizeof(float));
-  const Buf x{memory, DType::kF32, 8};
+  const kernels::Buf x{memory, kernels::DType::kF32, 8};
   card->Fill(x, 4.0);
   std::vector<float> seen;
   const auto halve = [&] {
     float first = 0.0f;
-    card->Copy(&first, x.data, sizeof(first), StreamKind::kCompute);
-    ASSERT_TRUE(card->Synchronize(card->Record(StreamKind::kCompute)).ok());
+    card->Copy(&first, x.data, sizeof(first), kernels::StreamKind::kCompute);
+    ASSERT_TRUE(card->Synchronize(card->Record(kernels::StreamKind::kCompute)).ok());
     seen.push_back(first);
-    card->Cast(x, x, 0.5, StreamKind::kCompute);
+    card->Cast(x, x, 0.5, kernels::StreamKind::kCompute);
   };
   const auto seconds = OperationTimer(card.get(), /*repeats=*/5).Seconds({x}, halve);
   ASSERT_TRUE(seconds.ok()) << seconds.status();
@@ -46,7 +46,7 @@ TEST(OperationTimerTest, EveryRunIsOnTheSameNumbers) {
 
 TEST(OperationBenchTest, TimesEveryOperationOfAStep) {
   const OperationShapes small = SmallOperationShapes(/*batch=*/2);
-  for (const DType compute : {DType::kF32, DType::kBf16}) {
+  for (const kernels::DType compute : {kernels::DType::kF32, kernels::DType::kBf16}) {
     const auto card = Card(compute);
     const int64_t before = emulator::num_allocations();
     std::vector<std::string> names;
@@ -86,7 +86,7 @@ TEST(OperationBenchTest, TimesEveryOperationOfAStep) {
 }
 
 TEST(OperationBenchTest, TimesAttentionAlone) {
-  const auto card = Card(DType::kBf16);
+  const auto card = Card(kernels::DType::kBf16);
   std::vector<std::string> names;
   const auto status =
       BenchAttention(card.get(), {.batch = 2, .tokens = 16, .heads = 2, .head_width = 8},

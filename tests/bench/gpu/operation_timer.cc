@@ -11,30 +11,31 @@ namespace {
 // The first runs are not timed: they load code, choose what to fuse, and begin with low clocks.
 constexpr int kWarmUps = 3;
 
-size_t NumBytes(const Buf& buf) {
-  return static_cast<size_t>(buf.num_elements) * DTypeBytes(buf.dtype);
+size_t NumBytes(const kernels::Buf& buf) {
+  return static_cast<size_t>(buf.num_elements) * kernels::DTypeBytes(buf.dtype);
 }
 
 }  // namespace
 
-absl::StatusOr<double> OperationTimer::Seconds(const std::vector<Buf>& overwritten,
+absl::StatusOr<double> OperationTimer::Seconds(const std::vector<kernels::Buf>& overwritten,
                                                const std::function<void()>& operation) {
-  std::vector<DeviceMemory> copies;
-  for (const Buf& buf : overwritten) {
-    ASSIGN_OR_RETURN(DeviceMemory copy, DeviceMemory::Allocate(device_, NumBytes(buf)));
-    device_->Copy(copy.data(), buf.data, NumBytes(buf), StreamKind::kCompute);
+  std::vector<model::DeviceMemory> copies;
+  for (const kernels::Buf& buf : overwritten) {
+    ASSIGN_OR_RETURN(model::DeviceMemory copy,
+                     model::DeviceMemory::Allocate(device_, NumBytes(buf)));
+    device_->Copy(copy.data(), buf.data, NumBytes(buf), kernels::StreamKind::kCompute);
     copies.push_back(std::move(copy));
   }
   return TimeRuns(overwritten, copies, operation);
 }
 
-absl::StatusOr<double> OperationTimer::TimeRuns(const std::vector<Buf>& overwritten,
-                                                const std::vector<DeviceMemory>& copies,
+absl::StatusOr<double> OperationTimer::TimeRuns(const std::vector<kernels::Buf>& overwritten,
+                                                const std::vector<model::DeviceMemory>& copies,
                                                 const std::function<void()>& operation) {
   const auto put_back = [&] {
     for (size_t i = 0; i < overwritten.size(); ++i) {
       device_->Copy(overwritten[i].data, copies[i].data(), NumBytes(overwritten[i]),
-                    StreamKind::kCompute);
+                    kernels::StreamKind::kCompute);
     }
   };
   for (int i = 0; i < kWarmUps; ++i) {
@@ -44,15 +45,15 @@ absl::StatusOr<double> OperationTimer::TimeRuns(const std::vector<Buf>& overwrit
   std::vector<double> seconds;
   for (int i = 0; i < repeats_; ++i) {
     put_back();
-    const EventId begin = device_->RecordTimed(StreamKind::kCompute);
+    const kernels::EventId begin = device_->RecordTimed(kernels::StreamKind::kCompute);
     operation();
-    const EventId end = device_->RecordTimed(StreamKind::kCompute);
+    const kernels::EventId end = device_->RecordTimed(kernels::StreamKind::kCompute);
     RETURN_IF_ERROR(device_->Synchronize(end));
     ASSIGN_OR_RETURN(const double took, device_->SecondsBetween(begin, end));
     seconds.push_back(took);
   }
   put_back();
-  RETURN_IF_ERROR(device_->Synchronize(device_->Record(StreamKind::kCompute)));
+  RETURN_IF_ERROR(device_->Synchronize(device_->Record(kernels::StreamKind::kCompute)));
   std::nth_element(seconds.begin(), seconds.begin() + repeats_ / 2, seconds.end());
   return seconds[repeats_ / 2];
 }

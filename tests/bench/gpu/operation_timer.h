@@ -15,20 +15,20 @@ namespace lodestar {
 class OperationTimer {
  public:
   // `device` must outlive the timer and support RecordTimed(). `repeats` must be at least 1.
-  OperationTimer(Device* device, int repeats) : device_(device), repeats_(repeats) {}
+  OperationTimer(kernels::Device* device, int repeats) : device_(device), repeats_(repeats) {}
 
   // Returns the median time of a run in seconds. Each run is timed alone, so that launches of the
   // next one do not overlap. `overwritten` names the inputs that the operation also writes; as much
   // memory is allocated for copies of them. Errors: those of the device, ResourceExhausted.
-  absl::StatusOr<double> Seconds(const std::vector<Buf>& overwritten,
+  absl::StatusOr<double> Seconds(const std::vector<kernels::Buf>& overwritten,
                                  const std::function<void()>& operation);
 
  private:
-  absl::StatusOr<double> TimeRuns(const std::vector<Buf>& overwritten,
-                                  const std::vector<DeviceMemory>& copies,
+  absl::StatusOr<double> TimeRuns(const std::vector<kernels::Buf>& overwritten,
+                                  const std::vector<model::DeviceMemory>& copies,
                                   const std::function<void()>& operation);
 
-  Device* const device_;
+  kernels::Device* const device_;
   const int repeats_;
 };
 

@@ -47,8 +47,9 @@ absl::Status RunBenchmark() {
   }
   const OperationShapes shapes =
       absl::GetFlag(FLAGS_small) ? SmallOperationShapes(batch) : OperationShapes{.batch = batch};
-  ASSIGN_OR_RETURN(const DeviceOptions options, ReadDeviceFlags(flags));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(options, nullptr));
+  ASSIGN_OR_RETURN(const factory::DeviceOptions options, ReadDeviceFlags(flags));
+  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Device> device,
+                   factory::MakeDevice(options, nullptr));
   std::printf("{\"device\": \"%s\", \"dtype\": \"%s\"}\n", device->capabilities().name.c_str(),
               dtype.c_str());
   Ceilings ceilings;
@@ -77,8 +78,9 @@ absl::Status RunBenchmark() {
   PrintChoices(*device, fusion);
   for (const char* const pinned_fusion : {"never", "always"}) {
     flags.fusion = pinned_fusion;
-    ASSIGN_OR_RETURN(const DeviceOptions pinned_options, ReadDeviceFlags(flags));
-    ASSIGN_OR_RETURN(const std::unique_ptr<Device> pinned, MakeDevice(pinned_options, nullptr));
+    ASSIGN_OR_RETURN(const factory::DeviceOptions pinned_options, ReadDeviceFlags(flags));
+    ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Device> pinned,
+                     factory::MakeDevice(pinned_options, nullptr));
     RETURN_IF_ERROR(BenchAttention(pinned.get(), shapes, repeats,
                                    std::string(", --fusion=") + pinned_fusion, reports));
     PrintChoices(*pinned, pinned_fusion);

@@ -17,25 +17,27 @@
 
 namespace lodestar {
 
-std::unique_ptr<ParameterTransport> MakeRealTransport(BulkGrpcTransportConfig config) __asm__(
-    "__real__ZN8lodestar21MakeBulkGrpcTransportENS_23BulkGrpcTransportConfigE");
-std::unique_ptr<ParameterTransport> MakePoisonedTransport(BulkGrpcTransportConfig config) __asm__(
-    "__wrap__ZN8lodestar21MakeBulkGrpcTransportENS_23BulkGrpcTransportConfigE");
+std::unique_ptr<client::ParameterTransport>
+MakeRealTransport(client::BulkGrpcTransportConfig config) __asm__(
+    "__real__ZN8lodestar6client21MakeBulkGrpcTransportENS0_23BulkGrpcTransportConfigE");
+std::unique_ptr<client::ParameterTransport>
+MakePoisonedTransport(client::BulkGrpcTransportConfig config) __asm__(
+    "__wrap__ZN8lodestar6client21MakeBulkGrpcTransportENS0_23BulkGrpcTransportConfigE");
 
 namespace {
 
-class PoisonedPush final : public PushSession {
+class PoisonedPush final : public client::PushSession {
  public:
-  PoisonedPush(std::string kind, uint32_t seed, std::unique_ptr<PushSession> push)
+  PoisonedPush(std::string kind, uint32_t seed, std::unique_ptr<client::PushSession> push)
       : kind_(std::move(kind)), noise_(seed), push_(std::move(push)) {}
 
   void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
     std::vector<float>& altered = altered_.emplace_back(data.size() / sizeof(float));
     std::memcpy(altered.data(), data.data(), data.size());
     Alter(altered);
-    push_->AddBucket(bucket, base_version, BytesOf(altered));
+    push_->AddBucket(bucket, base_version, client::BytesOf(altered));
   }
-  absl::StatusOr<PushResult> Finish() override { return push_->Finish(); }
+  absl::StatusOr<client::PushResult> Finish() override { return push_->Finish(); }
   void Cancel() override { push_->Cancel(); }
 
  private:
@@ -56,13 +58,13 @@ class PoisonedPush final : public PushSession {
 
   const std::string kind_;
   std::mt19937 noise_;
-  std::vector<std::vector<float>> altered_;  // each stays where it is
-  std::unique_ptr<PushSession> push_;        // destroyed first: it refers to them
+  std::vector<std::vector<float>> altered_;    // each stays where it is
+  std::unique_ptr<client::PushSession> push_;  // destroyed first: it refers to them
 };
 
-class PoisonedTransport final : public ParameterTransport {
+class PoisonedTransport final : public client::ParameterTransport {
  public:
-  explicit PoisonedTransport(std::unique_ptr<ParameterTransport> transport)
+  explicit PoisonedTransport(std::unique_ptr<client::ParameterTransport> transport)
       : transport_(std::move(transport)) {
     const char* const kind = std::getenv("LODESTAR_POISON");
     const char* const from = std::getenv("LODESTAR_POISON_FROM");
@@ -71,31 +73,34 @@ class PoisonedTransport final : public ParameterTransport {
     if (from != nullptr) from_ = Round(std::atoll(from));
   }
 
-  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override {
+  std::unique_ptr<client::PushSession> StartPush(
+      const client::ContributionHeader& header) override {
     LODESTAR_CHECK(header.encoding == Encoding::kFp32) << "only fp32 is altered";
-    std::unique_ptr<PushSession> push = transport_->StartPush(header);
+    std::unique_ptr<client::PushSession> push = transport_->StartPush(header);
     if (header.round < from_) return push;
     return std::make_unique<PoisonedPush>(kind_, static_cast<uint32_t>(header.round.value()),
                                           std::move(push));
   }
-  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override {
+  std::unique_ptr<client::PullSession> StartPull(client::PullSpec spec,
+                                                 BucketCallback on_bucket) override {
     return transport_->StartPull(std::move(spec), std::move(on_bucket));
   }
-  std::unique_ptr<PullSession> StartTrial() override { return transport_->StartTrial(); }
+  std::unique_ptr<client::PullSession> StartTrial() override { return transport_->StartTrial(); }
   uint64_t bytes_pushed() const override { return transport_->bytes_pushed(); }
   uint64_t bytes_pulled() const override { return transport_->bytes_pulled(); }
   std::optional<Standstill> standstill() const override { return transport_->standstill(); }
   void MoveTo(const std::vector<std::string>& addresses) override { transport_->MoveTo(addresses); }
 
  private:
-  const std::unique_ptr<ParameterTransport> transport_;
+  const std::unique_ptr<client::ParameterTransport> transport_;
   std::string kind_;
   Round from_;
 };
 
 }  // namespace
 
-std::unique_ptr<ParameterTransport> MakePoisonedTransport(BulkGrpcTransportConfig config) {
+std::unique_ptr<client::ParameterTransport> MakePoisonedTransport(
+    client::BulkGrpcTransportConfig config) {
   return std::make_unique<PoisonedTransport>(MakeRealTransport(std::move(config)));
 }
 

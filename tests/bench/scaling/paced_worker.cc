@@ -24,30 +24,32 @@
 
 namespace lodestar {
 
-absl::StatusOr<std::unique_ptr<Model>> MakePacedModel(
-    const ModelConfig& config,
-    Device* device) __asm__("__wrap__ZN8lodestar9MakeModelERKNS_11ModelConfigEPNS_6DeviceE");
+absl::StatusOr<std::unique_ptr<model::Model>>
+MakePacedModel(const model::ModelConfig& config, kernels::Device* device) __asm__(
+    "__wrap__ZN8lodestar5model9MakeModelERKNS0_11ModelConfigEPNS_7kernels6DeviceE");
 
 namespace {
 
-class PacedModel final : public Model {
+class PacedModel final : public model::Model {
  public:
-  static absl::StatusOr<std::unique_ptr<PacedModel>> Create(Layout layout, Device* device) {
+  static absl::StatusOr<std::unique_ptr<PacedModel>> Create(Layout layout,
+                                                            kernels::Device* device) {
     auto model = std::unique_ptr<PacedModel>(new PacedModel(std::move(layout)));
     const int64_t elements = model->layout_.num_elements();
     const size_t bytes = elements * sizeof(float);
-    ASSIGN_OR_RETURN(model->parameters_, DeviceMemory::Allocate(device, bytes));
-    ASSIGN_OR_RETURN(model->gradients_, DeviceMemory::Allocate(device, bytes));
+    ASSIGN_OR_RETURN(model->parameters_, model::DeviceMemory::Allocate(device, bytes));
+    ASSIGN_OR_RETURN(model->gradients_, model::DeviceMemory::Allocate(device, bytes));
     device->Fill(model->gradients(), 0.0);
     return model;
   }
 
   const Layout& layout() const override { return layout_; }
-  Buf parameters() override { return Vector(parameters_); }
-  Buf gradients() override { return Vector(gradients_); }
+  kernels::Buf parameters() override { return Vector(parameters_); }
+  kernels::Buf gradients() override { return Vector(gradients_); }
 
-  absl::StatusOr<BatchResult> TrainStep(const HostBatch& batch, WeightsGate* gate,
-                                        GradientSink* sink) override {
+  absl::StatusOr<model::BatchResult> TrainStep(const data::HostBatch& batch,
+                                               model::WeightsGate* gate,
+                                               model::GradientSink* sink) override {
     const absl::Duration step =
         (step_ == absl::ZeroDuration() ? batch.num_samples * sample_ : step_) * Unevenness();
     const int num_blocks = layout_.num_blocks();
@@ -74,7 +76,8 @@ class PacedModel final : public Model {
     }
     return Outcome(batch);
   }
-  absl::StatusOr<BatchResult> Evaluate(const HostBatch& batch, WeightsGate* gate) override {
+  absl::StatusOr<model::BatchResult> Evaluate(const data::HostBatch& batch,
+                                              model::WeightsGate* gate) override {
     for (int block = 0; gate != nullptr && block < layout_.num_blocks(); ++block) {
       RETURN_IF_ERROR(gate->WaitForBlock(block));
     }
@@ -91,22 +94,22 @@ class PacedModel final : public Model {
     if (sample != nullptr) sample_ = absl::Seconds(std::atof(sample));
   }
 
-  Buf Vector(const DeviceMemory& memory) const {
-    return {memory.data(), DType::kF32, layout_.num_elements()};
+  kernels::Buf Vector(const model::DeviceMemory& memory) const {
+    return {memory.data(), kernels::DType::kF32, layout_.num_elements()};
   }
   void Compute(absl::Duration duration) {
     computed_ += duration;
     absl::SleepFor(computed_ - absl::Now());
   }
   double Unevenness() { return std::uniform_real_distribution<double>(0.95, 1.05)(random_); }
-  static BatchResult Outcome(const HostBatch& batch) {
+  static model::BatchResult Outcome(const data::HostBatch& batch) {
     return {.loss_sum = static_cast<double>(batch.num_samples),
             .num_predictions = batch.num_samples};
   }
 
   const Layout layout_;
-  DeviceMemory parameters_;
-  DeviceMemory gradients_;
+  model::DeviceMemory parameters_;
+  model::DeviceMemory gradients_;
   absl::Duration step_;  // 0 means that its samples say
   absl::Duration sample_;
   std::mt19937 random_{std::random_device()()};
@@ -116,7 +119,8 @@ class PacedModel final : public Model {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> MakePacedModel(const ModelConfig& config, Device* device) {
+absl::StatusOr<std::unique_ptr<model::Model>> MakePacedModel(const model::ModelConfig& config,
+                                                             kernels::Device* device) {
   if (config.layout.has_value()) return PacedModel::Create(*config.layout, device);
   ASSIGN_OR_RETURN(Layout layout, BuildLayout(config.spec));
   return PacedModel::Create(std::move(layout), device);

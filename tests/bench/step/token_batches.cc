@@ -36,9 +36,9 @@ absl::StatusOr<TokenBatches> TokenBatches::Open(const std::string& path, int64_t
   return TokenBatches(std::move(tokens), context);
 }
 
-HostBatch TokenBatches::Batch(int64_t step, int64_t batch_size) const {
+data::HostBatch TokenBatches::Batch(int64_t step, int64_t batch_size) const {
   const int64_t num_samples = (static_cast<int64_t>(tokens_.size()) - 1) / context_;
-  HostBatch batch;
+  data::HostBatch batch;
   batch.num_samples = batch_size;
   batch.first_position = step * batch_size;
   for (int64_t i = 0; i < batch_size; ++i) {

@@ -21,7 +21,7 @@ class TokenBatches {
   static absl::StatusOr<TokenBatches> Open(const std::string& path, int64_t context,
                                            int64_t vocabulary);
 
-  HostBatch Batch(int64_t step, int64_t batch_size) const;
+  data::HostBatch Batch(int64_t step, int64_t batch_size) const;
 
  private:
   TokenBatches(std::vector<uint16_t> tokens, int64_t context)

@@ -24,11 +24,11 @@ std::string Write(const std::vector<uint16_t>& tokens, int extra_bytes = 0) {
 TEST(TokenBatchesTest, ReadsSamplesFromFrontToBackAndAgain) {
   const auto batches = TokenBatches::Open(Write({1, 2, 3, 4, 5, 6, 7}), 2, 8);
   ASSERT_TRUE(batches.ok()) << batches.status();
-  const HostBatch first = batches->Batch(/*step=*/0, /*batch_size=*/2);
+  const data::HostBatch first = batches->Batch(/*step=*/0, /*batch_size=*/2);
   EXPECT_EQ(first.num_samples, 2);
   EXPECT_THAT(first.tokens, ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(first.targets, ElementsAre(2, 3, 4, 5));
-  const HostBatch second = batches->Batch(/*step=*/1, /*batch_size=*/2);
+  const data::HostBatch second = batches->Batch(/*step=*/1, /*batch_size=*/2);
   EXPECT_THAT(second.tokens, ElementsAre(5, 6, 1, 2));
   EXPECT_THAT(second.targets, ElementsAre(6, 7, 2, 3));
 }

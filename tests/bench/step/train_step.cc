@@ -72,12 +72,13 @@ constexpr double kWeightDecay = 0.1;
 
 class AdamW {
  public:
-  AdamW(Device* device, Model* model, double learning_rate, DeviceMemory memory)
+  AdamW(kernels::Device* device, model::Model* model, double learning_rate,
+        model::DeviceMemory memory)
       : device_(device),
         model_(model),
         learning_rate_(learning_rate),
         memory_(std::move(memory)),
-        moments_{memory_.data(), DType::kF32, 2 * model->layout().num_elements()},
+        moments_{memory_.data(), kernels::DType::kF32, 2 * model->layout().num_elements()},
         ranges_(DecayRanges(model->layout())) {
     device_->Fill(moments_, 0.0);
   }
@@ -85,28 +86,28 @@ class AdamW {
   void Step() {
     ++step_;
     for (const auto& [range, decay] : ranges_) {
-      const AdamWStep step{.learning_rate = learning_rate_,
-                           .beta1 = kBeta1,
-                           .beta2 = kBeta2,
-                           .epsilon = kEpsilon,
-                           .weight_decay = decay ? kWeightDecay : 0.0,
-                           .step = step_};
+      const kernels::AdamWStep step{.learning_rate = learning_rate_,
+                                    .beta1 = kBeta1,
+                                    .beta2 = kBeta2,
+                                    .epsilon = kEpsilon,
+                                    .weight_decay = decay ? kWeightDecay : 0.0,
+                                    .step = step_};
       const int64_t second = model_->layout().num_elements() + range.begin;
-      const Buf narrow = model_->narrow_parameters();
+      const kernels::Buf narrow = model_->narrow_parameters();
       device_->AdamWUpdate(model_->parameters().Slice(range.begin, range.size()),
                            moments_.Slice(range.begin, range.size()),
                            moments_.Slice(second, range.size()),
                            model_->gradients().Slice(range.begin, range.size()),
-                           narrow ? narrow.Slice(range.begin, range.size()) : Buf{}, step);
+                           narrow ? narrow.Slice(range.begin, range.size()) : kernels::Buf{}, step);
     }
   }
 
  private:
-  Device* device_;
-  Model* model_;
+  kernels::Device* device_;
+  model::Model* model_;
   const double learning_rate_;
-  DeviceMemory memory_;
-  Buf moments_;
+  model::DeviceMemory memory_;
+  kernels::Buf moments_;
   const std::vector<DecayRange> ranges_;
   int64_t step_ = 0;
 };
@@ -162,7 +163,7 @@ class Batches {
     return batches;
   }
 
-  HostBatch Of(int64_t step) const {
+  data::HostBatch Of(int64_t step) const {
     return tokens_.has_value() ? tokens_->Batch(step, batch_size_) : only_;
   }
 
@@ -170,7 +171,7 @@ class Batches {
   explicit Batches(int64_t batch_size) : batch_size_(batch_size) {}
 
   const int64_t batch_size_;
-  HostBatch only_;
+  data::HostBatch only_;
   std::optional<TokenBatches> tokens_;
 };
 
@@ -190,22 +191,26 @@ absl::Status CheckCounts() {
 absl::Status Run() {
   RETURN_IF_ERROR(CheckCounts());
   const BenchDeviceFlags device_flags = DeviceFlags();
-  ASSIGN_OR_RETURN(const DeviceOptions device_options, ReadDeviceFlags(device_flags));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, MakeDevice(device_options, nullptr));
+  ASSIGN_OR_RETURN(const factory::DeviceOptions device_options, ReadDeviceFlags(device_flags));
+  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Device> device,
+                   factory::MakeDevice(device_options, nullptr));
   ASSIGN_OR_RETURN(const std::unique_ptr<TrainedWeights> given, OpenWeights());
   ASSIGN_OR_RETURN(const ModelSpec spec,
                    given != nullptr ? given->Spec() : ModelPreset(absl::GetFlag(FLAGS_model)));
   const int64_t batch_size = absl::GetFlag(FLAGS_batch);
-  const ModelConfig config{spec, batch_size};
-  ASSIGN_OR_RETURN(const ModelMemory model_memory, EstimateModelMemory(config, device.get()));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, MakeModel(config, device.get()));
+  const model::ModelConfig config{spec, batch_size};
+  ASSIGN_OR_RETURN(const model::ModelMemory model_memory,
+                   model::EstimateModelMemory(config, device.get()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<model::Model> model,
+                   model::MakeModel(config, device.get()));
   ASSIGN_OR_RETURN(const std::vector<float> weights,
                    FirstWeights(given.get(), spec, model->layout()));
   device->Copy(model->parameters().data, weights.data(), weights.size() * sizeof(float),
-               StreamKind::kCompute);
+               kernels::StreamKind::kCompute);
   model->RefreshNarrowParameters();
   const size_t moment_bytes = 2 * weights.size() * sizeof(float);
-  ASSIGN_OR_RETURN(DeviceMemory memory, DeviceMemory::Allocate(device.get(), moment_bytes));
+  ASSIGN_OR_RETURN(model::DeviceMemory memory,
+                   model::DeviceMemory::Allocate(device.get(), moment_bytes));
   AdamW optimizer(device.get(), model.get(), absl::GetFlag(FLAGS_learning_rate), std::move(memory));
   ASSIGN_OR_RETURN(const Batches batches, Batches::Make(spec, batch_size));
   const auto memory_bytes =
@@ -228,11 +233,11 @@ absl::Status Run() {
       PrintChoices(*device, device_flags.fusion);
       processor_start = std::clock();
     }
-    const HostBatch batch = batches.Of(i);
+    const data::HostBatch batch = batches.Of(i);
     const auto start = std::chrono::steady_clock::now();
-    ASSIGN_OR_RETURN(const BatchResult result, model->TrainStep(batch, nullptr, nullptr));
+    ASSIGN_OR_RETURN(const model::BatchResult result, model->TrainStep(batch, nullptr, nullptr));
     optimizer.Step();
-    RETURN_IF_ERROR(device->Synchronize(device->Record(StreamKind::kCompute)));
+    RETURN_IF_ERROR(device->Synchronize(device->Record(kernels::StreamKind::kCompute)));
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     last_loss = result.loss_sum / result.num_predictions;
     if (i == 0) first_loss = last_loss;

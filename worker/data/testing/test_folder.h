@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
-namespace lodestar {
+namespace lodestar::data {
 
 class TestFolder {
  public:
@@ -71,4 +71,4 @@ inline std::string BigEndianBytes(const std::vector<uint32_t>& words) {
   return bytes;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::data

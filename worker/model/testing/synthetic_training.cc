@@ -4,7 +4,7 @@
 
 #include "common/runtime/check.h"
 
-namespace lodestar {
+namespace lodestar::model {
 namespace {
 
 // How many inputs and targets a sample has, and their ranges.
@@ -28,24 +28,25 @@ SampleSizes SizesOf(const GptSpec& gpt) {
 SampleSizes SizesOf(const ClientModelSpec&) { return {}; }
 
 template <typename T>
-std::vector<T> SliceOf(const std::vector<T>& values, const HostBatch& batch, int64_t begin,
+std::vector<T> SliceOf(const std::vector<T>& values, const data::HostBatch& batch, int64_t begin,
                        int64_t count) {
   const int64_t per_sample = static_cast<int64_t>(values.size()) / batch.num_samples;
   return {values.begin() + begin * per_sample, values.begin() + (begin + count) * per_sample};
 }
 
 template <typename T>
-void WriteAs(Device* device, Buf to, const std::vector<double>& values) {
+void WriteAs(kernels::Device* device, kernels::Buf to, const std::vector<double>& values) {
   const std::vector<T> converted(values.begin(), values.end());
-  device->Copy(to.data, converted.data(), converted.size() * sizeof(T), StreamKind::kCompute);
-  LODESTAR_CHECK(device->Synchronize(device->Record(StreamKind::kCompute)).ok());
+  device->Copy(to.data, converted.data(), converted.size() * sizeof(T),
+               kernels::StreamKind::kCompute);
+  LODESTAR_CHECK(device->Synchronize(device->Record(kernels::StreamKind::kCompute)).ok());
 }
 
 template <typename T>
-std::vector<double> ReadAs(Device* device, Buf from) {
+std::vector<double> ReadAs(kernels::Device* device, kernels::Buf from) {
   std::vector<T> values(from.num_elements);
-  device->Copy(values.data(), from.data, values.size() * sizeof(T), StreamKind::kCompute);
-  LODESTAR_CHECK(device->Synchronize(device->Record(StreamKind::kCompute)).ok());
+  device->Copy(values.data(), from.data, values.size() * sizeof(T), kernels::StreamKind::kCompute);
+  LODESTAR_CHECK(device->Synchronize(device->Record(kernels::StreamKind::kCompute)).ok());
   return {values.begin(), values.end()};
 }
 
@@ -74,13 +75,13 @@ std::vector<ModelSpec> SmallModelSpecs() {
   return {{"small-mlp", MlpSpec{{13, 17, 9, 5}}}, {"small-cnn", cnn}, SmallGptSpec()};
 }
 
-HostBatch RandomBatch(const ModelSpec& spec, int64_t num_samples, uint64_t seed) {
+data::HostBatch RandomBatch(const ModelSpec& spec, int64_t num_samples, uint64_t seed) {
   const SampleSizes sizes =
       std::visit([](const auto& architecture) { return SizesOf(architecture); }, spec.architecture);
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<float> feature(0.0f, 1.0f);
   std::uniform_int_distribution<int32_t> class_index(0, sizes.classes - 1);
-  HostBatch batch;
+  data::HostBatch batch;
   batch.num_samples = num_samples;
   batch.tokens.resize(num_samples * sizes.tokens);
   batch.features.resize(num_samples * sizes.features);
@@ -91,7 +92,7 @@ HostBatch RandomBatch(const ModelSpec& spec, int64_t num_samples, uint64_t seed)
   return batch;
 }
 
-HostBatch SliceBatch(const HostBatch& batch, int64_t begin, int64_t count) {
+data::HostBatch SliceBatch(const data::HostBatch& batch, int64_t begin, int64_t count) {
   return {.num_samples = count,
           .first_position = batch.first_position + begin,
           .tokens = SliceOf(batch.tokens, batch, begin, count),
@@ -116,20 +117,20 @@ std::vector<double> RandomParameters(const Layout& layout, double noise, uint64_
   return values;
 }
 
-void WriteBuf(Device* device, Buf to, const std::vector<double>& values) {
+void WriteBuf(kernels::Device* device, kernels::Buf to, const std::vector<double>& values) {
   LODESTAR_CHECK(static_cast<int64_t>(values.size()) == to.num_elements);
-  if (to.dtype == DType::kF64) {
+  if (to.dtype == kernels::DType::kF64) {
     WriteAs<double>(device, to, values);
   } else {
-    LODESTAR_CHECK(to.dtype == DType::kF32);
+    LODESTAR_CHECK(to.dtype == kernels::DType::kF32);
     WriteAs<float>(device, to, values);
   }
 }
 
-std::vector<double> ReadBuf(Device* device, Buf from) {
-  if (from.dtype == DType::kF64) return ReadAs<double>(device, from);
-  LODESTAR_CHECK(from.dtype == DType::kF32);
+std::vector<double> ReadBuf(kernels::Device* device, kernels::Buf from) {
+  if (from.dtype == kernels::DType::kF64) return ReadAs<double>(device, from);
+  LODESTAR_CHECK(from.dtype == kernels::DType::kF32);
   return ReadAs<float>(device, from);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -10,7 +10,7 @@
 #include "worker/data/dataset.h"
 #include "worker/model/model.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // One per architecture, each with at least two layers of every kind.
 std::vector<ModelSpec> SmallModelSpecs();
@@ -19,16 +19,16 @@ ModelSpec SmallGptSpec();
 ModelSpec SmallDroppingGptSpec();
 
 // Features in 0..1, tokens and targets over the whole range. The same seed gives the same batch.
-HostBatch RandomBatch(const ModelSpec& spec, int64_t num_samples, uint64_t seed);
+data::HostBatch RandomBatch(const ModelSpec& spec, int64_t num_samples, uint64_t seed);
 // Samples [begin, begin + count) of `batch`.
-HostBatch SliceBatch(const HostBatch& batch, int64_t begin, int64_t count);
+data::HostBatch SliceBatch(const data::HostBatch& batch, int64_t begin, int64_t count);
 
 // The layout's initialisers plus N(0, noise^2) everywhere, rounded to f32, so that devices of every
 // dtype start equal and no gradient is zero by symmetry.
 std::vector<double> RandomParameters(const Layout& layout, double noise, uint64_t seed);
 
 // Between host doubles and a buffer of the compute dtype (f32 or f64).
-void WriteBuf(Device* device, Buf to, const std::vector<double>& values);
-std::vector<double> ReadBuf(Device* device, Buf from);
+void WriteBuf(kernels::Device* device, kernels::Buf to, const std::vector<double>& values);
+std::vector<double> ReadBuf(kernels::Device* device, kernels::Buf from);
 
-}  // namespace lodestar
+}  // namespace lodestar::model

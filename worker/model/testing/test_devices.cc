@@ -3,11 +3,11 @@
 #include "kernels/cuda/testing/emulated_device.h"
 #include "kernels/factory/device_factory.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
-std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
+std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int threads) {
   const std::optional<CudaTestDevice> cuda = CudaTestDeviceOf(name);
-  if (!cuda.has_value()) return *MakeDevice(name, threads, nullptr);
+  if (!cuda.has_value()) return *factory::MakeDevice(name, threads, nullptr);
   // Threads and streams in an order that no code may count on.
   emulator::Settings settings;
   settings.threads = emulator::ThreadOrder::kReversed;
@@ -15,12 +15,12 @@ std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads) {
   return cuda::MakeEmulatedDevice({.compute = cuda->compute, .fusion = cuda->fusion}, settings);
 }
 
-DeviceSet MakeTestCards(int count) {
+kernels::DeviceSet MakeTestCards(int count) {
   return cuda::MakeEmulatedDevices(
-      {.fusion = FusionPolicy::kNever},
+      {.fusion = factory::FusionPolicy::kNever},
       {.streams = emulator::StreamOrder::kOthersFirst, .num_devices = count});
 }
 
 std::vector<ModelSpec> SpecsOfTestCards() { return {}; }
 
-}  // namespace lodestar
+}  // namespace lodestar::model

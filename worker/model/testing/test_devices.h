@@ -13,7 +13,7 @@
 #include "kernels/device_set.h"
 #include "kernels/factory/cuda_plugin.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 // "cuda-" and, of the compute dtype and the fusion, "fp32-never", "fp32-always", "bf16-never" or
 // "bf16-always". Choices that are measured may differ between two runs, and so may last bits: they
@@ -22,27 +22,28 @@ inline constexpr const char* kCudaTestDevices[] = {"cuda-fp32-never", "cuda-fp32
                                                    "cuda-bf16-never", "cuda-bf16-always"};
 
 struct CudaTestDevice {
-  DType compute;
-  FusionPolicy fusion;
+  kernels::DType compute;
+  factory::FusionPolicy fusion;
 };
 
 // Nothing for a name that is none of these.
 inline std::optional<CudaTestDevice> CudaTestDeviceOf(absl::string_view name) {
   if (!absl::StartsWith(name, "cuda-")) return std::nullopt;
   return CudaTestDevice{
-      .compute = absl::StrContains(name, "bf16") ? DType::kBf16 : DType::kF32,
-      .fusion = absl::EndsWith(name, "always") ? FusionPolicy::kAlways : FusionPolicy::kNever};
+      .compute = absl::StrContains(name, "bf16") ? kernels::DType::kBf16 : kernels::DType::kF32,
+      .fusion = absl::EndsWith(name, "always") ? factory::FusionPolicy::kAlways
+                                               : factory::FusionPolicy::kNever};
 }
 
 // "cpu", "oracle", or one of kCudaTestDevices, of which there may be one at a time; `threads` are
 // those of the CPU.
-std::unique_ptr<Device> MakeTestDevice(const std::string& name, int threads);
+std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int threads);
 
 // So many cards in fp32 that compute parts of one step, without fusion; one real card may be
 // several of them.
-DeviceSet MakeTestCards(int count);
+kernels::DeviceSet MakeTestCards(int count);
 
 // Models that are too large to be trained on the emulated card, but not on this one.
 std::vector<ModelSpec> SpecsOfTestCards();
 
-}  // namespace lodestar
+}  // namespace lodestar::model

@@ -16,9 +16,9 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/device.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-class DelayedDevice final : public Device {
+class DelayedDevice final : public kernels::Device {
  public:
   enum class Order : uint8_t {
     kLate,         // nothing runs before a thread waits for it
@@ -28,33 +28,33 @@ class DelayedDevice final : public Device {
   explicit DelayedDevice(Order order);
 
   // From here on the `count`-th piece of work of the stream fails, and with it the device.
-  void FailAt(StreamKind stream, int count);
+  void FailAt(kernels::StreamKind stream, int count);
   // Pieces of work that have run.
-  int64_t num_run(StreamKind stream) const;
+  int64_t num_run(kernels::StreamKind stream) const;
   // Returns the threads that have called Synchronize(), in order.
   std::vector<std::thread::id> waiters() const;
 
-  const DeviceCapabilities& capabilities() const override { return capabilities_; }
+  const kernels::DeviceCapabilities& capabilities() const override { return capabilities_; }
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Release(void* memory) override { cpu_->Release(memory); }
   size_t FreeMemoryBytes() override { return cpu_->FreeMemoryBytes(); }
   absl::StatusOr<void*> AllocateHost(size_t bytes) override { return Allocate(bytes); }
   void ReleaseHost(void* memory) override { Release(memory); }
-  EventId Record(StreamKind stream) override;
-  void Wait(StreamKind stream, EventId event) override;
-  absl::Status Synchronize(EventId event) override;
+  kernels::EventId Record(kernels::StreamKind stream) override;
+  void Wait(kernels::StreamKind stream, kernels::EventId event) override;
+  absl::Status Synchronize(kernels::EventId event) override;
   // A second per piece of work that ran between them, on whatever stream.
-  absl::StatusOr<double> SecondsBetween(EventId from, EventId to) override;
+  absl::StatusOr<double> SecondsBetween(kernels::EventId from, kernels::EventId to) override;
 
 #include "kernels/device_operations.inc"
 
  private:
-  using Work = std::function<void(Device*)>;
+  using Work = std::function<void(kernels::Device*)>;
   // One of the three.
   struct Item {
     Work work;
-    EventId waits_for = 0;
-    EventId happens = 0;
+    kernels::EventId waits_for = 0;
+    kernels::EventId happens = 0;
   };
   static constexpr int kNumStreams = 3;
 
@@ -62,26 +62,27 @@ class DelayedDevice final : public Device {
   template <typename... Params>
   void Compute(void (Device::*operation)(Params...), std::decay_t<Params>... arguments);
   template <typename... Params>
-  void Queue(StreamKind stream, void (Device::*operation)(Params...),
+  void Queue(kernels::StreamKind stream, void (Device::*operation)(Params...),
              std::decay_t<Params>... arguments) ABSL_LOCKS_EXCLUDED(mutex_);
-  bool HasHappened(EventId event) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasHappened(kernels::EventId event) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunNext(int stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RunUntil(EventId event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunUntil(kernels::EventId event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunCopies() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Order order_;
-  const std::unique_ptr<Device> cpu_;
-  DeviceCapabilities capabilities_;
+  const std::unique_ptr<kernels::Device> cpu_;
+  kernels::DeviceCapabilities capabilities_;
 
   mutable absl::Mutex mutex_;
   std::deque<Item> queues_[kNumStreams] ABSL_GUARDED_BY(mutex_);
   int64_t num_run_[kNumStreams] ABSL_GUARDED_BY(mutex_) = {};
   int64_t fail_at_[kNumStreams] ABSL_GUARDED_BY(mutex_) = {-1, -1, -1};
-  EventId last_event_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<EventId, int> pending_events_ ABSL_GUARDED_BY(mutex_);   // to their streams
-  std::map<EventId, int64_t> event_times_ ABSL_GUARDED_BY(mutex_);  // of those that have happened
+  kernels::EventId last_event_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<kernels::EventId, int> pending_events_ ABSL_GUARDED_BY(mutex_);  // to their streams
+  std::map<kernels::EventId, int64_t> event_times_
+      ABSL_GUARDED_BY(mutex_);  // of those that have happened
   std::vector<std::thread::id> waiters_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

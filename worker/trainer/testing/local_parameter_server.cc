@@ -10,11 +10,11 @@
 #include "common/runtime/check.h"
 #include "kernels/codec/codec.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-class LocalParameterServer::Push final : public PushSession {
+class LocalParameterServer::Push final : public client::PushSession {
  public:
-  Push(LocalParameterServer* owner, const ContributionHeader& header)
+  Push(LocalParameterServer* owner, const client::ContributionHeader& header)
       : owner_(owner),
         header_(header),
         // Every update is a round of this worker.
@@ -31,15 +31,15 @@ class LocalParameterServer::Push final : public PushSession {
     std::vector<float>& values = contributions_[bucket];
     if (!is_skipped) {
       values.resize(elements);
-      CodecOf(header_.encoding).Decode(data.data(), elements, values.data());
+      codec::CodecOf(header_.encoding).Decode(data.data(), elements, values.data());
     }
     owner_->pushed_[bucket].assign(data.begin(), data.end());
   }
-  absl::StatusOr<PushResult> Finish() override {
+  absl::StatusOr<client::PushResult> Finish() override {
     owner_->on_finish_();
     const absl::Status failure = std::exchange(owner_->push_failure_, absl::OkStatus());
     if (!failure.ok() && !owner_->counts_before_failing_) return failure;
-    PushResult result;
+    client::PushResult result;
     const auto num_buckets = static_cast<int64_t>(contributions_.size());
     if (is_duplicate_) {
       result.buckets_duplicate = num_buckets;
@@ -62,14 +62,14 @@ class LocalParameterServer::Push final : public PushSession {
 
  private:
   LocalParameterServer* const owner_;
-  const ContributionHeader header_;
+  const client::ContributionHeader header_;
   const bool is_duplicate_;
   std::map<uint32_t, std::vector<float>> contributions_;
 };
 
-class LocalParameterServer::Pull final : public PullSession {
+class LocalParameterServer::Pull final : public client::PullSession {
  public:
-  Pull(LocalParameterServer* owner, PullSpec spec, BucketCallback on_bucket)
+  Pull(LocalParameterServer* owner, client::PullSpec spec, BucketCallback on_bucket)
       : owner_(owner), spec_(std::move(spec)), on_bucket_(std::move(on_bucket)) {}
   absl::Status Wait() override {
     owner_->on_pull_();
@@ -82,7 +82,7 @@ class LocalParameterServer::Pull final : public PullSession {
       owner_->mutex_.Await(absl::Condition(&may_go_on));
       if (is_cancelled_) return absl::CancelledError("the pull was cancelled");
     }
-    for (const PullTarget& target : spec_.targets) {
+    for (const client::PullTarget& target : spec_.targets) {
       const auto begin =
           owner_->weights_.begin() + owner_->registration_.buckets()[target.bucket].range.begin;
       std::copy(begin, begin + target.destination.size(), target.destination.begin());
@@ -97,7 +97,7 @@ class LocalParameterServer::Pull final : public PullSession {
 
  private:
   LocalParameterServer* const owner_;
-  const PullSpec spec_;
+  const client::PullSpec spec_;
   const BucketCallback on_bucket_;
   bool is_cancelled_ ABSL_GUARDED_BY(owner_->mutex_) = false;
 };
@@ -118,21 +118,22 @@ LocalParameterServer::LocalParameterServer(const JobSpec& job, double learning_r
   FillInitialRange(registration_.layout(), job.seed, {0, size}, absl::MakeSpan(weights_));
 }
 
-std::unique_ptr<PushSession> LocalParameterServer::StartPush(const ContributionHeader& header) {
+std::unique_ptr<client::PushSession> LocalParameterServer::StartPush(
+    const client::ContributionHeader& header) {
   return std::make_unique<Push>(this, header);
 }
 
-std::unique_ptr<PullSession> LocalParameterServer::StartPull(PullSpec spec,
-                                                             BucketCallback on_bucket) {
+std::unique_ptr<client::PullSession> LocalParameterServer::StartPull(client::PullSpec spec,
+                                                                     BucketCallback on_bucket) {
   {
     absl::MutexLock lock(&mutex_);
     asked_.clear();
-    for (const PullTarget& target : spec.targets) asked_.push_back(target.bucket);
+    for (const client::PullTarget& target : spec.targets) asked_.push_back(target.bucket);
   }
   return std::make_unique<Pull>(this, std::move(spec), std::move(on_bucket));
 }
 
-void LocalParameterServer::Apply(const ContributionHeader& header, ElementRange range,
+void LocalParameterServer::Apply(const client::ContributionHeader& header, ElementRange range,
                                  const float* contribution) {
   for (int64_t i = range.begin; i < range.end; ++i) {
     const float value = contribution[i - range.begin];
@@ -152,4 +153,4 @@ void LocalParameterServer::Apply(const ContributionHeader& header, ElementRange 
   }
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

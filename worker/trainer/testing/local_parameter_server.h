@@ -15,9 +15,9 @@
 #include "common/messages/contribution.h"
 #include "worker/client/bulk_transport.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
-class LocalParameterServer final : public ParameterTransport {
+class LocalParameterServer final : public client::ParameterTransport {
  public:
   // Starts with the layout's initial weights. Many buckets per block. `job.model` must be set.
   LocalParameterServer(const JobSpec& job, double learning_rate);
@@ -62,7 +62,7 @@ class LocalParameterServer final : public ParameterTransport {
   // The bytes that were contributed last, by bucket.
   const std::vector<std::vector<std::byte>>& pushed() const { return pushed_; }
   // Returns the header of the last contribution.
-  const ContributionHeader& last_header() const { return last_header_; }
+  const client::ContributionHeader& last_header() const { return last_header_; }
   // Called when a worker hands a bucket over.
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
   // Called before weights are given out, which pulls wait for until the rounds before theirs are
@@ -81,8 +81,9 @@ class LocalParameterServer final : public ParameterTransport {
   absl::Status push_failure_;
   bool counts_before_failing_ = false;
 
-  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
-  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;
+  std::unique_ptr<client::PushSession> StartPush(const client::ContributionHeader& header) override;
+  std::unique_ptr<client::PullSession> StartPull(client::PullSpec spec,
+                                                 BucketCallback on_bucket) override;
   uint64_t bytes_pushed() const override { return 0; }
   uint64_t bytes_pulled() const override { return 0; }
 
@@ -90,13 +91,14 @@ class LocalParameterServer final : public ParameterTransport {
   class Push;
   class Pull;
 
-  void Apply(const ContributionHeader& header, ElementRange range, const float* contribution);
+  void Apply(const client::ContributionHeader& header, ElementRange range,
+             const float* contribution);
 
   Registration registration_;
   const float learning_rate_;
   std::vector<float> weights_;
   std::vector<std::vector<std::byte>> pushed_;
-  ContributionHeader last_header_;
+  client::ContributionHeader last_header_;
   float outer_learning_rate_ = 1.0f;
   float outer_momentum_ = 0.0f;
   std::vector<float> momentum_;
@@ -108,4 +110,4 @@ class LocalParameterServer final : public ParameterTransport {
   std::vector<Version> versions_;  // by bucket
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -8,10 +8,10 @@
 #include "absl/synchronization/mutex.h"
 #include "common/runtime/status_macros.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
-class ScriptedPush final : public PushSession {
+class ScriptedPush final : public client::PushSession {
  public:
   ScriptedPush(ScriptedTransport* owner, size_t index) : owner_(owner), index_(index) {}
   void AddBucket(uint32_t bucket, Version base_version, absl::Span<const std::byte> data) override {
@@ -20,17 +20,18 @@ class ScriptedPush final : public PushSession {
         {bucket, base_version, std::vector<std::byte>(data.begin(), data.end())});
   }
   void AddDeviceBucket(uint32_t bucket, Version base_version,
-                       const DevicePayload& payload) override {
+                       const client::DevicePayload& payload) override {
     std::vector<std::byte> data(payload.bytes);
     failure_.Update(payload.source->CopyOut(absl::MakeSpan(data), payload.begin));
     owner_->pushes_[index_].push_back({bucket, base_version, std::move(data), true});
     owner_->on_add_(bucket);
   }
-  absl::StatusOr<PushResult> Finish() override {
+  absl::StatusOr<client::PushResult> Finish() override {
     if (!failure_.ok()) return failure_;
     if (const absl::Status status = owner_->NextStatus(); !status.ok()) return status;
-    return PushResult{.buckets_counted = static_cast<int64_t>(owner_->pushes_[index_].size()),
-                      .wait = owner_->wait_};
+    return client::PushResult{
+        .buckets_counted = static_cast<int64_t>(owner_->pushes_[index_].size()),
+        .wait = owner_->wait_};
   }
   void Cancel() override {}
   int64_t bytes_unsent() override { return owner_->bytes_unsent_; }
@@ -41,18 +42,19 @@ class ScriptedPush final : public PushSession {
   absl::Status failure_;
 };
 
-class ScriptedPull final : public PullSession {
+class ScriptedPull final : public client::PullSession {
  public:
-  ScriptedPull(ScriptedTransport* owner, PullSpec spec, ParameterTransport::BucketCallback callback)
+  ScriptedPull(ScriptedTransport* owner, client::PullSpec spec,
+               client::ParameterTransport::BucketCallback callback)
       : owner_(owner), spec_(std::move(spec)), callback_(std::move(callback)) {}
   absl::Status Wait() override {
     const absl::Status status = owner_->NextStatus();
-    for (const PullTarget& target : spec_.targets) {
+    for (const client::PullTarget& target : spec_.targets) {
       const std::vector<float> values(target.destination.size(), 10.0f + target.bucket);
       const bool to_device = target.device != nullptr;
       if (!to_device) std::copy(values.begin(), values.end(), target.destination.begin());
       if (to_device) {
-        RETURN_IF_ERROR(target.device->CopyIn(target.device_begin, BytesOf(values), [] {}));
+        RETURN_IF_ERROR(target.device->CopyIn(target.device_begin, client::BytesOf(values), [] {}));
       }
       callback_({.bucket = target.bucket,
                  .version = Version(spec_.min_round.value() + target.bucket),
@@ -65,8 +67,8 @@ class ScriptedPull final : public PullSession {
 
  private:
   ScriptedTransport* const owner_;
-  const PullSpec spec_;
-  const ParameterTransport::BucketCallback callback_;
+  const client::PullSpec spec_;
+  const client::ParameterTransport::BucketCallback callback_;
 };
 
 // Waits to be cancelled, any number of times.
@@ -90,18 +92,18 @@ class Stuck {
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-class StuckPush final : public PushSession {
+class StuckPush final : public client::PushSession {
  public:
   explicit StuckPush(absl::Notification* waiting) : stuck_(waiting) {}
   void AddBucket(uint32_t, Version, absl::Span<const std::byte>) override {}
-  absl::StatusOr<PushResult> Finish() override { return stuck_.Wait(); }
+  absl::StatusOr<client::PushResult> Finish() override { return stuck_.Wait(); }
   void Cancel() override { stuck_.Cancel(); }
 
  private:
   Stuck stuck_;
 };
 
-class StuckPull final : public PullSession {
+class StuckPull final : public client::PullSession {
  public:
   explicit StuckPull(absl::Notification* waiting) : stuck_(waiting) {}
   absl::Status Wait() override { return stuck_.Wait(); }
@@ -142,24 +144,26 @@ absl::Status ScriptedTransport::NextStatus() {
   return status;
 }
 
-std::unique_ptr<PushSession> ScriptedTransport::StartPush(const ContributionHeader& header) {
+std::unique_ptr<client::PushSession> ScriptedTransport::StartPush(
+    const client::ContributionHeader& header) {
   headers_.push_back(header);
   pushes_.emplace_back();
   return std::make_unique<ScriptedPush>(this, pushes_.size() - 1);
 }
 
-std::unique_ptr<PullSession> ScriptedTransport::StartPull(PullSpec spec, BucketCallback on_bucket) {
+std::unique_ptr<client::PullSession> ScriptedTransport::StartPull(client::PullSpec spec,
+                                                                  BucketCallback on_bucket) {
   pulls_.emplace_back();
-  for (const PullTarget& target : spec.targets) pulls_.back().push_back(target.bucket);
+  for (const client::PullTarget& target : spec.targets) pulls_.back().push_back(target.bucket);
   return std::make_unique<ScriptedPull>(this, std::move(spec), std::move(on_bucket));
 }
 
-std::unique_ptr<PushSession> StuckTransport::StartPush(const ContributionHeader&) {
+std::unique_ptr<client::PushSession> StuckTransport::StartPush(const client::ContributionHeader&) {
   return std::make_unique<StuckPush>(&waiting_);
 }
 
-std::unique_ptr<PullSession> StuckTransport::StartPull(PullSpec, BucketCallback) {
+std::unique_ptr<client::PullSession> StuckTransport::StartPull(client::PullSpec, BucketCallback) {
   return std::make_unique<StuckPull>(&waiting_);
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -12,7 +12,7 @@
 #include "common/runtime/clock.h"
 #include "worker/client/bulk_transport.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 // Two blocks of two elements each, one bucket per block.
 Registration TwoBlocks();
@@ -22,7 +22,7 @@ Registration ABlockOfFourBuckets();
 // Answers each session with the next of the scripted statuses, OK when they are used up. Bucket b
 // is pulled as values 10 + b in version min_round + b; a pull that fails delivers the first
 // bucket before.
-class ScriptedTransport final : public ParameterTransport {
+class ScriptedTransport final : public client::ParameterTransport {
  public:
   struct Sent {
     uint32_t bucket;
@@ -33,8 +33,9 @@ class ScriptedTransport final : public ParameterTransport {
     std::vector<float> values() const;
   };
 
-  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
-  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;
+  std::unique_ptr<client::PushSession> StartPush(const client::ContributionHeader& header) override;
+  std::unique_ptr<client::PullSession> StartPull(client::PullSpec spec,
+                                                 BucketCallback on_bucket) override;
   bool ReachesDevice(uint32_t) override { return reaches_device_; }
   uint64_t bytes_pushed() const override { return 0; }
   uint64_t bytes_pulled() const override { return 0; }
@@ -45,17 +46,18 @@ class ScriptedTransport final : public ParameterTransport {
   std::vector<absl::Status> script_;
   std::vector<std::vector<Sent>> pushes_;  // by session
   std::vector<std::vector<uint32_t>> pulls_;
-  std::vector<ContributionHeader> headers_;
+  std::vector<client::ContributionHeader> headers_;
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
   int64_t bytes_unsent_ = 0;  // of every push
-  PushWait wait_;             // same
+  client::PushWait wait_;     // same
 };
 
 // Its sessions only end by being cancelled.
-class StuckTransport final : public ParameterTransport {
+class StuckTransport final : public client::ParameterTransport {
  public:
-  std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) override;
-  std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) override;
+  std::unique_ptr<client::PushSession> StartPush(const client::ContributionHeader& header) override;
+  std::unique_ptr<client::PullSession> StartPull(client::PullSpec spec,
+                                                 BucketCallback on_bucket) override;
   uint64_t bytes_pushed() const override { return 0; }
   uint64_t bytes_pulled() const override { return 0; }
 
@@ -72,4 +74,4 @@ class InstantClock final : public Clock {
   absl::Duration slept_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -10,39 +10,41 @@
 #include "worker/model/testing/synthetic_training.h"
 #include "worker/trainer/round_runner_factory.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 namespace {
 
 constexpr int64_t kRigSamples = 48;
 constexpr int64_t kRigHeldout = 5;
 
-class RandomDataset final : public Dataset {
+class RandomDataset final : public data::Dataset {
  public:
   // `reading` is what reading training data returns if it is an error; the tokens of that data are
   // below `limit`.
   RandomDataset(const ModelSpec& spec, const absl::Status* reading, const int32_t* limit)
-      : reading_(reading), limit_(limit), batch_(RandomBatch(spec, kRigSamples, 7)) {}
+      : reading_(reading), limit_(limit), batch_(model::RandomBatch(spec, kRigSamples, 7)) {}
   int64_t num_train_samples() const override { return kRigSamples - kRigHeldout; }
   int64_t num_heldout_samples() const override { return kRigHeldout; }
   int64_t tokens_per_sample() const override { return 1; }
   const std::string& fingerprint() const override { return name_; }
   std::string Describe() const override { return name_; }
-  absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const override {
+  absl::Status ReadTrain(absl::Span<const data::SampleRef> samples,
+                         data::HostBatch* batch) const override {
     RETURN_IF_ERROR(*reading_);
-    *batch = SliceBatch(batch_, samples.front().index, 0);
-    for (const SampleRef& sample : samples) Append(sample.index, batch);
+    *batch = model::SliceBatch(batch_, samples.front().index, 0);
+    for (const data::SampleRef& sample : samples) Append(sample.index, batch);
     for (int32_t& token : batch->tokens) token %= *limit_;
     return absl::OkStatus();
   }
-  absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const override {
-    *batch = SliceBatch(batch_, 0, 0);
+  absl::Status ReadHeldout(absl::Span<const int64_t> samples,
+                           data::HostBatch* batch) const override {
+    *batch = model::SliceBatch(batch_, 0, 0);
     for (int64_t sample : samples) Append(kRigSamples - kRigHeldout + sample, batch);
     return absl::OkStatus();
   }
 
  private:
-  void Append(int64_t index, HostBatch* batch) const {
-    const HostBatch one = SliceBatch(batch_, index, 1);
+  void Append(int64_t index, data::HostBatch* batch) const {
+    const data::HostBatch one = model::SliceBatch(batch_, index, 1);
     ++batch->num_samples;
     batch->tokens.insert(batch->tokens.end(), one.tokens.begin(), one.tokens.end());
     batch->targets.insert(batch->targets.end(), one.targets.begin(), one.targets.end());
@@ -51,25 +53,26 @@ class RandomDataset final : public Dataset {
   const absl::Status* const reading_;
   const int32_t* const limit_;
   const std::string name_ = "random";
-  const HostBatch batch_;
+  const data::HostBatch batch_;
 };
 
 }  // namespace
 
 JobSpec SmallJob(JobSpec job) {
-  job.model = SmallGptSpec();
+  job.model = model::SmallGptSpec();
   if (job.bucket_bytes == kDefaultBucketBytes) job.bucket_bytes = 4096;
   job.batch_size = kRigBatch;
   return job;
 }
 
-TrainingRig::TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace,
+TrainingRig::TrainingRig(JobSpec job, kernels::Device* device, bool overlap, TraceRecorder* trace,
                          Clock* clock, bool pulls_ahead)
-    : TrainingRig(job, device, *MakeModel({.spec = SmallJob(job).model, .max_batch = 4}, device),
-                  overlap, trace, clock, pulls_ahead) {}
+    : TrainingRig(job, device,
+                  *model::MakeModel({.spec = SmallJob(job).model, .max_batch = 4}, device), overlap,
+                  trace, clock, pulls_ahead) {}
 
-TrainingRig::TrainingRig(JobSpec job, Device* device, std::unique_ptr<Model> model, bool overlap,
-                         TraceRecorder* trace, Clock* clock, bool pulls_ahead)
+TrainingRig::TrainingRig(JobSpec job, kernels::Device* device, std::unique_ptr<model::Model> model,
+                         bool overlap, TraceRecorder* trace, Clock* clock, bool pulls_ahead)
     : job_(SmallJob(std::move(job))),
       server_(job_, /*learning_rate=*/0.5),
       dataset_(std::make_unique<RandomDataset>(job_.model, &reading_, &token_limit_)),
@@ -129,7 +132,7 @@ absl::StatusOr<RoundReport> TrainingRig::Run(const Grant& grant) {
                       grant);
 }
 
-TrainingOutcome TrainThreeRounds(const JobSpec& job, Device* device, bool overlap) {
+TrainingOutcome TrainThreeRounds(const JobSpec& job, kernels::Device* device, bool overlap) {
   TrainingRig rig(job, device, overlap, /*trace=*/nullptr, &Clock::Real(), /*pulls_ahead=*/overlap);
   return TrainThreeRounds(rig);
 }
@@ -148,4 +151,4 @@ TrainingOutcome TrainThreeRounds(TrainingRig& rig) {
   return outcome;
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

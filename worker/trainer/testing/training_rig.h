@@ -21,7 +21,7 @@
 #include "worker/trainer/round_runner.h"
 #include "worker/trainer/testing/local_parameter_server.h"
 
-namespace lodestar {
+namespace lodestar::trainer {
 
 inline constexpr int64_t kRigBatch = 6;  // samples per round: two micro-batches
 
@@ -29,11 +29,11 @@ class TrainingRig {
  public:
   // The job's model is replaced, and its bucket size if it is the default. `device`, `clock` and
   // `trace`, which may be null, outlive the rig.
-  TrainingRig(JobSpec job, Device* device, bool overlap, TraceRecorder* trace = nullptr,
+  TrainingRig(JobSpec job, kernels::Device* device, bool overlap, TraceRecorder* trace = nullptr,
               Clock* clock = &Clock::Real(), bool pulls_ahead = false);
   // With another model of its job, on `device` and others.
-  TrainingRig(JobSpec job, Device* device, std::unique_ptr<Model> model, bool overlap,
-              TraceRecorder* trace = nullptr, Clock* clock = &Clock::Real(),
+  TrainingRig(JobSpec job, kernels::Device* device, std::unique_ptr<model::Model> model,
+              bool overlap, TraceRecorder* trace = nullptr, Clock* clock = &Clock::Real(),
               bool pulls_ahead = false);
   ~TrainingRig();
 
@@ -43,7 +43,7 @@ class TrainingRig {
   absl::StatusOr<RoundReport> RunRound(int64_t round, Grant::Kind kind = Grant::Kind::kTrain);
 
   LocalParameterServer& server() { return server_; }
-  Model& model() { return *model_; }
+  model::Model& model() { return *model_; }
   // From here on reading training data fails.
   void FailReading(const absl::Status& failure) { reading_ = failure; }
   // From here on the inputs of training are tokens below `limit`.
@@ -57,7 +57,7 @@ class TrainingRig {
   std::function<void(const RoundReport&)> on_contributed_ = [](const RoundReport&) {};
   RoundRunner& runner() { return *runner_; }
   // In place of the server in memory, whose registration stays; it outlives the rounds.
-  void UseTransport(ParameterTransport* transport) { transport_ = transport; }
+  void UseTransport(client::ParameterTransport* transport) { transport_ = transport; }
   // In place of the job's.
   void UseRunner(std::unique_ptr<RoundRunner> runner) { runner_ = std::move(runner); }
   const RoundRunnerDeps& runner_deps() const { return runner_deps_; }
@@ -72,15 +72,15 @@ class TrainingRig {
 
   const JobSpec job_;
   LocalParameterServer server_;
-  ParameterTransport* transport_ = &server_;
+  client::ParameterTransport* transport_ = &server_;
   std::atomic<bool> is_stopping_ = false;
   std::atomic<int64_t> time_left_ns_ = 0;
   std::atomic<bool> is_over_ = false;
   absl::Status reading_;
   int32_t token_limit_ = std::numeric_limits<int32_t>::max();
-  const std::unique_ptr<Dataset> dataset_;
-  const SampleOrder order_;
-  std::unique_ptr<Model> model_;
+  const std::unique_ptr<data::Dataset> dataset_;
+  const data::SampleOrder order_;
+  std::unique_ptr<model::Model> model_;
   RoundRunnerDeps runner_deps_;
   std::unique_ptr<RoundRunner> runner_;
 };
@@ -95,8 +95,8 @@ struct TrainingOutcome {
 };
 
 // Three rounds, with weights that are pulled ahead if there is overlap. The test fails if one does.
-TrainingOutcome TrainThreeRounds(const JobSpec& job, Device* device, bool overlap);
+TrainingOutcome TrainThreeRounds(const JobSpec& job, kernels::Device* device, bool overlap);
 // With a rig that has other devices, or another micro-batch.
 TrainingOutcome TrainThreeRounds(TrainingRig& rig);
 
-}  // namespace lodestar
+}  // namespace lodestar::trainer

@@ -17,7 +17,7 @@
 #include "server/durability/replica/replica_connection.h"
 #include "server/durability/replica/replica_store.h"
 
-namespace lodestar {
+namespace lodestar::replica {
 
 // Asked before each call and each change. An error is that of the call, and ends the connection.
 using LinkHook = std::function<absl::Status()>;
@@ -97,4 +97,4 @@ class DirectConnection final : public ReplicaConnection {
   ReplicaStore::Term term_;
 };
 
-}  // namespace lodestar
+}  // namespace lodestar::replica
