@@ -219,7 +219,7 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, 
   auto& sockets = lodestar::http2::GuardedSockets::Instance();
   if (num_bytes > 0) {
     if (sockets.Allows(fd, *message, static_cast<size_t>(num_bytes))) return num_bytes;
-    ++lodestar::num_floods_ended;
+    ++lodestar::http2::num_floods_ended;
     shutdown(fd, SHUT_RDWR);
     errno = ECONNRESET;
     return -1;
@@ -247,7 +247,7 @@ __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* bytes, int m
                     absl::Now())) {
     return num_bytes;
   }
-  ++lodestar::num_floods_ended;
+  ++lodestar::http2::num_floods_ended;
   ERR_raise(ERR_LIB_USER, ERR_R_DISABLED);
   return -1;
 }
