@@ -308,5 +308,5 @@ int main(int argc, char** argv) {
   lodestar::FlushDenormals();
   lodestar::wire::SetUpGrpcProcess();
   lodestar::BlockStopSignals();
-  return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
+  return lodestar::server::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -196,5 +196,5 @@ int main(int argc, char** argv) {
   lodestar::RaiseFileLimit();
   lodestar::wire::SetUpGrpcProcess();
   lodestar::FlushDenormals();
-  return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
+  return lodestar::worker::Main(std::vector<std::string>(argv + 1, argv + argc));
 }
