@@ -317,8 +317,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   if (config_.durability.has_journal) {
     ASSIGN_OR_RETURN(memory, OpenJournal(now));
   }
-  if (memory.has_value() && memory->checkpoints.last.has_value()) {
-    std::string& path = memory->checkpoints.last->path;
+  if (memory.has_value() && memory->checkpoints.tracker.last.has_value()) {
+    std::string& path = memory->checkpoints.tracker.last->path;
     path = local.PathToday(path);
     checkpoints_->Watch(path);
   }
@@ -349,7 +349,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   const absl::Status same = CheckSameJob(*memory, job, config_.cluster.num_shards);
   if (!same.ok() && IsAllInCheckpoint(*memory)) {
     LogInfo("settings are not those of the journal ({}); a checkpoint has all of it: {}",
-            same.message(), memory->checkpoints.last->path);
+            same.message(), memory->checkpoints.tracker.last->path);
     return Coordinator::Create(std::move(settings), now);
   }
   if (same.ok() && IsOfEarlierLayout(*memory, config_.job)) {
@@ -357,7 +357,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
       LogInfo(
           "the journal is of a release that named the model's tensors otherwise; a checkpoint "
           "has all of it: {}",
-          memory->checkpoints.last->path);
+          memory->checkpoints.tracker.last->path);
       return Coordinator::Create(std::move(settings), now);
     }
     LogInfo(

@@ -8,42 +8,16 @@
 #include <variant>
 #include <vector>
 
-#include "common/checkpoints/journal_manifest.h"
 #include "common/job/job_spec.h"
 #include "common/params/layout.h"
 #include "common/runtime/ids.h"
+#include "server/coordinator/checkpoints/checkpoint_record.h"
+#include "server/coordinator/checkpoints/coordinator_state.h"
 #include "server/coordinator/cluster_snapshot.h"
-#include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/journal_state.h"
 #include "server/coordinator/shard_command.h"
 
 namespace lodestar {
-
-// A checkpoint all of whose shards are written and synced: the manifest is written, the directory
-// renamed and verified, and those beyond the ones to keep are deleted. Answer:
-// OnCheckpointPublished().
-struct CheckpointRecord {
-  std::string directory;        // temporary: of this try alone, ends in ".tmp"
-  std::string final_directory;  // replaced if it is there
-  Round round;
-  CoordinatorState state;
-  JobSpec job = {};
-  Layout layout = {};
-  std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
-  // The process that carries the task out fills in its `record`: the record that the task follows
-  // from.
-  JournalManifest journal = {};
-};
-
-struct PublishedCheckpoint {
-  std::string path;
-  Round round;
-  uint64_t bytes = 0;
-  // If not empty, the checkpoint is there, but what is beside it is not as it should be.
-  std::string alarm = {};
-  bool is_in_fallback = false;  // and not in the folder where checkpoints belong
-  friend bool operator==(const PublishedCheckpoint&, const PublishedCheckpoint&) = default;
-};
 
 // Removes the directory of a checkpoint that failed. No answer.
 struct DiscardTask {

@@ -288,7 +288,7 @@ FaultVerdict ClusterFaults::OnShardDiverged(int shard, Round round, absl::string
 FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_view why,
                                     absl::Time now) {
   if (!state_.is_ready() || !state_.failure.ok() || state_.should_exit) return {};
-  const std::optional<PublishedCheckpoint>& last = state_.checkpoints.last();
+  const std::optional<PublishedCheckpoint>& last = state_.checkpoints.tracker().last();
   const bool is_last_bad = last.has_value() && last->round >= first_bad;
   const std::string good = !last.has_value() ? "none"
                            : is_last_bad
@@ -314,12 +314,12 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
     return {.kind = FaultVerdict::Kind::kGoBack};
   }
   const std::string after = LearningRateHistoryText(state_.faults.memory());
-  if (is_last_bad) state_.checkpoints.ForgetLast();
+  if (is_last_bad) state_.checkpoints.ForgetNewest();
   state_.failure = absl::FailedPreconditionError(
       absl::StrCat(what, after, ". Lower --learning_rate, or set --clip_norm, and start again"));
   outbox_.RaiseAlarm(state_.failure.message(), now);
   state_.stop_reason = what;
-  state_.last_save.Begin(/*gives_up=*/true, now);
+  state_.checkpoints.BeginLast(/*gives_up=*/true, now);
   return {.kind = FaultVerdict::Kind::kEnd};
 }
 

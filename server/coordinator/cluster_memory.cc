@@ -29,7 +29,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   // The workers and servers that are to learn of the end have learned it. Only what could not be
   // saved is still to be kept.
   const bool is_over = state.should_exit || is_cut_short;
-  const std::optional<LastSave::Outcome>& saved = state.last_save.outcome();
+  const std::optional<LastSave::Outcome>& saved = state.checkpoints.last_save().outcome();
   if (is_over && saved.has_value() && saved->ok()) return std::nullopt;
   CoordinatorMemory memory;
   memory.settings = JobSettings(state.config.job);
@@ -62,7 +62,6 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   memory.orders = state.orders();
   memory.quota = state.quota.memory();
   memory.checkpoints = state.checkpoints.memory();
-  memory.schedule = state.schedule.memory();
   memory.progress = state.progress.memory();
   memory.last_rounds.assign(state.unrecorded.begin(), state.unrecorded.end());
   return memory;
@@ -118,9 +117,8 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   state.progress.Resume(memory.progress);
   state.unrecorded.assign(memory.last_rounds.begin(), memory.last_rounds.end());
   if (!state.open.empty()) state.progress.OnOpened(now);
-  state.schedule.Resume(memory.schedule);
   state.checkpoints.Resume(memory.checkpoints);
-  if (const auto& last = memory.checkpoints.last; last.has_value()) {
+  if (const auto& last = memory.checkpoints.tracker.last; last.has_value()) {
     state.published = PublishedCommand{/*directory=*/"", last->path, last->round};
   }
   return absl::OkStatus();

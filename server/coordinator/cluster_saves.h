@@ -1,25 +1,22 @@
-// The checkpoints of a cluster: when one is begun, where, and what follows from how it ends. There
-// are those that are due or asked for, and the last one, at the end of the job or before servers
-// stop. Of the last one it also knows which processes wait for it, for how long, and what it has
-// come to. Pure; for the coordinator, which calls it while it may: when all servers are there,
-// between rounds, and says so.
+// Carries out what the CheckpointManager decides: gathers its facts, words its verdicts, and tells
+// servers and the disk. Decides also which processes wait for the last save, and for how long.
+// Pure; for the coordinator, which calls it while it may: when all servers are there, between
+// rounds, and says so.
 //
 // Errors of calls that return a Status alone: the job fails with it now, because a server that
 // cannot go on had told so before, and the last save for it is over.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/checkpoints/checkpoint_manager.h"
+#include "server/coordinator/checkpoints/coordinator_state.h"
 #include "server/coordinator/cluster_state.h"
-#include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/shard_event.h"
 
@@ -36,7 +33,7 @@ class ClusterSaves {
   // No round is open: begins one that is scheduled for the coming round or was asked for.
   void BeginIfDue(absl::Time now);
   // The job is over. Begins one for the callers that have asked.
-  void BeginRequested(absl::Time now) { Begin(state_.config.checkpoint_dir, now); }
+  void BeginRequested(absl::Time now) { Begin({.ledger = state_.ledger.state()}, now); }
   // Asks for one where a journal has grown too long. Returns whether it has.
   bool OnJournalSize(int shard, int64_t bytes, absl::Time now);
   void OnShardAway(int shard, absl::Time now);
@@ -54,9 +51,6 @@ class ClusterSaves {
   bool SaveCompleteRounds(absl::Time now);
   // There is no try (any more); what is on disk already is good enough if nothing came after it.
   absl::Status EndLast(const absl::Status& error);
-  bool is_last_under_way() const {
-    return state_.last_save.is_begun() && !state_.last_save.outcome().has_value();
-  }
   // Carries out the tries. Returns whether anything has changed.
   absl::StatusOr<bool> AdvanceLast(absl::Time now);
   // A server has been away for long. That ends a last save that some process waits for.
@@ -77,34 +71,13 @@ class ClusterSaves {
   void OnShardBack(absl::Time now);
 
  private:
-  void Begin(absl::string_view folder, absl::Time now) {
-    Begin(folder, state_.ledger.state(), now);
-  }
-  // `ledger`: as it was when the round began that the checkpoint is of.
-  void Begin(absl::string_view folder, const LedgerState& ledger, absl::Time now);
-  // Returns the ledger without the open round. Not set means that it is not known, or not to be
-  // saved by itself.
-  std::optional<LedgerState> CompleteRounds() const;
-  // Whether the open round usually comes before a checkpoint would be written.
-  bool IsOpenRoundSooner(absl::Time now) const;
+  CheckpointFacts Facts() const;
+  void Begin(const CheckpointTry& begun, absl::Time now);
   absl::Status OnFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
-  // Whether what is on disk already serves the callers that asked for a checkpoint.
-  bool ServeRequestsWithLast();
-  // Whether a checkpoint of this state has all that will be acknowledged until work is handed out
-  // again.
-  bool HasEverything(const CoordinatorState& saved) const;
-  bool HoldsLast() const {
-    return state_.checkpoints.HoldsLast(state_.ledger.state(), state_.orders());
-  }
   void ForgetLast();
 
   ClusterState& state_;
   Outbox& outbox_;
-  std::optional<int64_t> saved_before_round_;  // of SaveCompleteRounds(): the last open round
-  std::string early_directory_;                // that it has begun last; empty if none
-  // Bytes of the journals that are too long, by shard, when a checkpoint was asked for.
-  std::map<int, int64_t> long_journals_;
-  bool has_everything_ = false;  // The checkpoint that is being published.
 };
 
 }  // namespace lodestar

@@ -12,22 +12,18 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/messages/cluster_messages.h"
 #include "common/params/layout.h"
 #include "common/runtime/ids.h"
 #include "server/coordinator/alarm_book.h"
-#include "server/coordinator/checkpoint_course.h"
-#include "server/coordinator/checkpoint_schedule.h"
-#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/checkpoints/checkpoint_manager.h"
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/exchange_tuning.h"
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/job_progress.h"
 #include "server/coordinator/journal_comparison.h"
-#include "server/coordinator/last_save.h"
 #include "server/coordinator/member_quota.h"
 #include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
@@ -159,11 +155,6 @@ struct ClusterState {
 
   StartComparison comparison;
   uint64_t journal_id = 0;  // See CoordinatorRecord.
-  // Path of the newest checkpoint, if it is marked as complete: see JournalManifest. Work is handed
-  // out once that is taken back. Empty means that it is not marked.
-  std::string complete_checkpoint;
-  bool is_reopening = false;             // A MarkTask is under way for that.
-  std::optional<absl::Time> reopens_at;  // The next one, after one that has failed.
   ShardRegistry shards;
   NormBook norms;
   MembershipTable membership;
@@ -171,10 +162,8 @@ struct ClusterState {
   ExchangeTuning tuning;
   std::optional<SiteCourse> site;  // not set if this is none
   MemberQuota quota;
-  CheckpointCourse checkpoints;
-  CheckpointSchedule schedule;
-  std::optional<PublishedCommand> published;  // the last one, in this life of the servers
-  LastSave last_save;
+  CheckpointManager checkpoints;
+  std::optional<PublishedCommand> published;       // the last one, in this life of the servers
   absl::Time over_since = absl::InfiniteFuture();  // nothing but the leaving is waited for
   std::optional<ResumeSnapshot> resumed;
   FaultPolicy faults;
@@ -227,9 +216,6 @@ struct ClusterState {
   bool is_shard_away() const { return shards.any_away(); }
   // What a trial of settings trains is not kept.
   bool saves() const { return !config.checkpoint_dir.empty() && !tuning.is_measuring(); }
-  bool IsInFallback(absl::string_view checkpoint) const {
-    return !config.fallback_dir.empty() && absl::StartsWith(checkpoint, config.fallback_dir + "/");
-  }
 
   std::string NameOf(WorkerId worker) const;
   // Workers that have not left yet.

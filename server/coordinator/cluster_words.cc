@@ -253,14 +253,15 @@ std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
 }
 
 std::string WaitingForLastSave(const ClusterState& state, absl::Time now, Ages ages) {
-  if (!state.last_save.is_begun() || state.last_save.outcome().has_value()) return "";
-  if (state.checkpoints.is_active() || state.last_save.error().ok()) {
+  const LastSave& last_save = state.checkpoints.last_save();
+  if (!last_save.is_under_way()) return "";
+  if (state.checkpoints.tracker().is_active() || last_save.error().ok()) {
     return "waits for the last checkpoint to be written";
   }
-  const absl::Duration pause = std::max(state.last_save.next_try() - now, absl::ZeroDuration());
+  const absl::Duration pause = std::max(last_save.next_try() - now, absl::ZeroDuration());
   return absl::StrCat("the last checkpoint failed and is tried again",
                       ages == Ages::kShown ? " in " + DurationText(pause) : "", ": ",
-                      state.last_save.error().message());
+                      last_save.error().message());
 }
 
 // Returns all workers that live and have joined, and some of the others: those that have registered
@@ -345,10 +346,10 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
 std::string WayOut(const ClusterState& state, absl::Time now) {
   if (!WaitingForServers(state, now).empty()) {
     if (!state.has_memory()) return "start it";
-    return absl::StrCat("if its process is gone, start it again: then all go ",
-                        state.shards.all_keep_journals() ? "on from its journal, or " : "",
-                        "back to the ",
-                        state.checkpoints.last().has_value() ? "newest checkpoint" : "beginning");
+    return absl::StrCat(
+        "if its process is gone, start it again: then all go ",
+        state.shards.all_keep_journals() ? "on from its journal, or " : "", "back to the ",
+        state.checkpoints.tracker().last().has_value() ? "newest checkpoint" : "beginning");
   }
   if (!WaitingForJournals(state).empty()) {
     return "see to the disk of the journal, and to its replica if it has one";
@@ -379,11 +380,11 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
       stop.way_out += ", and the job ends there. To end it without, send the coordinator SIGTERM";
     }
   }
-  if (const auto since = state.checkpoints.requested_at(); since.has_value()) {
+  if (const auto since = state.checkpoints.tracker().requested_at(); since.has_value()) {
     RequestSnapshot& checkpoint = requests.emplace_back();
     checkpoint.what = "checkpoint";
     checkpoint.age = now - *since;
-    if (state.checkpoints.is_active()) {
+    if (state.checkpoints.tracker().is_active()) {
       checkpoint.waiting_for = "waits for the servers to write";
       checkpoint.waiting_for_undated = checkpoint.waiting_for;
     } else {
@@ -399,6 +400,14 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
 std::string WastedText(const ClusterState& state) {
   const int64_t lost = state.ledger.lost_rounds();
   return lost == 0 ? "" : absl::StrCat(", ", lost, " of them without a contribution");
+}
+
+std::optional<CheckpointSnapshot> NewestCheckpoint(const CheckpointTracker& tracker,
+                                                   absl::Time now) {
+  const std::optional<PublishedCheckpoint>& last = tracker.last();
+  if (!last.has_value()) return std::nullopt;
+  return CheckpointSnapshot{last->path, last->round, now - tracker.last_at(), last->bytes,
+                            tracker.last_write_time()};
 }
 
 // "7 of 20 rounds"
@@ -703,7 +712,7 @@ absl::Status CheckAllServing(const ClusterState& state, absl::Time now) {
 }
 
 std::string UnsavedText(const ClusterState& state) {
-  const std::optional<PublishedCheckpoint>& last = state.checkpoints.last();
+  const std::optional<PublishedCheckpoint>& last = state.checkpoints.tracker().last();
   const int64_t begin = last.has_value() ? last->round.value() : 0;
   const int64_t end = state.ledger.next_round().value();
   if (end <= begin) return "";
@@ -741,7 +750,7 @@ std::string LostText(const ClusterState& state) {
 
 std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
   const bool is_over =
-      state.phase == CoordinatorPhase::kDone && state.last_save.outcome().has_value();
+      state.phase == CoordinatorPhase::kDone && state.checkpoints.last_save().outcome().has_value();
   if (!is_over && state.phase != CoordinatorPhase::kFailed) return std::nullopt;
   if (!state.failure.ok()) {
     return absl::FailedPreconditionError(
@@ -751,7 +760,7 @@ std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
   return JobEnding{rounds < state.ledger.total_rounds()
                        ? absl::StrCat("stopped after ", RoundsText(state), NotWaitedForText(state))
                        : absl::StrCat("complete after all ", rounds, " rounds", WastedText(state)),
-                   *state.last_save.outcome(), LostText(state)};
+                   *state.checkpoints.last_save().outcome(), LostText(state)};
 }
 
 JobEnding CutOffEndingOf(const ClusterState& state) {
@@ -760,8 +769,8 @@ JobEnding CutOffEndingOf(const ClusterState& state) {
   if (const std::string unsaved = UnsavedText(state); !unsaved.empty()) {
     ending.saved =
         state.saves() ? absl::DataLossError(unsaved) : absl::FailedPreconditionError(unsaved);
-  } else if (state.checkpoints.last().has_value()) {
-    ending.saved = *state.checkpoints.last();
+  } else if (state.checkpoints.tracker().last().has_value()) {
+    ending.saved = *state.checkpoints.tracker().last();
   }
   return ending;
 }
@@ -878,7 +887,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
                                state.map == nullptr ? ElementRange{} : state.map->servers[i].range,
                                entry.is_there() ? entry.journal.replica : ""});
   }
-  snapshot.last_checkpoint = state.checkpoints.Snapshot(now);
+  snapshot.last_checkpoint = NewestCheckpoint(state.checkpoints.tracker(), now);
   if (state.site.has_value()) snapshot.upstream = state.site->upstream();
   snapshot.resumed = state.resumed;
   snapshot.alarms = state.alarms.Snapshot(now);

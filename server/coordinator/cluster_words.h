@@ -10,11 +10,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/runtime/ids.h"
+#include "server/coordinator/checkpoints/last_save.h"
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/faults/quarantine.h"
-#include "server/coordinator/last_save.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
 
 namespace lodestar {

@@ -325,10 +325,7 @@ void Coordinator::Tick(absl::Time now) {
       state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
   // Workers cannot renew their leases, nor hand anything in.
   if (state_.is_comparing() && !is_over) return TellWait(now);
-  if (state_.reopens_at.has_value() && now >= *state_.reopens_at) {
-    state_.reopens_at.reset();
-    Advance(now);
-  }
+  if (state_.checkpoints.TriesReopeningAgain(now)) Advance(now);
   EndLives(state_.membership.Expire(now), now);
   DropStalls(now);
   DropLingering(now);
@@ -1121,7 +1118,7 @@ void Coordinator::LookForSilence(absl::Time now) {
 std::string Coordinator::WayBack() const {
   if (!state_.has_memory()) return "the cluster waits for it";
   if (!state_.is_ready()) return "all load again";
-  if (const auto& last = state_.checkpoints.last(); last.has_value()) {
+  if (const auto& last = state_.checkpoints.tracker().last(); last.has_value()) {
     return absl::StrCat(
         "all go back to the newest checkpoint that is whole, at best that of round ",
         last->round.value());
@@ -1154,7 +1151,9 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
   const std::string lost =
       absl::StrCat("the memory of shard ", shard, " was lost before the checkpoint was whole");
   saves_.GiveUp(absl::UnavailableError(lost));
-  if (state_.last_save.is_begun()) FailUnlessOk(saves_.EndLast(absl::DataLossError(lost)), now);
+  if (state_.checkpoints.last_save().is_begun()) {
+    FailUnlessOk(saves_.EndLast(absl::DataLossError(lost)), now);
+  }
   // The loss of the server that was failing anyway is the end.
   if (state_.phase == CoordinatorPhase::kFailed) return Advance(now);
   state_.open.clear();
@@ -1242,8 +1241,8 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
                         .next_round = on_disk.ledger.next_round};
   }
   const auto* checkpoint = std::get_if<CheckpointSource>(&choice.source);
-  state_.complete_checkpoint =
-      choice.is_complete && checkpoint != nullptr ? checkpoint->directory : "";
+  state_.checkpoints.SetComplete(choice.is_complete && checkpoint != nullptr ? checkpoint->directory
+                                                                             : "");
   // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
   // server incarnations lie above them.
   ASSIGN_OR_RETURN(MembershipTable membership,
@@ -1362,7 +1361,7 @@ void Coordinator::ForgetStop(int shard, absl::Time now) {
 bool Coordinator::AdvanceLoading(absl::Time now) {
   if (!state_.shards.all_serving()) return false;
   has_loaded_ = true;
-  state_.schedule.Restart(state_.ledger.next_round(), now);
+  state_.checkpoints.StartSchedule(state_.ledger.next_round(), now);
   state_.quota.OnReady(now);
   Enter(CoordinatorPhase::kRunning);
   return true;
@@ -1413,7 +1412,7 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   if (!state_.is_ready()) {
     EndWithoutSaving(now);
   } else if (state_.phase == CoordinatorPhase::kDone) {
-    state_.last_save.Begin(/*gives_up=*/true, now);
+    state_.checkpoints.BeginLast(/*gives_up=*/true, now);
   }
   Advance(now);
 }
@@ -1481,11 +1480,12 @@ bool Coordinator::AdvanceLastSave(absl::Time now) {
 }
 
 bool Coordinator::AdvanceSaving(absl::Time now) {
-  if (!state_.last_save.is_begun()) {
-    state_.last_save.Begin(/*gives_up=*/state_.is_stopping() || state_.config.exit_when_done, now);
+  if (!state_.checkpoints.last_save().is_begun()) {
+    state_.checkpoints.BeginLast(/*gives_up=*/state_.is_stopping() || state_.config.exit_when_done,
+                                 now);
   }
   if (AdvanceLastSave(now)) return true;
-  if (state_.checkpoints.is_active()) return false;
+  if (state_.checkpoints.tracker().is_active()) return false;
   // Workers need not wait for the tries that follow.
   Enter(CoordinatorPhase::kDone);
   return true;
@@ -1493,13 +1493,13 @@ bool Coordinator::AdvanceSaving(absl::Time now) {
 
 bool Coordinator::AdvanceDone(absl::Time now) {
   if (AdvanceLastSave(now)) return true;
-  if (state_.should_exit || state_.checkpoints.is_active()) return false;
-  if (state_.checkpoints.is_requested()) {
+  if (state_.should_exit || state_.checkpoints.tracker().is_active()) return false;
+  if (state_.checkpoints.tracker().is_requested()) {
     if (state_.is_shard_away()) return false;
     saves_.BeginRequested(now);
     return true;
   }
-  if (!state_.ends() || !state_.last_save.outcome().has_value()) return false;
+  if (!state_.ends() || !state_.checkpoints.last_save().outcome().has_value()) return false;
   state_.over_since = std::min(state_.over_since, now);
   if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
   if (state_.awaits_strangers(now) || !state_.callers.Snapshot(now).empty()) return false;

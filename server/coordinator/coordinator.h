@@ -339,16 +339,16 @@ class Coordinator {
   ClusterSnapshot Snapshot(absl::Time now) const { return SnapshotOf(state_, now); }
   // Empty while it is under way; NotFound for tickets long gone.
   std::optional<absl::StatusOr<PublishedCheckpoint>> CheckpointOutcome(uint64_t ticket) const {
-    return state_.checkpoints.OutcomeOf(ticket);
+    return state_.checkpoints.tracker().OutcomeOf(ticket);
   }
   // Not set before it is over. Errors: FailedPrecondition (nothing to save, or nowhere); else why
   // it failed. Each says what is in no checkpoint.
   const std::optional<LastSave::Outcome>& LastSaveOutcome() const {
-    return state_.last_save.outcome();
+    return state_.checkpoints.last_save().outcome();
   }
   // Returns true if a last save was begun in this life of the servers. It may be over, unless it
   // had to end at once.
-  bool has_begun_last_save() const { return state_.last_save.is_begun(); }
+  bool has_begun_last_save() const { return state_.checkpoints.last_save().is_begun(); }
   std::string Unsaved() const { return UnsavedText(state_); }
   std::string Lost() const { return LostText(state_); }
   std::optional<absl::StatusOr<JobEnding>> Ending() const { return EndingOf(state_); }

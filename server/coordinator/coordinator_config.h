@@ -9,7 +9,7 @@
 #include "common/job/exchange_settings.h"
 #include "common/job/job_spec.h"
 #include "common/machine/host_memory.h"
-#include "server/coordinator/checkpoint_schedule.h"
+#include "server/coordinator/checkpoints/checkpoint_schedule.h"
 #include "server/coordinator/faults/divergence_policy.h"
 #include "server/coordinator/journal_comparison.h"
 #include "server/membership/registration_limit.h"

@@ -20,11 +20,11 @@ bool IsOfCoordinatorOnly(absl::string_view flag) {
 }  // namespace
 
 bool IsAllInCheckpoint(const CoordinatorMemory& memory) {
-  if (!memory.open.empty() || !memory.checkpoints.last.has_value()) return false;
+  if (!memory.open.empty() || !memory.checkpoints.tracker.last.has_value()) return false;
   LedgerState ledger = memory.ledger.state;
   ledger.data_sets = DataSets(memory.ledger.data).Export();
-  return memory.checkpoints.last_ledger == ledger &&
-         memory.checkpoints.last_orders == memory.orders;
+  return memory.checkpoints.tracker.last_ledger == ledger &&
+         memory.checkpoints.tracker.last_orders == memory.orders;
 }
 
 bool IsOfEarlierLayout(const CoordinatorMemory& memory, const JobSpec& job) {

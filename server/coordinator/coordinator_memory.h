@@ -22,9 +22,8 @@
 #include "common/job/job_spec.h"
 #include "common/params/layout.h"
 #include "common/runtime/ids.h"
-#include "server/coordinator/checkpoint_course.h"
-#include "server/coordinator/checkpoint_schedule.h"
-#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/checkpoints/checkpoint_manager.h"
+#include "server/coordinator/checkpoints/coordinator_state.h"
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/faults/worker_faults.h"
 #include "server/coordinator/job_progress.h"
@@ -70,8 +69,7 @@ struct CoordinatorMemory {
   std::map<Round, OpenRound::Memory> open;
   int64_t evaluation_attempt = 0;
   MemberQuota::Memory quota;
-  CheckpointCourse::Memory checkpoints;
-  CheckpointSchedule::Memory schedule;
+  CheckpointManager::Memory checkpoints;
   FaultPolicy::Memory faults;  // also rollbacks after the newest checkpoint
   JobProgress::Memory progress;
   std::vector<RoundSummary> last_rounds;  // that may not be on record

@@ -303,7 +303,7 @@ void Describe(Archive& archive, PublishedCheckpoint& checkpoint) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, CheckpointCourse::Memory& checkpoints) {
+void Describe(Archive& archive, CheckpointTracker::Memory& checkpoints) {
   archive("next_ticket", checkpoints.next_ticket);
   archive("active_directory", checkpoints.active_directory);
   archive("last", checkpoints.last);
@@ -380,8 +380,8 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("open", memory.open);
   archive("evaluation_attempt", memory.evaluation_attempt);
   archive("quota", memory.quota);
-  archive("checkpoints", memory.checkpoints);
-  archive("schedule", memory.schedule);
+  archive("checkpoints", memory.checkpoints.tracker);
+  archive("schedule", memory.checkpoints.schedule);
   Describe(archive, memory.faults);
   archive("progress", memory.progress);
   archive.Optional("last_rounds", memory.last_rounds);

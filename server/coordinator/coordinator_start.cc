@@ -21,9 +21,6 @@
 namespace lodestar {
 namespace {
 
-// Until the disk is asked again to take back that a checkpoint has everything.
-constexpr absl::Duration kReopenPause = absl::Seconds(1);
-
 absl::Status CheckFragments(const Layout& layout, const CoordinatorConfig& config) {
   ASSIGN_OR_RETURN(const std::vector<ElementRange> shards, PlanShards(layout, config.num_shards));
   ASSIGN_OR_RETURN(const std::vector<Bucket> buckets,
@@ -63,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Resume(Config config,
 
 absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
   state_.comparison.is_resumed = true;
-  state_.comparison.unfinished = memory.checkpoints.active_directory;
+  state_.comparison.unfinished = memory.checkpoints.tracker.active_directory;
   RETURN_IF_ERROR(Recall(std::move(memory), now, state_));
   has_loaded_ = true;
   // From where else the job may be, it leads there again.
@@ -162,7 +159,7 @@ void Coordinator::EndComparison(absl::Time now) {
   }
   if (const auto& newest = state_.config.journal.newest;
       newest.has_value() && newest->journal.is_complete) {
-    state_.complete_checkpoint = newest->path;
+    state_.checkpoints.SetComplete(newest->path);
   }
   state_.membership.RenewAll(now);
   const Round next_round =
@@ -202,27 +199,22 @@ std::string Coordinator::LostRecordsText(int shard, const JournalPlace& journal)
 }
 
 bool Coordinator::AwaitsReopening() {
-  if (state_.complete_checkpoint.empty() || state_.journal_id == 0) return false;
-  if (!state_.is_reopening && !state_.reopens_at.has_value()) {
-    state_.is_reopening = true;
-    outbox_.Do(MarkTask{state_.complete_checkpoint, /*is_complete=*/false});
+  const Reopening reopening = state_.checkpoints.AwaitReopening(state_.journal_id);
+  if (reopening == Reopening::kBegin) {
+    outbox_.Do(MarkTask{state_.checkpoints.complete(), /*is_complete=*/false});
   }
-  return true;
+  return reopening != Reopening::kNone;
 }
 
 void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& status, absl::Time now) {
   if (is_complete) return;  // If that has failed, a journal that is missing later is an alarm.
-  state_.is_reopening = false;
-  if (status.ok()) {
-    state_.complete_checkpoint.clear();
-    return Advance(now);
-  }
+  state_.checkpoints.OnReopened(status.ok(), now);
+  if (status.ok()) return Advance(now);
   outbox_.RaiseAlarm(
       absl::StrCat("no work is handed out: the newest checkpoint says that it has everything, and "
                    "that cannot be taken back: ",
                    status.message()),
       now);
-  state_.reopens_at = now + kReopenPause;
 }
 
 }  // namespace lodestar

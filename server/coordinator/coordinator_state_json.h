@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/checkpoints/coordinator_state.h"
 
 namespace lodestar {
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "common/runtime/status_hints.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"

@@ -18,7 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "common/messages/cluster_messages.h"
 #include "common/runtime/ids.h"
-#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/checkpoints/coordinator_state.h"
 
 namespace lodestar {
 

@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "common/job/job_loss.h"
 #include "server/coordinator/announcement.h"
+#include "server/coordinator/checkpoints/coordinator_state.h"
 #include "server/coordinator/cluster_snapshot.h"
-#include "server/coordinator/coordinator_state.h"
 #include "server/coordinator/stragglers/rate_meter.h"
 
 namespace lodestar {

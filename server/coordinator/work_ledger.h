@@ -19,7 +19,7 @@
 #include "common/job/job_spec.h"
 #include "common/messages/cluster_messages.h"
 #include "common/runtime/ids.h"
-#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/checkpoints/coordinator_state.h"
 #include "server/coordinator/data_sets.h"
 #include "server/coordinator/evaluation_course.h"
 #include "server/coordinator/site_order.h"

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/coordinator/checkpoint_task.h"
+#include "server/coordinator/checkpoints/checkpoint_record.h"
 
 namespace lodestar {
 
@@ -32,6 +32,7 @@ class LastSave {
   // follows lap. Begins anew if an earlier last save has ended with an error.
   void Begin(bool gives_up, absl::Time now);
   bool is_begun() const { return is_begun_; }
+  bool is_under_way() const { return is_begun_ && !outcome_.has_value(); }
 
   // Returns where to try now. Not set while pausing, or once over.
   std::optional<Place> Due(absl::Time now) const;

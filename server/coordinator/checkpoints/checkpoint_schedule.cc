@@ -1,4 +1,4 @@
-#include "server/coordinator/checkpoint_schedule.h"
+#include "server/coordinator/checkpoints/checkpoint_schedule.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/last_save.h"
+#include "server/coordinator/checkpoints/last_save.h"
 
 #include <algorithm>
 
@@ -6,8 +6,7 @@ namespace lodestar {
 
 void LastSave::Begin(bool gives_up, absl::Time now) {
   if (outcome_.has_value() && outcome_->ok()) return;
-  const bool goes_on = is_begun_ && !outcome_.has_value();
-  if (goes_on && gives_up_ >= gives_up) return;
+  if (is_under_way() && gives_up_ >= gives_up) return;
   is_begun_ = true;
   gives_up_ = gives_up;
   failures_ = 0;
@@ -16,12 +15,12 @@ void LastSave::Begin(bool gives_up, absl::Time now) {
 }
 
 std::optional<LastSave::Place> LastSave::Due(absl::Time now) const {
-  if (!is_begun_ || outcome_.has_value() || now < next_try_) return std::nullopt;
+  if (!is_under_way() || now < next_try_) return std::nullopt;
   return failures_ % TriesPerLap() == kTries ? Place::kFallback : Place::kFolder;
 }
 
 void LastSave::OnFailed(const absl::Status& error, absl::Time now) {
-  if (!is_begun_ || outcome_.has_value()) return;
+  if (!is_under_way()) return;
   error_ = error;
   ++failures_;
   if (gives_up_ && failures_ >= TriesPerLap()) {

@@ -1,4 +1,4 @@
-#include "server/coordinator/checkpoint_course.h"
+#include "server/coordinator/checkpoints/checkpoint_tracker.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,11 +9,11 @@
 
 namespace lodestar {
 
-absl::string_view CheckpointCourse::active_directory() const {
+absl::string_view CheckpointTracker::active_directory() const {
   return active_.has_value() ? absl::string_view(active_->record.directory) : "";
 }
 
-CheckpointCourse::Memory CheckpointCourse::memory() const {
+CheckpointTracker::Memory CheckpointTracker::memory() const {
   Memory memory;
   memory.next_ticket = next_ticket_;
   memory.active_directory = std::string(active_directory());
@@ -26,7 +26,7 @@ CheckpointCourse::Memory CheckpointCourse::memory() const {
   return memory;
 }
 
-void CheckpointCourse::Resume(const Memory& memory) {
+void CheckpointTracker::Resume(const Memory& memory) {
   next_ticket_ = memory.next_ticket;
   given_up_ = memory.active_directory;
   last_ = memory.last;
@@ -36,18 +36,18 @@ void CheckpointCourse::Resume(const Memory& memory) {
   last_write_time_ = memory.last_write_time;
 }
 
-uint64_t CheckpointCourse::Request(absl::Time now) {
+uint64_t CheckpointTracker::Request(absl::Time now) {
   if (!is_requested()) requested_at_ = now;
   return next_ticket_;
 }
 
-std::optional<absl::Time> CheckpointCourse::requested_at() const {
+std::optional<absl::Time> CheckpointTracker::requested_at() const {
   if (active_.has_value() && active_->requested_at.has_value()) return active_->requested_at;
   return requested_at_;
 }
 
-std::string CheckpointCourse::Begin(absl::string_view folder, Round round,
-                                    const CoordinatorState& state, absl::Time now) {
+std::string CheckpointTracker::Begin(absl::string_view folder, Round round,
+                                     const CoordinatorState& state, absl::Time now) {
   LODESTAR_CHECK(!is_active()) << "checkpoint of round " << round;
   Active active;
   active.ticket = next_ticket_++;
@@ -66,17 +66,17 @@ std::string CheckpointCourse::Begin(absl::string_view folder, Round round,
   return active_->record.directory;
 }
 
-void CheckpointCourse::ServeWithLast() {
+void CheckpointTracker::ServeWithLast() {
   LODESTAR_CHECK(last_.has_value()) << "no checkpoint on disk";
   Record(next_ticket_++, *last_);
   requested_at_.reset();
 }
 
-bool CheckpointCourse::is_publishing() const {
+bool CheckpointTracker::is_publishing() const {
   return is_active() && std::count(active_->saved.begin(), active_->saved.end(), false) == 0;
 }
 
-std::optional<absl::StatusOr<CheckpointRecord>> CheckpointCourse::OnSaved(
+std::optional<absl::StatusOr<CheckpointRecord>> CheckpointTracker::OnSaved(
     int shard, absl::string_view directory, const absl::StatusOr<std::string>& manifest_part) {
   if (directory != active_directory() || !is_active()) return std::nullopt;
   if (!manifest_part.ok()) {
@@ -93,7 +93,8 @@ std::optional<absl::StatusOr<CheckpointRecord>> CheckpointCourse::OnSaved(
   return active_->record;
 }
 
-bool CheckpointCourse::Finish(absl::string_view directory, const Outcome& outcome, absl::Time now) {
+bool CheckpointTracker::Finish(absl::string_view directory, const Outcome& outcome,
+                               absl::Time now) {
   if (directory != active_directory() || !is_active()) return false;
   Record(active_->ticket, outcome);
   if (outcome.ok()) {
@@ -107,24 +108,24 @@ bool CheckpointCourse::Finish(absl::string_view directory, const Outcome& outcom
   return true;
 }
 
-void CheckpointCourse::Abort(const absl::Status& reason) {
+void CheckpointTracker::Abort(const absl::Status& reason) {
   if (active_.has_value()) GiveUp(reason);
   EndRequests(reason);
 }
 
-void CheckpointCourse::EndRequests(const absl::Status& reason) {
+void CheckpointTracker::EndRequests(const absl::Status& reason) {
   if (is_requested()) Record(next_ticket_++, reason);
   requested_at_.reset();
 }
 
-void CheckpointCourse::GiveUp(const absl::Status& reason) {
+void CheckpointTracker::GiveUp(const absl::Status& reason) {
   Record(active_->ticket, reason);
   given_up_ = active_->record.directory;
   active_.reset();
 }
 
-void CheckpointCourse::SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
-                               const StandingOrders& orders, absl::Time written_at) {
+void CheckpointTracker::SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
+                                const StandingOrders& orders, absl::Time written_at) {
   last_ = checkpoint;
   last_ledger_ = ledger;
   last_orders_ = orders;
@@ -132,7 +133,7 @@ void CheckpointCourse::SetLast(const PublishedCheckpoint& checkpoint, const Ledg
   last_write_time_ = absl::ZeroDuration();
 }
 
-std::optional<CheckpointCourse::Outcome> CheckpointCourse::OutcomeOf(uint64_t ticket) const {
+std::optional<CheckpointTracker::Outcome> CheckpointTracker::OutcomeOf(uint64_t ticket) const {
   auto it = outcomes_.find(ticket);
   if (it != outcomes_.end()) return it->second;
   if (ticket >= next_ticket_ || (active_.has_value() && active_->ticket == ticket)) {
@@ -142,13 +143,7 @@ std::optional<CheckpointCourse::Outcome> CheckpointCourse::OutcomeOf(uint64_t ti
                                           " is too long ago; see the last checkpoint's status"));
 }
 
-std::optional<CheckpointSnapshot> CheckpointCourse::Snapshot(absl::Time now) const {
-  if (!last_.has_value()) return std::nullopt;
-  return CheckpointSnapshot{last_->path, last_->round, now - last_at_, last_->bytes,
-                            last_write_time_};
-}
-
-void CheckpointCourse::Record(uint64_t ticket, const Outcome& outcome) {
+void CheckpointTracker::Record(uint64_t ticket, const Outcome& outcome) {
   outcomes_.insert_or_assign(ticket, outcome);
   while (outcomes_.size() > kMaxOutcomes) outcomes_.erase(outcomes_.begin());
 }

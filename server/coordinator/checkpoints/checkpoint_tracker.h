@@ -1,4 +1,4 @@
-// The course of checkpoints, at most one at a time: requested, being written by the shards, being
+// The checkpoint under way, at most one at a time: requested, being written by the shards, being
 // published, and its outcome. Pure; the coordinator acts on what it says.
 //
 //   idle --Begin--> writing --all shards saved--> publishing --Finish--> idle
@@ -15,13 +15,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/runtime/ids.h"
-#include "server/coordinator/checkpoint_task.h"
-#include "server/coordinator/cluster_snapshot.h"
-#include "server/coordinator/coordinator_state.h"
+#include "server/coordinator/checkpoints/checkpoint_record.h"
+#include "server/coordinator/checkpoints/coordinator_state.h"
 
 namespace lodestar {
 
-class CheckpointCourse {
+class CheckpointTracker {
  public:
   using Outcome = absl::StatusOr<PublishedCheckpoint>;
   static constexpr size_t kMaxOutcomes = 16;
@@ -39,7 +38,7 @@ class CheckpointCourse {
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
-  explicit CheckpointCourse(int num_shards) : num_shards_(num_shards) {}
+  explicit CheckpointTracker(int num_shards) : num_shards_(num_shards) {}
   Memory memory() const;
   // The checkpoint that was under way is given up.
   void Resume(const Memory& memory);
@@ -62,8 +61,8 @@ class CheckpointCourse {
                     absl::Time now);
   // Serves all requests with what is on disk already.
   void ServeWithLast();
-  // Returns the record to publish once the last shard has saved. An error ends the course. Not set
-  // means that other shards are awaited, or that the answer is of another checkpoint.
+  // Returns the record to publish once the last shard has saved. An error ends the checkpoint. Not
+  // set means that other shards are awaited, or that the answer is of another checkpoint.
   std::optional<absl::StatusOr<CheckpointRecord>> OnSaved(
       int shard, absl::string_view directory, const absl::StatusOr<std::string>& manifest_part);
   // Returns false if the answer is of another checkpoint.
@@ -92,8 +91,10 @@ class CheckpointCourse {
            (last_orders_ != orders || last_ledger_.learning_rate_scale != learning_rate_scale);
   }
   const std::optional<PublishedCheckpoint>& last() const { return last_; }
+  // When the last one was written, and how long that took. Requires: last() is set.
+  absl::Time last_at() const { return last_at_; }
+  absl::Duration last_write_time() const { return last_write_time_; }
   std::optional<Outcome> OutcomeOf(uint64_t ticket) const;
-  std::optional<CheckpointSnapshot> Snapshot(absl::Time now) const;
 
  private:
   struct Active {

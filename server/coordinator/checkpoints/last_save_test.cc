@@ -1,4 +1,4 @@
-#include "server/coordinator/last_save.h"
+#include "server/coordinator/checkpoints/last_save.h"
 
 #include <gtest/gtest.h>
 
