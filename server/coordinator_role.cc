@@ -328,7 +328,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
     // If the checkpoint is not complete, the comparison of journals says what is wrong.
     const bool is_compared =
         newest.has_value() && newest->journal.journal_id != 0 && !newest->journal.is_complete;
-    if (last > memory->server_incarnation && !is_compared) {
+    if (last > memory->shards.server_incarnation && !is_compared) {
       alarms_.push_back(absl::StrCat(
           "the journal ", JournalFolder(),
           " is older than the newest checkpoint, which servers without it have written: it is not "
@@ -367,7 +367,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   }
   if (!same.ok()) {
     is_of_former_division_ =
-        CheckSameJob(*memory, job, static_cast<int>(memory->shards.size())).ok();
+        CheckSameJob(*memory, job, static_cast<int>(memory->shards.servers.size())).ok();
     return absl::FailedPreconditionError(absl::StrCat(
         "cannot go on from the journal ", JournalFolder(), " with other settings: ", same.message(),
         ". It has rounds that are in no checkpoint: start with the settings that it has, and end "
@@ -756,8 +756,8 @@ absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_in
     // If the job is over, it has been saved.
     if (const std::optional<absl::Status> ended = outcome(); ended.has_value()) return *ended;
     const absl::Status serving = strand_.Run([](Coordinator& coordinator, absl::Time now) {
-      if (const auto& loss = coordinator.journal_loss(); loss.has_value()) {
-        return absl::FailedPreconditionError(loss->what);
+      if (coordinator.journal_loss().has_value()) {
+        return absl::FailedPreconditionError(coordinator.journal_loss_reason());
       }
       return coordinator.CheckAllServing(now);
     });

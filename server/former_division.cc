@@ -67,10 +67,11 @@ absl::Status CheckJournalsAreFree(FileSystem& disk, const DurabilityConfig& dura
 // coordinator knows to be on disk. Otherwise the cluster would go back to a checkpoint.
 absl::Status CheckIsOf(const CoordinatorMemory& memory, int shard,
                        const host::ShardHost& recovered) {
-  const ShardRegistry::Holder& holder = memory.shards[shard];
+  const ShardFleet::Holder& holder = memory.shards.servers[shard];
   const uint64_t end = recovered.journal_place().end;
   if (recovered.instance_id() == holder.instance_id &&
-      recovered.server_incarnation() == memory.server_incarnation && end >= holder.journal_end) {
+      recovered.server_incarnation() == memory.shards.server_incarnation &&
+      end >= holder.journal_end) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrCat(
@@ -123,7 +124,7 @@ class FormerServers {
   }
 
  private:
-  int num_shards() const { return static_cast<int>(memory_.shards.size()); }
+  int num_shards() const { return static_cast<int>(memory_.shards.servers.size()); }
 
   absl::Status Start(FileSystem& disk, int shard) {
     ServerConfig config = ConfigOf(config_, shard, num_shards());
@@ -165,7 +166,7 @@ absl::StatusOr<PublishedCheckpoint> Save(const ServerConfig& config, const Serve
   if (!memory.has_value()) {
     return absl::FailedPreconditionError("the journal has changed meanwhile; start again");
   }
-  const auto num_shards = static_cast<int>(memory->shards.size());
+  const auto num_shards = static_cast<int>(memory->shards.servers.size());
   const Round next_round(memory->ledger.state.next_round);
   RETURN_IF_ERROR(CheckJournalsAreFree(disk, config.durability, num_shards));
   LogInfo(
@@ -193,7 +194,8 @@ absl::StatusOr<bool> IsBesideOtherDivision(FileSystem& disk, const ServerConfig&
   if (!config.durability.has_journal) return false;
   ASSIGN_OR_RETURN(const std::optional<CoordinatorMemory> memory,
                    ReadMemory(disk, config.durability));
-  return memory.has_value() && static_cast<int>(memory->shards.size()) != config.cluster.num_shards;
+  return memory.has_value() &&
+         static_cast<int>(memory->shards.servers.size()) != config.cluster.num_shards;
 }
 
 absl::Status SaveFormerDivision(const ServerConfig& config, const Server::Deps& deps,

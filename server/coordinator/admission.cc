@@ -126,8 +126,8 @@ bool LacksAcknowledged(const ClusterState& state, const RegisterCall& call) {
   const WorkerRecord* const record = state.membership.FindByName(call.name);
   const bool is_held = record != nullptr && record->is_alive();
   if (is_held && record->instance_id != call.instance_id) return false;
-  if (report.server_incarnation != state.server_incarnation) {
-    return report.server_incarnation > state.server_incarnation;
+  if (report.server_incarnation != state.shards.server_incarnation()) {
+    return report.server_incarnation > state.shards.server_incarnation();
   }
   // The last evaluation has the number of the round that would come next.
   if (report.round > state.ledger.next_round()) return true;
@@ -138,7 +138,7 @@ bool LacksAcknowledged(const ClusterState& state, const RegisterCall& call) {
 
 bool KnowsFormerStart(const ClusterState& state, const RegisterCall& call) {
   return !state.empty_folder.empty() && call.process.acknowledged.has_value() &&
-         call.process.acknowledged->server_incarnation < state.server_incarnation;
+         call.process.acknowledged->server_incarnation < state.shards.server_incarnation();
 }
 
 std::string EmptyFolderAlarm(const ClusterState& state, const RegisterCall& call) {

@@ -14,8 +14,8 @@
 #include "server/coordinator/checkpoints/checkpoint_record.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
 #include "server/coordinator/cluster_snapshot.h"
-#include "server/coordinator/journal_state.h"
-#include "server/coordinator/shard_command.h"
+#include "server/coordinator/shards/journal_state.h"
+#include "server/coordinator/shards/shard_command.h"
 
 namespace lodestar {
 

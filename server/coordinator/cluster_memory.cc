@@ -38,8 +38,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
     memory.layout = state.layout;
   }
   memory.layout_hash = state.layout->hash();
-  memory.shards = state.shards.Holders();
-  memory.server_incarnation = state.server_incarnation;
+  memory.shards = state.shards.memory();
   memory.life_key = state.life_key;
   memory.map_version = state.map->version;
   if (!is_over) {
@@ -48,7 +47,6 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   }
   memory.awaits_settings = state.awaits_settings;
   memory.supply = state.supply.memory();
-  memory.norms = state.norms.memory();
   memory.membership = state.membership.memory();
   for (const auto& [worker, desk] : state.desks) {
     memory.desks.emplace(worker, RememberedWorker{.desk = desk.memory(),
@@ -88,9 +86,8 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
     }
     state.layout = std::move(earlier);
   }
-  state.shards = ShardRegistry(memory.shards, now);
+  state.shards.Resume(std::move(memory.shards), now);
   RETURN_IF_ERROR(PlanMap(memory.map_version, state));
-  state.server_incarnation = memory.server_incarnation;
   state.life_key = std::move(memory.life_key);
   state.stop_reason = std::move(memory.stop_reason);
   state.stop_requested_at = memory.stop_requested_at;
@@ -98,7 +95,6 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
     state.drop_missing_at = std::max(now, *state.stop_requested_at + state.config.stop_timeout);
   }
   state.supply.Resume(memory.supply, now);
-  state.norms = NormBook(state.config.num_shards, std::move(memory.norms));
   ASSIGN_OR_RETURN(state.membership, MembershipTable::Resume(state.membership.config(),
                                                              std::move(memory.membership), now));
   for (auto& [worker, of_worker] : memory.desks) {
@@ -119,7 +115,7 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   if (!state.open.empty()) state.progress.OnOpened(now);
   state.checkpoints.Resume(memory.checkpoints);
   if (const auto& last = memory.checkpoints.tracker.last; last.has_value()) {
-    state.published = PublishedCommand{/*directory=*/"", last->path, last->round};
+    state.shards.OnPublished({/*directory=*/"", last->path, last->round});
   }
   return absl::OkStatus();
 }
@@ -138,7 +134,7 @@ absl::Status PlanMap(uint64_t version, ClusterState& state) {
   map->layout = *state.layout;
   map->buckets = std::move(buckets);
   for (int i = 0; i < state.config.num_shards; ++i) {
-    map->servers.push_back({i, state.shards.entries()[i].address, ranges[i]});
+    map->servers.push_back({i, state.shards.servers()[i].address, ranges[i]});
   }
   state.map = std::move(map);
   return absl::OkStatus();

@@ -120,7 +120,7 @@ void ClusterSaves::BeginIfDue(absl::Time now) {
 }
 
 void ClusterSaves::Begin(const CheckpointTry& begun, absl::Time now) {
-  CoordinatorState state{.server_incarnation = state_.server_incarnation,
+  CoordinatorState state{.server_incarnation = state_.shards.server_incarnation(),
                          .ledger = {},
                          .membership = state_.membership.Export(),
                          .progress = state_.progress.Export(),
@@ -179,9 +179,7 @@ absl::Status ClusterSaves::OnShardSaved(int shard, const ShardSaved& saved, absl
   const std::string& directory = saved.directory;
   // What a shard has written since then would stay there, and take the room of later tries.
   if (state_.checkpoints.tracker().IsGivenUp(directory)) outbox_.Do(DiscardTask{directory});
-  if (saved.server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) {
-    return absl::OkStatus();
-  }
+  if (!state_.shards.Counts(shard, saved.server_incarnation)) return absl::OkStatus();
   auto record = state_.checkpoints.OnSaved(shard, directory, saved.manifest_part, Facts());
   if (!record.has_value()) return absl::OkStatus();
   if (!record->ok()) return OnFailed(directory, record->status(), now);
@@ -189,8 +187,8 @@ absl::Status ClusterSaves::OnShardSaved(int shard, const ShardSaved& saved, absl
   (*record)->layout = *state_.layout;
   JournalManifest& journal = (*record)->journal;
   journal.journal_id = state_.journal_id;
-  for (const ShardRegistry::Entry& entry : state_.shards.entries()) {
-    journal.shard_records.push_back(entry.journal_end);
+  for (const ShardFleet::Server& server : state_.shards.servers()) {
+    journal.shard_records.push_back(server.journal_end);
   }
   outbox_.Do(**std::move(record));
   return absl::OkStatus();
@@ -218,8 +216,8 @@ absl::Status ClusterSaves::OnPublished(absl::string_view directory,
                              static_cast<double>(state_.layout->num_elements()) * sizeof(float);
   const auto journal = state_.checkpoints.JournalToSuggest(round_bytes, usual_round);
   if (journal.has_value()) outbox_.Tell(JournalSuggestion(*journal, usual_round));
-  state_.published = PublishedCommand{temporary, published->path, published->round};
-  outbox_.Command(*state_.published);
+  state_.shards.OnPublished({temporary, published->path, published->round});
+  outbox_.Command(*state_.shards.published());
   outbox_.Touch();
   return absl::OkStatus();
 }
@@ -355,7 +353,6 @@ void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
   state_.save_askers.clear();
   state_.drop_missing_at = absl::InfiniteFuture();
   state_.not_waited_for.clear();
-  state_.published.reset();
   state_.before_open_round.reset();
   const auto* checkpoint = std::get_if<CheckpointSource>(&state_.source);
   if (checkpoint == nullptr) return state_.checkpoints.ForgetNewest();

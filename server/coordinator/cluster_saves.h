@@ -18,7 +18,7 @@
 #include "server/coordinator/checkpoints/coordinator_state.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/outbox.h"
-#include "server/coordinator/shard_event.h"
+#include "server/coordinator/shards/shard_event.h"
 
 namespace lodestar {
 

@@ -24,8 +24,7 @@ ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> t
       policy(MakeClusterPolicy(config.job)),
       life_key(config.life_key),
       layout(std::move(the_layout)),
-      shards(config.num_shards, now),
-      norms(config.num_shards),
+      shards(config.num_shards, config.lease, now),
       membership(MembershipTable::Config{.lease = config.lease}),
       ledger(config.job, LedgerState{}),
       quota(config.job, config.lease),
@@ -63,7 +62,7 @@ bool ClusterState::is_ready() const {
 bool ClusterState::AwaitsJournals(WorkerId worker, Round round, bool is_patience_over) const {
   if (!is_ready() || DefersContributions(config.job) || !shards.all_keep_journals()) return false;
   for (int shard = 0; shard < config.num_shards; ++shard) {
-    const bool is_waited_for = !is_patience_over || shards.entries()[shard].is_away();
+    const bool is_waited_for = !is_patience_over || shards.servers()[shard].is_away();
     if (is_waited_for && desks.at(worker).assignment.AwaitsJournal(round, shard)) return true;
   }
   return false;
@@ -158,7 +157,7 @@ StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
                           .required_members = std::max(1, quota.Required(now).count),
                           .usual_round = progress.usual_round(),
                           .back_at = shards.back_at()};
-  for (const ShardRegistry::Entry& server : shards.entries()) {
+  for (const ShardFleet::Server& server : shards.servers()) {
     // That of shard 0 is the coordinator's own.
     facts.servers.push_back(facts.servers.empty()
                                 ? StragglerFacts::Server()

@@ -23,13 +23,12 @@
 #include "server/coordinator/exchange_tuning.h"
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/job_progress.h"
-#include "server/coordinator/journal_comparison.h"
 #include "server/coordinator/member_quota.h"
-#include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/refusal_book.h"
-#include "server/coordinator/shard_command.h"
-#include "server/coordinator/shard_registry.h"
+#include "server/coordinator/shards/journal_comparison.h"
+#include "server/coordinator/shards/shard_command.h"
+#include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/site_course.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
 #include "server/coordinator/wait_log.h"
@@ -87,13 +86,10 @@ struct StartComparison {
   bool is_over = false;
   // The journal has gone back, and --accept_loss does not name this loss: it is never over.
   std::optional<JournalLoss> loss;
-  absl::Status refusal;                  // --accept_loss names another one: this process ends.
-  bool is_accepted = false;              // The loss: all are to go back to a checkpoint.
-  bool is_resumed = false;               // The coordinator's memory was in the journal.
-  std::string unfinished;                // Directory of the checkpoint that was under way.
-  std::map<int, ShardKnowledge> shards;  // Those that have attached.
-  std::map<int, std::string> lost;  // What has become of the memory of these shards, for people.
-  uint64_t newest_server_incarnation = 0;  // That a shard, a checkpoint or the journal knows of.
+  absl::Status refusal;      // --accept_loss names another one: this process ends.
+  bool is_accepted = false;  // The loss: all are to go back to a checkpoint.
+  bool is_resumed = false;   // The coordinator's memory was in the journal.
+  std::string unfinished;    // Directory of the checkpoint that was under way.
 };
 
 struct ClusterState {
@@ -117,8 +113,7 @@ struct ClusterState {
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;
   absl::Status failure;        // not OK if the servers cannot go on, or the run has diverged
   absl::Status shard_failure;  // for which the job fails once the last checkpoint is taken
-  uint64_t server_incarnation = 0;
-  std::string life_key;                         // see CoordinatorConfig
+  std::string life_key;        // see CoordinatorConfig
   std::optional<std::string> stop_reason;       // once asked to stop
   std::optional<absl::Time> stop_requested_at;  // by an operator
   std::string hold_reason;                      // empty if work is handed out
@@ -155,15 +150,13 @@ struct ClusterState {
 
   StartComparison comparison;
   uint64_t journal_id = 0;  // See CoordinatorRecord.
-  ShardRegistry shards;
-  NormBook norms;
+  ShardFleet shards;
   MembershipTable membership;
   WorkLedger ledger;
   ExchangeTuning tuning;
   std::optional<SiteCourse> site;  // not set if this is none
   MemberQuota quota;
   CheckpointManager checkpoints;
-  std::optional<PublishedCommand> published;       // the last one, in this life of the servers
   absl::Time over_since = absl::InfiniteFuture();  // nothing but the leaving is waited for
   std::optional<ResumeSnapshot> resumed;
   FaultPolicy faults;

@@ -29,12 +29,85 @@ constexpr size_t kMaxEndedShown = 32;
 constexpr int kMaxWaitingShown = 100;
 constexpr size_t kMaxShutOutShown = 100;
 
+constexpr absl::string_view kAway = "away";
+constexpr absl::string_view kAnd = " and ";
+
 // How long a wait lasts before the log is told.
 constexpr absl::Duration kWaitPatience = absl::Seconds(2);
 constexpr absl::Duration kRoundPatience = absl::Minutes(1);
 
 // A worker reads its data before it joins, which takes seconds.
 constexpr absl::Duration kTimeToJoin = absl::Seconds(10);
+
+absl::string_view ServerStateName(const ShardFleet::Server& server) {
+  if (server.is_away()) return kAway;
+  switch (server.state) {
+    case ShardFleet::State::kMissing:
+      return "missing";
+    case ShardFleet::State::kAttached:
+      return "attached";
+    case ShardFleet::State::kLoading:
+      return "loading";
+    case ShardFleet::State::kServing:
+      return "serving";
+  }
+  return "unknown";
+}
+
+// Returns a text such as "shard 1 (missing for 3s)". Without its age if `age_at` is not given.
+std::string ShardText(int shard, absl::string_view state, absl::Time since,
+                      std::optional<absl::Time> age_at) {
+  return absl::StrCat("shard ", shard, " (", state,
+                      age_at.has_value() ? " for " + DurationText(*age_at - since) : "", ")");
+}
+
+// Returns the texts of these shards, with the states of their servers.
+std::vector<std::string> ShardTexts(const ClusterState& state, const std::vector<int>& shards,
+                                    std::optional<absl::Time> age_at) {
+  std::vector<std::string> texts;
+  for (const int shard : shards) {
+    const ShardFleet::Server& server = state.shards.servers()[shard];
+    texts.push_back(ShardText(shard, ServerStateName(server), server.since, age_at));
+  }
+  return texts;
+}
+
+// Says where the coordinator's journal ends, such as "the coordinator's journal
+// run/journal/coordinator ends with record 812, before round 302".
+std::string JournalEndText(const JournalFacts& facts, std::optional<Round> next_round) {
+  if (facts.folder.empty()) return "this server keeps no journal (--durability=checkpoint)";
+  if (!facts.damage.empty()) return facts.damage;
+  const std::string journal = absl::StrCat("the coordinator's journal ", facts.folder);
+  if (facts.end.number == 0) return absl::StrCat(journal, " is empty");
+  return absl::StrCat(
+      journal, " ends with record ", facts.end.number,
+      next_round.has_value() ? absl::StrCat(", before round ", next_round->value()) : "");
+}
+
+std::string LaterText(const JournalFacts& facts, const LaterKnowledge& later) {
+  const bool is_damaged = !facts.damage.empty();
+  const std::string round = later.round < 0 ? "" : absl::StrCat(", of round ", later.round);
+  const std::string shard = absl::StrCat("shard ", later.shard);
+  const std::string checkpoint =
+      facts.newest.has_value() ? absl::StrCat("checkpoint ", facts.newest->path) : "";
+  switch (later.kind) {
+    case LaterKnowledge::Kind::kShardRecord:
+      return absl::StrCat(shard, " follows record ", later.record, round);
+    case LaterKnowledge::Kind::kShardOtherJournal:
+      return absl::StrCat(shard, " follows record ", later.record,
+                          is_damaged ? "" : " of another journal", round);
+    case LaterKnowledge::Kind::kShardRound:
+      return absl::StrCat(shard, " has taken contributions to round ", later.round);
+    case LaterKnowledge::Kind::kCheckpointRecord:
+      return absl::StrCat(checkpoint, " follows record ", later.record, round);
+    case LaterKnowledge::Kind::kCheckpointOtherJournal:
+      return absl::StrCat(checkpoint, " says that rounds from ", later.round, " on are in ",
+                          is_damaged ? "the" : "another", " journal");
+    case LaterKnowledge::Kind::kMayBeInDamaged:
+      return "no checkpoint says that it has all of it";
+  }
+  return "";
+}
 
 std::string Held(const Decision& decision) {
   return decision.action == Action::kApply ? "" : decision.reason;
@@ -99,7 +172,7 @@ std::string PathStallText(const ClusterState& state, WorkerId worker,
   if (!activity.path_stall().has_value()) return "";
   const auto& [shard, since] = *activity.path_stall();
   return absl::StrCat("no bytes ", activity.is_pulling() ? "from" : "to", " shard ", shard, " at ",
-                      state.shards.entries()[shard].address,
+                      state.shards.servers()[shard].address,
                       age_at.has_value() ? " for " + DurationText(*age_at - since) : "");
 }
 
@@ -130,8 +203,8 @@ std::string WithoutPath(const ClusterState& state) {
   }
   if (names.empty()) return "";
   const std::string addresses =
-      absl::StrJoin(state.shards.entries(), ", ",
-                    [](std::string* out, const auto& entry) { out->append(entry.address); });
+      absl::StrJoin(state.shards.servers(), ", ",
+                    [](std::string* out, const auto& server) { out->append(server.address); });
   return absl::StrCat("; ", absl::StrJoin(names, ", "), " cannot reach every server of ", addresses,
                       ": start the server that ", names.size() == 1 ? "it does" : "they do",
                       " not reach with --advertise=HOST:PORT");
@@ -437,15 +510,26 @@ std::string ExchangeText(const ClusterState& state) {
 
 std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages) {
   const std::optional<absl::Time> age_at = ages == Ages::kShown ? std::optional(now) : std::nullopt;
-  std::string missing = state.shards.Lacking(ShardRegistry::State::kAttached, age_at);
-  const std::string away = state.shards.Away(age_at);
-  if (!missing.empty() && !away.empty()) missing += " and ";
-  missing += away;
-  return missing.empty() ? "" : absl::StrCat("waits for the server of ", missing);
+  std::vector<std::string> texts =
+      ShardTexts(state, state.shards.Lacking(ShardFleet::State::kAttached), age_at);
+  for (const int shard : state.shards.Away()) {
+    const absl::Time since = *state.shards.servers()[shard].away_since;
+    texts.push_back(ShardText(shard, kAway, since, age_at));
+  }
+  return texts.empty() ? "" : absl::StrCat("waits for the server of ", absl::StrJoin(texts, kAnd));
 }
 
 std::string WaitingForJournals(const ClusterState& state, Ages ages) {
-  return state.shards.JournalTroubles(/*has_reasons=*/ages == Ages::kShown);
+  std::vector<std::string> troubles;
+  const std::vector<ShardFleet::Server>& servers = state.shards.servers();
+  for (const int shard : state.shards.WithJournalTrouble()) {
+    const std::string owner = servers.size() == 1 ? "" : absl::StrCat(" of shard ", shard);
+    // A reason may change while the trouble lasts.
+    troubles.push_back(absl::StrCat(
+        "the journal", owner,
+        ages == Ages::kShown ? ": " + servers[shard].journal.trouble : " cannot be written"));
+  }
+  return absl::StrJoin(troubles, kAnd);
 }
 
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
@@ -455,7 +539,8 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     const JournalLoss& loss = *state.comparison.loss;
     const bool is_damaged = !state.config.journal.damage.empty();
     return absl::StrCat("waits for the coordinator's journal, which ",
-                        is_damaged ? "is damaged: " : "has gone back or is missing: ", loss.what,
+                        is_damaged ? "is damaged: " : "has gone back or is missing: ",
+                        JournalLossReason(state.config.journal, loss),
                         is_damaged ? "; bring a sound copy of it back,"
                                    : "; bring it back, or start this server with --accept_loss=",
                         loss.round.value());
@@ -475,8 +560,10 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     case CoordinatorPhase::kAwaitingLayout:
       return "waits for a client that brings the layout of its model";
     case CoordinatorPhase::kLoading:
-      return absl::StrCat("waits for weights to be loaded by ",
-                          state.shards.Lacking(ShardRegistry::State::kServing, age_at));
+      return absl::StrCat(
+          "waits for weights to be loaded by ",
+          absl::StrJoin(
+              ShardTexts(state, state.shards.Lacking(ShardFleet::State::kServing), age_at), kAnd));
     case CoordinatorPhase::kSaving:
       return "waits for the last checkpoint to be written";
     case CoordinatorPhase::kDone: {
@@ -676,7 +763,7 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
 }
 
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now) {
-  const bool is_known = state.server_incarnation != 0 && !state.is_comparing();
+  const bool is_known = state.shards.server_incarnation() != 0 && !state.is_comparing();
   if (is_known || !state.failure.ok()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
@@ -828,7 +915,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   ClusterSnapshot snapshot;
   const LedgerState ledger = state.ledger.state();
   snapshot.job = state.config.job;
-  snapshot.server_incarnation = state.server_incarnation;
+  snapshot.server_incarnation = state.shards.server_incarnation();
   snapshot.uptime = now - state.started_at;
   snapshot.state = std::string(StateName(state));
   snapshot.waiting_for = WaitingFor(state, now);
@@ -880,12 +967,12 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
                                               DropTime(state, stalls, worker, now) - now});
     }
   }
-  for (size_t i = 0; i < state.shards.entries().size(); ++i) {
-    const ShardRegistry::Entry& entry = state.shards.entries()[i];
-    snapshot.shards.push_back({static_cast<int>(i), entry.address,
-                               std::string(ShardRegistry::StateName(entry)),
+  for (size_t i = 0; i < state.shards.servers().size(); ++i) {
+    const ShardFleet::Server& server = state.shards.servers()[i];
+    snapshot.shards.push_back({static_cast<int>(i), server.address,
+                               std::string(ServerStateName(server)),
                                state.map == nullptr ? ElementRange{} : state.map->servers[i].range,
-                               entry.is_there() ? entry.journal.replica : ""});
+                               server.is_there() ? server.journal.replica : ""});
   }
   snapshot.last_checkpoint = NewestCheckpoint(state.checkpoints.tracker(), now);
   if (state.site.has_value()) snapshot.upstream = state.site->upstream();
@@ -897,6 +984,97 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
     snapshot.layout_hash = state.layout->hash();
   }
   return snapshot;
+}
+
+std::string ShardLossText(const ClusterState& state, const ShardLoss& loss) {
+  switch (loss.kind) {
+    case ShardLoss::Kind::kCutOff:
+      return "was cut off before it was told what to load";
+    case ShardLoss::Kind::kMissedAssignment:
+      return "has missed what it was told to load";
+    case ShardLoss::Kind::kLacksRecords: {
+      const std::string round =
+          loss.highest_round < 0 ? "" : absl::StrCat(" (of round ", loss.highest_round, ")");
+      return absl::StrCat("has a journal that ends with record ", loss.end, round, ", and record ",
+                          loss.end_before, " was on disk; the job was at round ",
+                          state.ledger.next_round().value());
+    }
+    case ShardLoss::Kind::kStartedAnew:
+      return "was started anew";
+    case ShardLoss::Kind::kLeftJournal:
+      return "was started anew, and does not go on from the journal that it had";
+    case ShardLoss::Kind::kLostMemory:
+      return "was started anew and has lost its memory";
+    case ShardLoss::Kind::kCannotLoad:
+      return "could not load";
+  }
+  return "";
+}
+
+absl::Status AttachRefusal(const ClusterState& state, const Attachment& attachment,
+                           AttachVerdict::Kind kind) {
+  const std::vector<ShardFleet::Server>& servers = state.shards.servers();
+  switch (kind) {
+    case AttachVerdict::Kind::kDoesNotFit:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--shard=", attachment.shard, "/", attachment.num_shards,
+          " does not fit this cluster of ", servers.size(),
+          servers.size() == 1 ? " shard" : " shards", "; give every server the same number"));
+    case AttachVerdict::Kind::kFollowed:
+      return FollowedStatus();
+    case AttachVerdict::Kind::kLate:
+      return absl::AbortedError("this call is older than what its server has loaded since");
+    case AttachVerdict::Kind::kHeld:
+      return absl::AlreadyExistsError(
+          absl::StrCat("shard ", attachment.shard, " is held by the server at ",
+                       servers[attachment.shard].address, " (",
+                       ServerStateName(servers[attachment.shard]), "); stop one of the two"));
+    case AttachVerdict::Kind::kGoesOn:
+    case AttachVerdict::Kind::kTakes:
+    case AttachVerdict::Kind::kLoses:
+    case AttachVerdict::Kind::kLosesUntold:
+      break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FollowedStatus() {
+  return absl::AbortedError("another process goes on with the journal of this server");
+}
+
+std::string JournalLossReason(const JournalFacts& facts, const JournalLoss& loss) {
+  return absl::StrCat(JournalEndText(facts, loss.next_round), ", and ",
+                      absl::StrJoin(loss.later, kAnd, [&](std::string* out, const auto& later) {
+                        out->append(LaterText(facts, later));
+                      }));
+}
+
+std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss) {
+  const std::string target = facts.newest.has_value()
+                                 ? absl::StrCat("the newest checkpoint, ", facts.newest->path)
+                                 : "the first weights, because there is no checkpoint";
+  const absl::string_view remedy =
+      facts.folder.empty()
+          ? "Start this server with --durability=journal, and the --journal_dir that it had"
+      : facts.damage.empty()
+          ? "Bring the newer journal back (mount its disk, or restore its folder as a whole), and "
+            "start this server again"
+          : "End this server, replace the journal's folder with a sound copy of it as a whole, and "
+            "start this server again";
+  return absl::StrCat("THE COORDINATOR'S JOURNAL ",
+                      facts.damage.empty() ? "HAS GONE BACK, or is missing" : "IS DAMAGED", ": ",
+                      JournalLossReason(facts, loss),
+                      ". The cluster waits, and nothing on disk is changed. ", remedy,
+                      ". To lose the rounds since then and go back to ", target,
+                      ", start it with --accept_loss=", loss.round.value());
+}
+
+absl::Status AcceptedOtherLoss(const JournalFacts& facts, const JournalLoss& loss) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "--accept_loss=", facts.accepted_loss->value(), " is not the round of this loss, which is ",
+      loss.round.value(), ": ", JournalLossReason(facts, loss), ". Nothing was changed. Bring the ",
+      facts.damage.empty() ? "newer journal" : "sound journal",
+      " back, or give --accept_loss=", loss.round.value()));
 }
 
 std::string ReasonOfStop(int shard) {

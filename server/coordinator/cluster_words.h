@@ -15,6 +15,7 @@
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/faults/quarantine.h"
+#include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
 
 namespace lodestar {
@@ -86,6 +87,22 @@ struct JobEnding {
 std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state);
 // If this process ends now, whatever the job still waits for. `saved`: errors as above.
 JobEnding CutOffEndingOf(const ClusterState& state);
+
+// Says of the server of a shard what has become of it: "was started anew".
+std::string ShardLossText(const ClusterState& state, const ShardLoss& loss);
+// Returns OK if the verdict is not that the server is refused. Errors: those of
+// Coordinator::OnShardAttached().
+absl::Status AttachRefusal(const ClusterState& state, const Attachment& attachment,
+                           AttachVerdict::Kind kind);
+// Returns Aborted: see Coordinator::CheckNotFollowed().
+absl::Status FollowedStatus();
+
+// Says which journal of the coordinator ends where, and what is later.
+std::string JournalLossReason(const JournalFacts& facts, const JournalLoss& loss);
+// Returns the alarm: what is lost, and what the operator can do.
+std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss);
+// Returns FailedPrecondition: --accept_loss names another round.
+absl::Status AcceptedOtherLoss(const JournalFacts& facts, const JournalLoss& loss);
 
 // Why BeginLastSave() is called for a server.
 std::string ReasonOfStop(int shard);

@@ -44,9 +44,6 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
 }
 
-// What has become of a server that had no memory yet.
-constexpr absl::string_view kCutOffEarly = "was cut off before it was told what to load";
-
 // How much later than its interval a heartbeat may come: the time of its way, and until its sender
 // has another connection.
 constexpr absl::Duration kLateHeartbeat = absl::Milliseconds(500);
@@ -95,8 +92,8 @@ bool Coordinator::GoesOn(const RegisterCall& call) const {
 
 std::vector<uint64_t> Coordinator::shard_instances() const {
   std::vector<uint64_t> instances;
-  for (const ShardRegistry::Entry& entry : state_.shards.entries()) {
-    instances.push_back(entry.instance_id);
+  for (const ShardFleet::Server& server : state_.shards.servers()) {
+    instances.push_back(server.instance_id);
   }
   return instances;
 }
@@ -178,7 +175,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   outbox_.Remember();
   Registration answer;
   answer.life = {admission.id, admission.incarnation};
-  answer.server_incarnation = state_.server_incarnation;
+  answer.server_incarnation = state_.shards.server_incarnation();
   answer.lease = state_.config.lease;
   answer.heartbeat_interval = HeartbeatInterval();
   answer.job = state_.config.job;
@@ -885,7 +882,7 @@ void Coordinator::On(int /*shard*/, const WorkerFault& fault, absl::Time now) {
 }
 
 void Coordinator::On(int shard, const ShardDiverged& diverged, absl::Time now) {
-  if (diverged.server_incarnation != state_.server_incarnation) return;
+  if (diverged.server_incarnation != state_.shards.server_incarnation()) return;
   Follow(faults_.OnShardDiverged(shard, diverged.round, diverged.text, now), now);
 }
 
@@ -940,77 +937,35 @@ absl::StatusOr<int64_t> Coordinator::RollBack(Round round, absl::string_view why
 }
 
 bool Coordinator::GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const {
-  return state_.shards.IsHeldBy(shard, instance_id) && memory_of == state_.server_incarnation &&
-         state_.has_memory();
+  return state_.shards.GoesOn(shard, instance_id, memory_of, state_.has_memory());
 }
 
 absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t instance_id,
                                           uint64_t memory_of, absl::string_view address,
                                           absl::Time now, JournalPlace journal) {
-  RETURN_IF_ERROR(state_.shards.CheckFits(shard, num_shards));
+  const Attachment attachment = {shard, num_shards, instance_id, memory_of, address, journal};
+  AttachFacts facts = {.has_memory = state_.has_memory(),
+                       .is_comparing = state_.is_comparing(),
+                       .is_resumed = state_.comparison.is_resumed,
+                       .is_ready = state_.is_ready()};
+  if (state_.map != nullptr && state_.shards.Has(shard)) {
+    facts.address_in_map = state_.map->servers[shard].address;
+  }
+  using Kind = AttachVerdict::Kind;
+  const AttachVerdict verdict = state_.shards.JudgeAttach(attachment, facts);
   // It has not heard of the end, or was started anew behind it.
-  if (state_.should_exit) {
+  if (state_.should_exit && verdict.kind != Kind::kDoesNotFit) {
     outbox_.Repeat(shard, StopCommand{std::string(state_.failure.message())});
     return absl::OkStatus();
   }
-  const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
-  // Servers of an earlier release do not tell of theirs.
-  const bool tells_journal = journal.first_segment != 0;
-  const bool lacks_records = tells_journal && state_.shards.HasLostRecords(shard, journal);
-  // A journal that has gone back may begin with a lower segment. Its process holds the folder, so
-  // that nothing that is away goes on with that journal.
-  const bool may_be_followed = !lacks_records || !entry.is_away();
-  if (may_be_followed && state_.shards.IsHeldBy(shard, instance_id)) {
-    RETURN_IF_ERROR(state_.shards.CheckNotFollowed(shard, journal.first_segment));
+  RETURN_IF_ERROR(AttachRefusal(state_, attachment, verdict.kind));
+  if (verdict.kind == Kind::kGoesOn) return GoOnWith(attachment, verdict, now);
+  if (verdict.kind == Kind::kLoses) StartOver(shard, verdict.loss, now);
+  if (verdict.kind == Kind::kLosesUntold) {
+    state_.shards.LoseUntold(shard, verdict.loss, now);
+    outbox_.Tell(absl::StrCat("shard lost shard=", shard));
   }
-  const bool goes_on = GoesOn(shard, instance_id, memory_of);
-  const bool has_lost_records = goes_on && lacks_records;
-  if (goes_on && !has_lost_records) {
-    const bool is_another_process = journal.first_segment > entry.first_segment;
-    // This connection may come before the end of the old one is noticed.
-    if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
-    outbox_.Tell(absl::StrCat("shard connected again shard=", shard, " address=", address));
-    state_.shards.Reconnect(shard, address, now);
-    state_.shards.SetProcess(shard, journal);
-    state_.comparison.shards[shard] = {shard, memory_of, journal};
-    for (auto& [worker, desk] : state_.desks) desk.assignment.OnServerAttached(shard);
-    // A server that was started again on what it had may have another port.
-    if (state_.map != nullptr && state_.map->servers[shard].address != address) {
-      RETURN_IF_ERROR(PlanMap(NextMapVersion(state_.map->version, now), state_));
-      outbox_.Remember();
-    }
-    if (!state_.is_comparing()) RepeatCommands(shard);
-    OnShardBack(shard, now);
-    // It may have nothing to load before it serves.
-    if (is_another_process) ForgetStop(shard, now);
-    return absl::OkStatus();
-  }
-  std::string lost;
-  if (state_.shards.IsHeldBy(shard, instance_id)) {
-    // Its process has what it has loaded, whatever it said before, on a connection of then.
-    if (state_.shards.entries()[shard].state == ShardRegistry::State::kServing &&
-        memory_of < state_.server_incarnation && !state_.is_comparing()) {
-      return absl::AbortedError("this call is older than what its server has loaded since");
-    }
-    lost = has_lost_records      ? LostRecordsText(shard, journal)
-           : state_.has_memory() ? "has missed what it was told to load"
-                                 : std::string(kCutOffEarly);
-  } else if (state_.shards.entries()[shard].is_away()) {
-    const bool had_weights =
-        state_.is_ready() || (state_.is_comparing() && state_.comparison.is_resumed);
-    lost = !had_weights ? "was started anew"
-           : entry.journal_end > 0
-               ? "was started anew, and does not go on from the journal that it had"
-               : "was started anew and has lost its memory";
-  }
-  if (!lost.empty()) {
-    state_.is_comparing() && state_.comparison.is_resumed
-        ? LoseBeforeComparison(shard, std::move(lost), now)
-        : StartOver(shard, lost, now);
-  }
-  RETURN_IF_ERROR(state_.shards.Attach(shard, instance_id, address, now));
-  state_.shards.SetProcess(shard, journal);
-  state_.comparison.shards[shard] = {shard, memory_of, journal};
+  state_.shards.Attach(attachment, now);
   state_.alarms.End(ServerSubject(shard), now, now);
   outbox_.Tell(absl::StrCat("shard attached shard=", shard, " address=", address));
   if (state_.is_comparing()) {
@@ -1018,6 +973,27 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   } else if (state_.phase == CoordinatorPhase::kAwaitingShards && state_.shards.all_attached()) {
     BeginRestoring({});
   }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::GoOnWith(const Attachment& attachment, const AttachVerdict& verdict,
+                                   absl::Time now) {
+  const int shard = attachment.shard;
+  // This connection may come before the end of the old one is noticed.
+  if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
+  outbox_.Tell(
+      absl::StrCat("shard connected again shard=", shard, " address=", attachment.address));
+  state_.shards.GoOn(attachment, now);
+  for (auto& [worker, desk] : state_.desks) desk.assignment.OnServerAttached(shard);
+  // A server that was started again on what it had may have another port.
+  if (verdict.has_moved) {
+    RETURN_IF_ERROR(PlanMap(NextMapVersion(state_.map->version, now), state_));
+    outbox_.Remember();
+  }
+  if (!state_.is_comparing()) RepeatCommands(shard);
+  OnShardBack(shard, now);
+  // It may have nothing to load before it serves.
+  if (verdict.is_another_process) ForgetStop(shard, now);
   return absl::OkStatus();
 }
 
@@ -1033,20 +1009,20 @@ void Coordinator::RepeatCommands(int shard) {
   for (const auto& [id, record] : state_.membership.workers()) {
     if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, record.end_reason});
   }
-  for (const auto& [round, total] : state_.norms.totals()) repeat(NormTotalCommand{round, total});
-  if (state_.published.has_value()) repeat(*state_.published);
+  for (const auto& [round, total] : state_.shards.norm_totals()) {
+    repeat(NormTotalCommand{round, total});
+  }
+  if (state_.shards.published().has_value()) repeat(*state_.shards.published());
 }
 
 void Coordinator::OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now) {
   if (state_.should_exit || !state_.shards.IsHeldBy(shard, instance_id)) return;
-  if (!state_.has_memory()) return StartOver(shard, kCutOffEarly, now);
+  if (!state_.has_memory()) return StartOver(shard, {ShardLoss::Kind::kCutOff}, now);
   if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
 }
 
 void Coordinator::OnShardHeard(int shard, uint64_t instance_id, absl::Time now) {
-  if (state_.shards.IsHeldBy(shard, instance_id) && state_.shards.Hear(shard, now)) {
-    OnShardBack(shard, now);
-  }
+  if (state_.shards.Hear(shard, instance_id, now)) OnShardBack(shard, now);
 }
 
 void Coordinator::OnJournalState(int shard, JournalState journal, absl::Time now) {
@@ -1093,25 +1069,18 @@ void Coordinator::OnShardBack(int shard, absl::Time now) {
   Advance(now);
 }
 
-absl::Duration Coordinator::ShardPatience() const {
-  // Several of the reports that servers send once a second.
-  return std::max(state_.config.lease, absl::Seconds(5));
-}
-
 void Coordinator::LookForSilence(absl::Time now) {
   if (state_.should_exit || !state_.has_memory()) return;
-  for (const int shard : state_.shards.MarkSilent(now - ShardPatience())) OnShardAway(shard, now);
-  for (size_t shard = 0; shard < state_.shards.entries().size(); ++shard) {
-    const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
-    if (!entry.is_away() || now - *entry.away_since < ShardPatience()) continue;
-    FailUnlessOk(saves_.OnStillAway(static_cast<int>(shard), now), now);
-    if (!state_.shards.MarkTold(static_cast<int>(shard))) continue;
+  for (const int shard : state_.shards.MarkSilent(now)) OnShardAway(shard, now);
+  for (const int shard : state_.shards.StillAway(now)) {
+    FailUnlessOk(saves_.OnStillAway(shard, now), now);
+    if (!state_.shards.MarkTold(shard)) continue;
     outbox_.RaiseAlarm(
-        absl::StrCat("the server of shard ", shard, " at ", entry.address,
+        absl::StrCat("the server of shard ", shard, " at ", state_.shards.servers()[shard].address,
                      " gives no sign of life, and training waits for it. If its process is "
                      "gone, start it again: then the cluster goes on from that server's "
                      "journal, or from the newest checkpoint"),
-        now, AlarmKind::kAlarm, ServerSubject(static_cast<int>(shard)));
+        now, AlarmKind::kAlarm, ServerSubject(shard));
   }
 }
 
@@ -1126,10 +1095,10 @@ std::string Coordinator::WayBack() const {
   return "all go back to the first weights, because there is no checkpoint";
 }
 
-void Coordinator::StartOver(int shard, absl::string_view what, absl::Time now) {
+void Coordinator::StartOver(int shard, const ShardLoss& loss, absl::Time now) {
   state_.shards.Lose(shard, now);
   outbox_.Tell(absl::StrCat("shard lost shard=", shard));
-  GoBackWithout(shard, what, now);
+  GoBackWithout(shard, ShardLossText(state_, loss), now);
 }
 
 void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time now) {
@@ -1161,18 +1130,18 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
 }
 
 void Coordinator::On(int shard, const ShardSquareSums& square_sums, absl::Time /*now*/) {
-  if (square_sums.server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) {
-    return;
-  }
+  if (!state_.shards.Counts(shard, square_sums.server_incarnation)) return;
   outbox_.Remember();
   const Round round = square_sums.round;
-  if (!state_.norms.Add(round, shard, square_sums.sums)) return;
-  Command(NormTotalCommand{round, state_.norms.TotalOf(round)});
+  const std::optional<double> total = state_.shards.AddSquareSums(shard, round, square_sums.sums);
+  if (total.has_value()) Command(NormTotalCommand{round, *total});
 }
 
 bool Coordinator::OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life,
                                 Round round) {
-  if (server_incarnation != state_.server_incarnation || !CheckLife(life).ok()) return false;
+  if (server_incarnation != state_.shards.server_incarnation() || !CheckLife(life).ok()) {
+    return false;
+  }
   WorkerDesk& desk = state_.desks.at(life.worker);
   if (!desk.assignment.AwaitsContribution(round, state_.config.num_shards)) return false;
   desk.assignment.OnContributed(shard);
@@ -1219,7 +1188,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
     state_.layout = choice.layout;
   }
   // What this process knows is newer: it may have gone back.
-  const bool is_new_process = state_.server_incarnation == 0;
+  const bool is_new_process = state_.shards.server_incarnation() == 0;
   if (is_new_process) state_.TakeOrders(saved.orders, now);
   const CoordinatorState on_disk = saved;
   FaultPolicy::Memory faults = state_.faults.memory();
@@ -1232,12 +1201,11 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   saved.ledger.rollbacks = faults.rollbacks;
   saved.ledger.learning_rate_scale = faults.learning_rate_scale;
   saved.ledger.scale_by_operators = faults.scale_by_operators;
-  state_.server_incarnation = std::max({choice.server_incarnation, saved.server_incarnation + 1,
-                                        state_.server_incarnation + 1, last_life.value() + 1,
-                                        state_.comparison.newest_server_incarnation + 1});
+  state_.shards.BeginIncarnation(
+      std::max({choice.server_incarnation, saved.server_incarnation + 1, last_life.value() + 1}));
   if (is_new_process && choice.state.has_value() && !state_.comparison.is_accepted) {
     state_.beginning = {.saved_by = on_disk.server_incarnation,
-                        .server_incarnation = state_.server_incarnation,
+                        .server_incarnation = state_.shards.server_incarnation(),
                         .next_round = on_disk.ledger.next_round};
   }
   const auto* checkpoint = std::get_if<CheckpointSource>(&choice.source);
@@ -1247,7 +1215,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   // server incarnations lie above them.
   ASSIGN_OR_RETURN(MembershipTable membership,
                    MembershipTable::Restore(state_.membership.config(), saved.membership,
-                                            Incarnation(state_.server_incarnation), now));
+                                            Incarnation(state_.shards.server_incarnation()), now));
   membership.RememberEnds(state_.membership);
   state_.membership = std::move(membership);
   state_.ledger = WorkLedger(state_.config.job, saved.ledger);
@@ -1258,7 +1226,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.stragglers.ForgetWorkers();
   state_.open.clear();
   state_.unrecorded.clear();
-  state_.norms.Clear();
+  state_.shards.ForgetRounds();
   state_.supply.Begin(std::holds_alternative<ClientSource>(state_.source));
   state_.evaluation_attempt = 0;
   state_.over_since = absl::InfiniteFuture();
@@ -1305,7 +1273,7 @@ absl::Status Coordinator::Assign(absl::Time now) {
   outbox_.Announce(DecidedJob{state_.config.job});
   state_.shards.MarkLoading(now);
   Enter(CoordinatorPhase::kLoading);
-  AssignCommand command = {.server_incarnation = state_.server_incarnation,
+  AssignCommand command = {.server_incarnation = state_.shards.server_incarnation(),
                            .job = state_.config.job,
                            .map = state_.map,
                            .source = state_.source,
@@ -1319,7 +1287,7 @@ absl::Status Coordinator::Assign(absl::Time now) {
 }
 
 void Coordinator::On(int shard, const ShardLoaded& loaded, absl::Time now) {
-  if (loaded.server_incarnation != state_.server_incarnation || !state_.shards.Has(shard)) return;
+  if (!state_.shards.Counts(shard, loaded.server_incarnation)) return;
   const absl::Status& status = loaded.status;
   if (state_.phase != CoordinatorPhase::kLoading) {
     if (status.ok()) ForgetStop(shard, now);
@@ -1328,8 +1296,7 @@ void Coordinator::On(int shard, const ShardLoaded& loaded, absl::Time now) {
   if (!status.ok()) {
     const std::string failure =
         absl::StrCat("shard ", shard, " could not load: ", status.message());
-    // The first time, the operator is there. The server of shard 0 is in this process.
-    if (has_loaded_ && shard > 0) return ReplaceServer(shard, failure, now);
+    if (state_.shards.IsReplaceable(shard)) return ReplaceServer(shard, failure, now);
     Fail(absl::Status(status.code(), failure), now);
     outbox_.RaiseAlarm(state_.failure.message(), now);
     return Advance(now);
@@ -1339,13 +1306,13 @@ void Coordinator::On(int shard, const ShardLoaded& loaded, absl::Time now) {
 }
 
 void Coordinator::ReplaceServer(int shard, const std::string& failure, absl::Time now) {
-  const ShardRegistry::Entry& entry = state_.shards.entries()[shard];
+  const ShardFleet::Server& server = state_.shards.servers()[shard];
   outbox_.RaiseAlarm(absl::StrCat(failure, ". The job waits for a server of shard ", shard,
-                                  " that can: mend that on the machine of ", entry.address,
+                                  " that can: mend that on the machine of ", server.address,
                                   ", and start the server there again"),
                      now, AlarmKind::kAlarm, ServerSubject(shard));
-  outbox_.Repeat(shard, StopCommand{failure, entry.instance_id});
-  StartOver(shard, "could not load", now);
+  outbox_.Repeat(shard, StopCommand{failure, server.instance_id});
+  StartOver(shard, {ShardLoss::Kind::kCannotLoad}, now);
 }
 
 // A process has taken over what the one before it has written down, so that process does not wait
@@ -1359,8 +1326,7 @@ void Coordinator::ForgetStop(int shard, absl::Time now) {
 }
 
 bool Coordinator::AdvanceLoading(absl::Time now) {
-  if (!state_.shards.all_serving()) return false;
-  has_loaded_ = true;
+  if (!state_.shards.FinishLoading()) return false;
   state_.checkpoints.StartSchedule(state_.ledger.next_round(), now);
   state_.quota.OnReady(now);
   Enter(CoordinatorPhase::kRunning);
@@ -1368,7 +1334,8 @@ bool Coordinator::AdvanceLoading(absl::Time now) {
 }
 
 void Coordinator::On(int shard, const ShardFailing& failing, absl::Time now) {
-  if (!state_.is_ready() || failing.server_incarnation != state_.server_incarnation) return;
+  if (!state_.is_ready() || failing.server_incarnation != state_.shards.server_incarnation())
+    return;
   FailOnceSaved(absl::Status(failing.error.code(),
                              absl::StrCat("shard ", shard, ": ", failing.error.message())),
                 now);
@@ -1519,7 +1486,7 @@ bool Coordinator::AdvanceFailed(absl::Time now) {
 
 void Coordinator::Exit(absl::string_view why, absl::Time now) {
   state_.should_exit = true;
-  state_.exit_untold = state_.shards.Reachable(now - ShardPatience());
+  state_.exit_untold = state_.shards.Reachable(now);
   state_.exit_by = now + kExitTime;
   outbox_.Command(StopCommand{std::string(state_.failure.message())});
   outbox_.Tell(absl::StrCat(why, " and the workers have left: the servers exit"));

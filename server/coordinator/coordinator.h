@@ -43,11 +43,11 @@
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/coordinator_memory.h"
-#include "server/coordinator/journal_state.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
-#include "server/coordinator/shard_command.h"
-#include "server/coordinator/shard_event.h"
+#include "server/coordinator/shards/journal_state.h"
+#include "server/coordinator/shards/shard_command.h"
+#include "server/coordinator/shards/shard_event.h"
 #include "server/coordinator/site_facts.h"
 #include "server/coordinator/site_order.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
@@ -109,6 +109,10 @@ class Coordinator {
   }
   // What the journal lacks, and is not accepted to be lost.
   const std::optional<JournalLoss>& journal_loss() const { return state_.comparison.loss; }
+  // Says what that is, for people. Requires: journal_loss() is set.
+  std::string journal_loss_reason() const {
+    return JournalLossReason(state_.config.journal, *state_.comparison.loss);
+  }
   // Whether calls of workers may be answered. Errors: Unavailable, as may_not_keep().
   absl::Status CheckCompared(absl::Time now) const { return lodestar::CheckCompared(state_, now); }
 
@@ -229,7 +233,7 @@ class Coordinator {
   // Checks what comes from the server of a shard. Error: Aborted if another process has gone on
   // with its journal since. `first_segment`: see JournalPlace.
   absl::Status CheckNotFollowed(int shard, uint64_t first_segment) const {
-    return state_.shards.CheckNotFollowed(shard, first_segment);
+    return state_.shards.IsFollowed(shard, first_segment) ? FollowedStatus() : absl::OkStatus();
   }
   void OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now);
   // A sign of life. A server that gives none for a lease is away until the next one.
@@ -326,9 +330,9 @@ class Coordinator {
   uint64_t state_version() const { return outbox_.state_version(); }
   CoordinatorPhase phase() const { return state_.phase; }
   const JobSpec& job() const { return state_.config.job; }
-  uint64_t server_incarnation() const { return state_.server_incarnation; }
+  uint64_t server_incarnation() const { return state_.shards.server_incarnation(); }
   // Whether a server above shard 0 that cannot load ends alone, and not the job.
-  bool replaces_servers() const { return has_loaded_; }
+  bool replaces_servers() const { return state_.shards.has_loaded(); }
   const std::string& life_key() const { return state_.life_key; }
   std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null if no layout yet
   // Returns the instance ID of the server process of each shard, by which these processes know the
@@ -466,22 +470,20 @@ class Coordinator {
   absl::Status Assign(absl::Time now);
   // Compares journals, if that is still to be done and all shards have attached.
   void CompareOnceAllAttached(absl::Time now);
-  // What a shard has lost is not lost for the others yet: it is said once journals are compared.
-  void LoseBeforeComparison(int shard, std::string what, absl::Time now);
   void EndComparison(absl::Time now);
   // The operator accepts that this is lost.
   void AcceptLoss(const JournalLoss& loss, absl::Time now);
   void BeginRestoring(ChooseRestoreTask task);
+  // The server has the memory that it had, and is told what it may have missed.
+  absl::Status GoOnWith(const Attachment& attachment, const AttachVerdict& verdict, absl::Time now);
   // The server has not, or not any more, what the others of this life of the servers have: all
-  // start over. `what`: has become of it, for people.
-  void StartOver(int shard, absl::string_view what, absl::Time now);
+  // start over.
+  void StartOver(int shard, const ShardLoss& loss, absl::Time now);
   // The server cannot take its place in a job that was under way, and ends with this failure. The
   // job waits for another one.
   void ReplaceServer(int shard, const std::string& failure, absl::Time now);
-  // The rest of it, once the server counts as lost.
+  // The rest of it, once the server counts as lost. `what`: has become of it, for people.
   void GoBackWithout(int shard, absl::string_view what, absl::Time now);
-  // What has become of a server that lacks records of its journal, for people.
-  std::string LostRecordsText(int shard, const JournalPlace& journal) const;
   // What that means, for people.
   std::string WayBack() const;
   void ForgetStop(int shard, absl::Time now);
@@ -489,8 +491,6 @@ class Coordinator {
   void OnShardBack(int shard, absl::Time now);
   void RepeatCommands(int shard);
   void LookForSilence(absl::Time now);
-  // For how long a server may be silent, or away until people are told.
-  absl::Duration ShardPatience() const;
 
   // The end of the job.
   void EndWithoutSaving(absl::Time now);
@@ -503,7 +503,6 @@ class Coordinator {
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;
-  bool has_loaded_ = false;  // all servers, once in this process or in those that it goes on from
   ClosedConnections closed_connections_{
       {.num_shards = state_.config.num_shards, .lease = state_.config.lease}};
   RegistrationLimit registrations_;

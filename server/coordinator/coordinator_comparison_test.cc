@@ -1,4 +1,5 @@
-// Journals are compared before a worker is answered: server/coordinator/journal_comparison.h.
+// Journals are compared before a worker is answered:
+// server/coordinator/shards/journal_comparison.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

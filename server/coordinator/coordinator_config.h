@@ -11,7 +11,7 @@
 #include "common/machine/host_memory.h"
 #include "server/coordinator/checkpoints/checkpoint_schedule.h"
 #include "server/coordinator/faults/divergence_policy.h"
-#include "server/coordinator/journal_comparison.h"
+#include "server/coordinator/shards/journal_comparison.h"
 #include "server/membership/registration_limit.h"
 
 namespace lodestar {

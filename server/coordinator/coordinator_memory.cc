@@ -54,7 +54,8 @@ absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, i
       differences.push_back(absl::StrCat("--", flag, " was ", was, ", asked is ", asked));
     }
   };
-  compare("shard", absl::StrCat("0/", memory.shards.size()), absl::StrCat("0/", num_shards));
+  compare("shard", absl::StrCat("0/", memory.shards.servers.size()),
+          absl::StrCat("0/", num_shards));
   compare("model", memory.model, ModelSpecToJson(job.model));
   std::map<std::string, std::string> settings;
   for (const JobSetting& setting : memory.settings) settings[setting.flag] = setting.value;

@@ -28,9 +28,8 @@
 #include "server/coordinator/faults/worker_faults.h"
 #include "server/coordinator/job_progress.h"
 #include "server/coordinator/member_quota.h"
-#include "server/coordinator/norm_book.h"
 #include "server/coordinator/open_round.h"
-#include "server/coordinator/shard_registry.h"
+#include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/stragglers/worker_activity.h"
 #include "server/coordinator/weights_supply.h"
 #include "server/coordinator/work_ledger.h"
@@ -50,19 +49,16 @@ struct RememberedWorker {
 struct CoordinatorMemory {
   // What it is the memory of: see CheckSameJob().
   std::vector<JobSetting> settings;
-  std::string model;                          // ModelSpecToJson()
-  std::optional<Layout> layout;               // of the model `client`, which nothing else tells
-  std::string layout_hash;                    // empty if written by a release before it was kept
-  std::vector<ShardRegistry::Holder> shards;  // all of which serve
-
-  uint64_t server_incarnation = 0;
+  std::string model;             // ModelSpecToJson()
+  std::optional<Layout> layout;  // of the model `client`, which nothing else tells
+  std::string layout_hash;       // empty if written by a release before it was kept
+  ShardFleet::Memory shards;
   std::string life_key;  // empty if written by a release whose lives had no secrets
   uint64_t map_version = 0;
   std::optional<std::string> stop_reason;
   std::optional<absl::Time> stop_requested_at;
   bool awaits_settings = false;  // see ClusterState
   WeightsSupply::Memory supply;
-  NormBook::Memory norms;
   MembershipTable::Memory membership;
   std::map<WorkerId, RememberedWorker> desks;
   WorkLedger::Memory ledger;

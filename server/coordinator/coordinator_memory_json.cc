@@ -34,7 +34,7 @@ void Describe(Archive& archive, TensorSpec& tensor) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, ShardRegistry::Holder& holder) {
+void Describe(Archive& archive, ShardFleet::Holder& holder) {
   archive("instance_id", holder.instance_id);
   archive("address", holder.address);
   archive.Optional("journal_end", holder.journal_end);
@@ -55,7 +55,7 @@ void Describe(Archive& archive, WeightsSupply::Memory& supply) {
 }
 
 template <typename Archive>
-void Describe(Archive& archive, NormBook::Memory& norms) {
+void Describe(Archive& archive, NormReduction::Memory& norms) {
   archive("open", norms.open);
   archive("totals", norms.totals);
 }
@@ -365,15 +365,15 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("model", memory.model);
   archive("layout", memory.layout);
   archive.Optional("layout_hash", memory.layout_hash);
-  archive("shards", memory.shards);
-  archive("server_incarnation", memory.server_incarnation);
+  archive("shards", memory.shards.servers);
+  archive("server_incarnation", memory.shards.server_incarnation);
   archive.Optional("life_key", memory.life_key);
   archive.Optional("map_version", memory.map_version);
   archive("stop_reason", memory.stop_reason);
   archive("stop_requested_at", memory.stop_requested_at);
   archive.Optional("awaits_settings", memory.awaits_settings);
   archive("supply", memory.supply);
-  archive("norms", memory.norms);
+  archive("norms", memory.shards.norms);
   archive("membership", memory.membership);
   archive("desks", memory.desks);
   archive("ledger", memory.ledger);

@@ -466,54 +466,6 @@ TEST(CoordinatorMemoryTest, AServerThatHasLostAPartOfItsJournalTakesAllBack) {
                          "record 60 was on disk")));
 }
 
-TEST(CoordinatorMemoryTest, ProcessThatComesBeforeTheFormerIsMissedTakesAllBackIfItLacksRecords) {
-  CoordinatorHarness cluster(PairConfig());
-  Script script(&cluster);
-  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
-  const auto attach = [&](uint64_t process_id, uint64_t journal_end) {
-    return cluster.coordinator().OnShardAttached(
-        1, 2, 71, 1000, "host:1", cluster.now(),
-        JournalPlace{.first_segment = 1, .end = journal_end, .process_id = process_id});
-  };
-  ASSERT_OK(attach(5, 0));
-  cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
-  ASSERT_OK(attach(5, 40)) << "what the same process says may be older";
-  EXPECT_EQ(cluster.store().restores, 1);
-  ASSERT_OK(attach(6, 59));
-  EXPECT_EQ(cluster.store().restores, 2);
-}
-
-TEST(CoordinatorMemoryTest, JournalThatHasGoneBackTakesAllBackAlsoIfItLacksSegments) {
-  CoordinatorHarness cluster(PairConfig());
-  Script script(&cluster);
-  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
-  const auto attach = [&](uint64_t process_id, const JournalPlace& place) {
-    JournalPlace journal = place;
-    journal.process_id = process_id;
-    return cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(), journal);
-  };
-  ASSERT_OK(attach(5, {.first_segment = 4, .end = 0}));
-  cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
-  EXPECT_EQ(attach(6, {.first_segment = 2, .end = 40}).code(), absl::StatusCode::kAborted)
-      << "the process that goes on with the journal is there";
-  EXPECT_EQ(cluster.store().restores, 1);
-  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
-  ASSERT_OK(attach(6, {.first_segment = 2, .end = 40}));
-  EXPECT_EQ(cluster.store().restores, 2);
-}
-
-TEST(CoordinatorMemoryTest, AServerThatComesWithoutItsJournalIsSaidTo) {
-  CoordinatorHarness cluster(PairConfig());
-  Script script(&cluster);
-  for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
-  cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
-  cluster.coordinator().OnShardDisconnected(1, 71, cluster.now());
-  ASSERT_OK(
-      cluster.coordinator().OnShardAttached(1, 2, 99, /*memory_of=*/0, "host:1", cluster.now()));
-  EXPECT_THAT(cluster.observer().alarms,
-              Contains(HasSubstr("shard 1 was started anew, and does not go on")));
-}
-
 TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {
   CoordinatorHarness cluster(PairConfig());
   Script script(&cluster);
@@ -559,7 +511,7 @@ TEST(CoordinatorMemoryTest, AServerMayComeBackAtAnotherAddress) {
   cluster.AttachAgain();
   ASSERT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "other:9", cluster.now()));
   EXPECT_EQ(cluster.coordinator().map()->servers[1].address, "other:9");
-  EXPECT_EQ(cluster.coordinator().Memory()->shards[1].address, "other:9");
+  EXPECT_EQ(cluster.coordinator().Memory()->shards.servers[1].address, "other:9");
 }
 
 TEST(CoordinatorMemoryTest, MapsOfProcessesThatHaveReadTheSameMemoryHaveDifferentVersions) {

@@ -16,7 +16,7 @@
 #include "server/coordinator/admission.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/journal_comparison.h"
+#include "server/coordinator/shards/journal_comparison.h"
 
 namespace lodestar {
 namespace {
@@ -62,7 +62,6 @@ absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
   state_.comparison.is_resumed = true;
   state_.comparison.unfinished = memory.checkpoints.tracker.active_directory;
   RETURN_IF_ERROR(Recall(std::move(memory), now, state_));
-  has_loaded_ = true;
   // From where else the job may be, it leads there again.
   const bool is_evaluating = !state_.open.empty() && state_.open.begin()->second.is_evaluation();
   state_.phase = is_evaluating ? CoordinatorPhase::kEvaluating : CoordinatorPhase::kRunning;
@@ -78,24 +77,16 @@ void Coordinator::CompareOnceAllAttached(absl::Time now) {
   }
   if (!state_.shards.all_attached() || state_.is_shard_away()) return;
   const JournalFacts& facts = state_.config.journal;
-  std::optional<ResumedMemory> resumed;
-  if (state_.comparison.is_resumed) {
-    resumed = ResumedMemory{state_.server_incarnation, state_.ledger.next_round()};
-  }
-  std::vector<ShardKnowledge> shards;
-  uint64_t& newest = state_.comparison.newest_server_incarnation;
-  newest = state_.server_incarnation;
-  if (facts.newest.has_value()) newest = std::max(newest, facts.newest->server_incarnation);
-  for (const auto& [shard, knowledge] : state_.comparison.shards) {
-    shards.push_back(knowledge);
-    newest = std::max(newest, knowledge.memory_of);
-  }
-  const std::optional<JournalLoss> loss = FindJournalLoss(facts, resumed, shards);
+  std::optional<Round> next_round;
+  if (state_.comparison.is_resumed) next_round = state_.ledger.next_round();
+  const std::optional<JournalLoss> loss = state_.shards.Compare(facts, next_round);
   if (!loss.has_value()) return EndComparison(now);
-  const absl::StatusOr<bool> is_accepted = IsLossAccepted(facts, *loss);
-  if (is_accepted.ok() && *is_accepted) return AcceptLoss(*loss, now);
+  const LossAcceptance acceptance = AcceptanceOf(facts, *loss);
+  if (acceptance == LossAcceptance::kAccepted) return AcceptLoss(*loss, now);
   state_.comparison.loss = loss;
-  state_.comparison.refusal = is_accepted.status();
+  if (acceptance == LossAcceptance::kOfAnotherRound) {
+    state_.comparison.refusal = AcceptedOtherLoss(facts, *loss);
+  }
   outbox_.RaiseAlarm(JournalLossText(facts, *loss), now);
   outbox_.Touch();
   if (!state_.is_stopping()) return;
@@ -112,10 +103,11 @@ void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
                               ? std::string("a replica took the server's place without them")
                               : absl::StrCat("--accept_loss=", loss.round.value(), " was given");
   state_.faults.SetBack({loss.round.value(), why});
-  outbox_.RaiseAlarm(
-      absl::StrCat("all go back to the newest checkpoint, as ", why, ": ", loss.what), now);
+  outbox_.RaiseAlarm(absl::StrCat("all go back to the newest checkpoint, as ", why, ": ",
+                                  JournalLossReason(state_.config.journal, loss)),
+                     now);
   // What this process knows is older than the checkpoint.
-  state_.server_incarnation = 0;
+  state_.shards.ForgetIncarnation();
   state_.open.clear();
   BeginRestoring({.accepts_loss = true});
 }
@@ -174,28 +166,16 @@ void Coordinator::EndComparison(absl::Time now) {
       {state_.unrecorded.begin(), state_.unrecorded.end()}});
   outbox_.Announce(DecidedJob{state_.config.job});
   outbox_.Touch();
-  if (!comparison.lost.empty()) {
-    for (const auto& [shard, what] : comparison.lost) GoBackWithout(shard, what, now);
+  if (!state_.shards.untold_losses().empty()) {
+    for (const auto& [shard, loss] : state_.shards.untold_losses()) {
+      GoBackWithout(shard, ShardLossText(state_, loss), now);
+    }
     if (state_.phase == CoordinatorPhase::kAwaitingShards) BeginRestoring({});
     return;
   }
   for (int shard = 0; shard < state_.config.num_shards; ++shard) RepeatCommands(shard);
   saves_.OnShardBack(now);
   Advance(now);
-}
-
-void Coordinator::LoseBeforeComparison(int shard, std::string what, absl::Time now) {
-  state_.shards.Lose(shard, now);
-  outbox_.Tell(absl::StrCat("shard lost shard=", shard));
-  state_.comparison.lost[shard] = std::move(what);
-}
-
-std::string Coordinator::LostRecordsText(int shard, const JournalPlace& journal) const {
-  const std::string round =
-      journal.highest_round < 0 ? "" : absl::StrCat(" (of round ", journal.highest_round, ")");
-  return absl::StrCat("has a journal that ends with record ", journal.end, round, ", and record ",
-                      state_.shards.entries()[shard].journal_end,
-                      " was on disk; the job was at round ", state_.ledger.next_round().value());
 }
 
 bool Coordinator::AwaitsReopening() {

@@ -113,8 +113,8 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
               StartsWith("as the journal and the flags have it: --mode=local_sgd"));
   for (int shard = 0; shard < AutoConfig().num_shards; ++shard) {
     ASSERT_OK(resumed->OnShardAttached(shard, AutoConfig().num_shards, 70 + shard,
-                                       memory->server_incarnation, absl::StrCat("host:", shard),
-                                       cluster.now()));
+                                       memory->shards.server_incarnation,
+                                       absl::StrCat("host:", shard), cluster.now()));
   }
   ASSERT_TRUE(resumed->Memory().has_value());
   EXPECT_EQ(resumed->Memory()->settings, memory->settings);

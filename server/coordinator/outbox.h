@@ -13,7 +13,7 @@
 #include "server/coordinator/alarm_book.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
-#include "server/coordinator/shard_command.h"
+#include "server/coordinator/shards/shard_command.h"
 
 namespace lodestar {
 

@@ -24,7 +24,7 @@
 #include "server/checkpoint/checkpoint_reader.h"
 #include "server/checkpoint/resume_settings.h"
 #include "server/coordinator/checkpoint_task.h"
-#include "server/coordinator/journal_comparison.h"
+#include "server/coordinator/shards/journal_comparison.h"
 
 namespace lodestar::host {
 

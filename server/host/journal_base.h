@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/checkpoints/checkpoint_manifest.h"
 #include "common/storage/file_system.h"
-#include "server/coordinator/shard_command.h"
+#include "server/coordinator/shards/shard_command.h"
 
 namespace lodestar::host {
 

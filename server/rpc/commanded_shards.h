@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "server/coordinator/shard_command.h"
+#include "server/coordinator/shards/shard_command.h"
 #include "server/host/shard_host.h"
 #include "server/rpc/shard_stream.h"
 

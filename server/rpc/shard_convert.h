@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/cluster_service.pb.h"
-#include "server/coordinator/journal_state.h"
-#include "server/coordinator/shard_command.h"
-#include "server/coordinator/shard_event.h"
+#include "server/coordinator/shards/journal_state.h"
+#include "server/coordinator/shards/shard_command.h"
+#include "server/coordinator/shards/shard_event.h"
 #include "server/shard/shard_observer.h"
 #include "server/sync/round_plan.h"
 

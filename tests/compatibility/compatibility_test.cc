@@ -115,7 +115,7 @@ TEST_P(CompatibilityTest, TheCoordinatorGoesOnFromItsJournal) {
   auto memory = CoordinatorMemoryFromRecords(contents->records, now);
   ASSERT_OK(memory.status());
   ASSERT_TRUE(memory->has_value());
-  EXPECT_EQ((*memory)->server_incarnation, assignment().server_incarnation);
+  EXPECT_EQ((*memory)->shards.server_incarnation, assignment().server_incarnation);
   CoordinatorConfig config;
   config.job = assignment().job;
   config.num_shards = static_cast<int>(assignment().map->servers.size());

@@ -663,15 +663,15 @@ void Audit::OnAnswered(const WorkerLife& life, const std::optional<RoundReport>&
 void Audit::OnResumed(const CoordinatorMemory& memory) {
   ++num_resumes_;
   must_resume_ = false;
-  if (lives_.empty() || memory.server_incarnation != lives_.rbegin()->first) {
-    return Fail("a coordinator goes on with servers' life ", memory.server_incarnation,
+  if (lives_.empty() || memory.shards.server_incarnation != lives_.rbegin()->first) {
+    return Fail("a coordinator goes on with servers' life ", memory.shards.server_incarnation,
                 ", which is not the last one");
   }
   std::map<WorkerId, const WorkerRecord*> workers;
   for (const WorkerRecord& worker : memory.membership.workers) workers[worker.id] = &worker;
   for (const auto& [worker, incarnation] : begun_) {
     // Those of before are answered late.
-    if (incarnation <= Incarnation(memory.server_incarnation)) continue;
+    if (incarnation <= Incarnation(memory.shards.server_incarnation)) continue;
     const auto known = workers.find(worker);
     // No worker was told of the next life, nor of the end of this one.
     if (known != workers.end() && incarnation < known->second->incarnation) {

@@ -49,7 +49,7 @@
 #include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_memory.h"
-#include "server/coordinator/shard_command.h"
+#include "server/coordinator/shards/shard_command.h"
 #include "server/shard/contribution.h"
 #include "server/shard/parameter_shard.h"
 #include "server/shard/shard_journal.h"

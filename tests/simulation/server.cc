@@ -1157,7 +1157,7 @@ void SimulatedServer::CheckIsKnown(const WorkerLife& life, Round reported) const
   // One that has not begun yet is looked at when it does: Audit::OnResumed().
   if (!is_replaced() || !holder.memory_.has_value()) return;
   // It has gone back since, to a checkpoint.
-  if (holder.memory_->server_incarnation != life_->coordinator->server_incarnation()) return;
+  if (holder.memory_->shards.server_incarnation != life_->coordinator->server_incarnation()) return;
   const auto desk = holder.memory_->desks.find(life.worker);
   if (desk != holder.memory_->desks.end() &&
       desk->second.desk.assignment.last_reported >= reported.value())

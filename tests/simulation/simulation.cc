@@ -580,7 +580,7 @@ uint64_t Run::KnownEndOf(int shard) {
   if (!contents.ok() || contents->records.empty()) return 0;
   const auto memory = CoordinatorMemoryFromRecords(contents->records, world_.Now());
   if (!memory.ok() || !memory->has_value()) return 0;
-  return (*memory)->shards[shard].journal_end;
+  return (*memory)->shards.servers[shard].journal_end;
 }
 
 void Run::CopyOrGoBack() {

@@ -26,7 +26,7 @@
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator_memory.h"
-#include "server/coordinator/shard_command.h"
+#include "server/coordinator/shards/shard_command.h"
 #include "server/coordinator/site_order.h"
 #include "server/sync/round_plan.h"
 

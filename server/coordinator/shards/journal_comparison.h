@@ -9,11 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/checkpoints/journal_manifest.h"
 #include "common/runtime/ids.h"
-#include "server/coordinator/journal_state.h"
+#include "server/coordinator/shards/journal_state.h"
 
 namespace lodestar {
 
@@ -55,9 +54,30 @@ struct ShardKnowledge {
   JournalPlace journal;
 };
 
+// What is later than the end of the journal.
+struct LaterKnowledge {
+  enum class Kind : uint8_t {
+    kShardRecord,             // `shard` follows the later `record`, of `round`.
+    kShardOtherJournal,       // `shard` follows `record` of another journal, of `round`.
+    kShardRound,              // `shard` has taken contributions to rounds up to the later `round`.
+    kCheckpointRecord,        // The newest checkpoint, of `round`, follows the later `record`.
+    kCheckpointOtherJournal,  // It says that rounds from `round` on are in a journal that is not
+                              // there.
+    kMayBeInDamaged,  // The journal is damaged, and no checkpoint says that it has all of it.
+  };
+  Kind kind = Kind::kMayBeInDamaged;
+  int shard = 0;
+  uint64_t record = 0;
+  int64_t round = -1;  // -1 means none.
+  friend bool operator==(const LaterKnowledge&, const LaterKnowledge&) = default;
+};
+
 struct JournalLoss {
-  Round round;       // The highest that a shard or a checkpoint knows of. --accept_loss names it.
-  std::string what;  // Which journal ends where, and what is later, for people.
+  Round round;  // The highest that a shard or a checkpoint knows of. --accept_loss names it.
+  std::optional<Round> next_round =
+      std::nullopt;  // See ResumedMemory. Not set means that there was no memory.
+  std::vector<LaterKnowledge> later = {};
+  friend bool operator==(const JournalLoss&, const JournalLoss&) = default;
 };
 
 // Returns what the journal has lost. Not set means that nothing is lost. `resumed` is not set if
@@ -66,11 +86,12 @@ std::optional<JournalLoss> FindJournalLoss(const JournalFacts& facts,
                                            const std::optional<ResumedMemory>& resumed,
                                            absl::Span<const ShardKnowledge> shards);
 
-// The alarm: what is lost, and what the operator can do.
-std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss);
-
-// Whether the operator accepts this loss. Errors: FailedPrecondition if --accept_loss names another
-// round.
-absl::StatusOr<bool> IsLossAccepted(const JournalFacts& facts, const JournalLoss& loss);
+// Whether the operator accepts that something is lost.
+enum class LossAcceptance : uint8_t {
+  kNone,
+  kAccepted,
+  kOfAnotherRound,  // --accept_loss names another round than that of the loss.
+};
+LossAcceptance AcceptanceOf(const JournalFacts& facts, const JournalLoss& loss);
 
 }  // namespace lodestar

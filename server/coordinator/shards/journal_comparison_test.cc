@@ -1,4 +1,4 @@
-#include "server/coordinator/journal_comparison.h"
+#include "server/coordinator/shards/journal_comparison.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 namespace lodestar {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::HasSubstr;
+using ::testing::ElementsAre;
+using Kind = LaterKnowledge::Kind;
 
 constexpr uint64_t kOurs = 11;
 constexpr uint64_t kOther = 12;
@@ -92,8 +92,10 @@ TEST(JournalComparisonTest, DamagedJournalIsLossUnlessCheckpointIsComplete) {
   auto loss = FindJournalLoss(facts, std::nullopt, {{Shard({kOther, 120}, 2040)}});
   ASSERT_TRUE(loss.has_value());
   EXPECT_EQ(loss->round, Round(2040));
-  EXPECT_THAT(JournalLossText(facts, *loss), AllOf(HasSubstr(facts.damage), HasSubstr("shard 1"),
-                                                   HasSubstr("--accept_loss=2040")));
+  EXPECT_THAT(loss->later,
+              ElementsAre(LaterKnowledge{Kind::kShardOtherJournal, /*shard=*/1, 120, 2040},
+                          LaterKnowledge{Kind::kCheckpointOtherJournal, /*shard=*/0, 101, 2000}));
+  EXPECT_FALSE(loss->next_round.has_value());
   facts.newest->journal.is_complete = true;
   EXPECT_FALSE(FindJournalLoss(facts, std::nullopt, {}).has_value());
   // What an earlier release has saved, or nothing, does not say what the journal had.
@@ -103,6 +105,7 @@ TEST(JournalComparisonTest, DamagedJournalIsLossUnlessCheckpointIsComplete) {
     loss = FindJournalLoss(facts, std::nullopt, {});
     ASSERT_TRUE(loss.has_value());
     EXPECT_EQ(loss->round, newest.has_value() ? Round(2000) : Round(0));
+    EXPECT_THAT(loss->later, ElementsAre(LaterKnowledge{Kind::kMayBeInDamaged}));
   }
   facts.is_excused = true;
   EXPECT_FALSE(FindJournalLoss(facts, std::nullopt, {}).has_value());
@@ -144,7 +147,29 @@ TEST(JournalComparisonTest, NamesHighestRoundThatAnyoneKnows) {
       FindJournalLoss(facts, kMemory, {{Shard({kOurs, 90}, 290), Shard({kOurs, 105}, 2040)}});
   ASSERT_TRUE(loss.has_value());
   EXPECT_EQ(loss->round, Round(2040));
-  EXPECT_NE(JournalLossText(facts, *loss).find("--accept_loss=2040"), std::string::npos);
+  EXPECT_EQ(loss->next_round, kMemory.next_round);
+  EXPECT_THAT(loss->later,
+              ElementsAre(LaterKnowledge{Kind::kShardRecord, /*shard=*/1, 105, 2040},
+                          LaterKnowledge{Kind::kCheckpointRecord, /*shard=*/0, 101, 2000}));
+}
+
+TEST(JournalComparisonTest, SaysOfShardWithContributionsToLaterRoundsToWhichOnes) {
+  const auto loss = FindJournalLoss(Facts({kOurs, 100}), kMemory, {{Shard({kOurs, 50}, 305)}});
+  ASSERT_TRUE(loss.has_value());
+  EXPECT_THAT(loss->later, ElementsAre(LaterKnowledge{Kind::kShardRound, /*shard=*/1, 50, 305}));
+}
+
+TEST(JournalComparisonTest, LossIsAcceptedByItsRoundOrByPromotionOfReplica) {
+  const JournalLoss loss = {.round = Round(17)};
+  JournalFacts facts = Facts({kOurs, 100});
+  EXPECT_EQ(AcceptanceOf(facts, loss), LossAcceptance::kNone);
+  facts.accepted_loss = Round(16);
+  EXPECT_EQ(AcceptanceOf(facts, loss), LossAcceptance::kOfAnotherRound);
+  facts.accepted_loss = Round(17);
+  EXPECT_EQ(AcceptanceOf(facts, loss), LossAcceptance::kAccepted);
+  facts.accepted_loss.reset();
+  facts.is_promoted = true;
+  EXPECT_EQ(AcceptanceOf(facts, loss), LossAcceptance::kAccepted);
 }
 
 }  // namespace

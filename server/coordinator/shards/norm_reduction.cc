@@ -1,4 +1,4 @@
-#include "server/coordinator/norm_book.h"
+#include "server/coordinator/shards/norm_reduction.h"
 
 #include <utility>
 
@@ -10,7 +10,7 @@ constexpr size_t kKeptTotals = 4;
 
 }  // namespace
 
-bool NormBook::Add(Round round, int shard, std::vector<double> segment_sums) {
+bool NormReduction::Add(Round round, int shard, std::vector<double> segment_sums) {
   if (memory_.totals.contains(round)) return true;
   auto& sums = memory_.open[round];
   sums[shard] = std::move(segment_sums);
@@ -25,7 +25,7 @@ bool NormBook::Add(Round round, int shard, std::vector<double> segment_sums) {
   return true;
 }
 
-void NormBook::Clear() {
+void NormReduction::Clear() {
   memory_.open.clear();
   memory_.totals.clear();
 }

@@ -13,7 +13,7 @@ namespace lodestar {
 
 // Memory: one vector of sums per shard for each open round, and the totals of the last few rounds,
 // for shards that have missed them.
-class NormBook {
+class NormReduction {
  public:
   // All that it knows beside the number of shards.
   struct Memory {
@@ -22,7 +22,7 @@ class NormBook {
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
-  explicit NormBook(int num_shards, Memory memory = {})
+  explicit NormReduction(int num_shards, Memory memory = {})
       : num_shards_(num_shards), memory_(std::move(memory)) {}
   const Memory& memory() const { return memory_; }
 
