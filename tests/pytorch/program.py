@@ -189,3 +189,26 @@ def distributed(address, name, model_name, optimizer_name, rendezvous):
     return {"batches": batches, "weights": model.module.state_dict()}
   finally:
     torch.distributed.destroy_process_group()
+
+
+def make_step(model, optimizer, batch):
+  """One step on these samples, without a session or within one."""
+  small_models.loss_of(model, batch).backward()
+  optimizer.step()
+  optimizer.zero_grad()
+
+
+def changing(address, name, model_name, optimizer_name, change, before=None):
+  """Calls `before` with model and optimizer once they are attached, and `change`, with the number of
+  the step, after each."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  batches = []
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer)
+    if before is not None:
+      before(model, optimizer)
+    for step, (indices, _, _) in enumerate(ps.loader(small_models.TRAIN, batch_size=8)):
+      batches.append(indices)
+      make_step(model, optimizer, indices)
+      change(step, model, optimizer)
+  return {"batches": batches, "weights": model.state_dict()}

@@ -57,6 +57,7 @@ MODELS = {
 
 OPTIMIZERS = {
     "adamw": lambda model, rate: torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01),
+    "sgd": lambda model, rate: torch.optim.SGD(model.parameters(), lr=rate),
     "momentum": lambda model, rate: torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9),
     # It trains the last layer; the first one stays as it is.
     "head": lambda model, rate: torch.optim.SGD(list(model[2].parameters()), lr=rate, momentum=0.9),

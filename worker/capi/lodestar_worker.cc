@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/checkpoints/same_tensors.h"
+#include "common/crc32c/crc32c.h"
 #include "common/logging/logging.h"
 #include "common/process/process_setup.h"
 #include "common/process/version.h"
@@ -205,6 +206,8 @@ int lodestar_set_log_level(const char* level) {
   if (parsed.ok()) lodestar::InitLogging("lodestar", *parsed);
   return Report(parsed.status());
 }
+
+uint32_t lodestar_crc32c(const void* data, size_t size) { return lodestar::Crc32c(data, size); }
 
 lodestar_worker* lodestar_new(void) {
   // The rest of process_setup.h is the program's to decide.

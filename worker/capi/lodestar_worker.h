@@ -61,6 +61,9 @@ LODESTAR_API int lodestar_last_code(void);
 /* "debug", "info", "warning" or "error": from which level on the log, on stderr, has lines. Before
    the first worker is made. */
 LODESTAR_API int lodestar_set_log_level(const char* level);
+/* Since minor 1. CRC-32C of `size` bytes, for programs that compare large memory with what it was.
+   Of no bytes it is 0, and `data` may then be null. */
+LODESTAR_API uint32_t lodestar_crc32c(const void* data, size_t size);
 
 typedef struct lodestar_worker lodestar_worker;
 

@@ -51,6 +51,10 @@ class Exchange:
         """The program's step; then the vectors have what is handed over. Returns what it returns."""
         raise NotImplementedError
 
+    def check_kept(self) -> None:
+        """Raises LodestarError FAILED_PRECONDITION if the program has changed, since take(), what
+        the servers hold."""
+
     def finish(self, make_step: MakeStep) -> None:
         """What is left of it, where answers_in_step, once the answer has come."""
         raise NotImplementedError
@@ -110,6 +114,18 @@ class ServerSteps(_GradientSteps):
     def take(self, step: Optional[Step]) -> None:
         self._tensors.take_weights()
         self._tensors.take_buffers()
+        self._tensors.remember_weights()
+
+    def check_kept(self) -> None:
+        changed = self._tensors.first_changed()
+        if changed is not None:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the program has changed {changed.name} by itself (clamping, loading, averages "
+                "that are swapped in and Embedding(max_norm=) do that); in --mode="
+                f"{self._worker.job('mode')} the servers hold the weights, and the change would be "
+                "lost: leave it out, or start ps_server with --mode=local_sgd or "
+                "--optimizer=reduce, which honour it")
 
 
 class LocalSteps(Exchange):

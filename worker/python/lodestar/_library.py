@@ -83,6 +83,7 @@ _FUNCTIONS = {
     "last_error": (_TEXT, []),
     "last_code": (_INT, []),
     "set_log_level": (_INT, [_TEXT]),
+    "crc32c": (ctypes.c_uint32, [_HANDLE, ctypes.c_size_t]),
     "new": (_HANDLE, []),
     "free": (None, [_HANDLE]),
     "set": (_INT, [_HANDLE, _TEXT, _TEXT]),

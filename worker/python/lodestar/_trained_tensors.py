@@ -1,11 +1,11 @@
 """The tensors of a model that travel, and where each lies in the vectors of a worker."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
-from lodestar._library import LodestarError
+from lodestar._library import LodestarError, library
 from lodestar.worker_api import Worker
 
 # Tensors that follow each other travel together from this size on.
@@ -14,11 +14,36 @@ _BLOCK_ELEMENTS = 1 << 20
 _LARGEST_VALUE = 1e18
 _LARGEST_COUNTER = 1 << 23
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+# Integers that have the bits of an element of so many bytes.
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+# Elements that sum_of_bits() widens at a time.
+_SUMMED_ELEMENTS = 1 << 22
 
 
 def plain_name(name: str) -> str:
     """Without what wrappers (DistributedDataParallel, torch.compile) put into names."""
     return ".".join(part for part in name.split(".") if part not in ("module", "_orig_mod"))
+
+
+def sum_of_bits(values: Any) -> Any:
+    """Returns a tensor of one integer, on the device of `values`, that tells their bits and order
+    apart as a checksum does: each element counts times an odd number of its own, modulo 2^64."""
+    bits = values.flatten().view(_INTEGERS[values.element_size()])
+    total = torch.zeros((), dtype=torch.int64, device=values.device)
+    for begin in range(0, bits.numel(), _SUMMED_ELEMENTS):
+        part = bits[begin:begin + _SUMMED_ELEMENTS].long()
+        places = torch.arange(begin, begin + part.numel(), device=values.device)
+        total += (part * (2 * places + 1)).sum()
+    return total
+
+
+def _checksum(values: Any) -> Any:
+    """Returns an integer on the CPU. On other devices it returns a tensor, so that nothing has to
+    wait for the device before two of them are compared."""
+    if values.device.type != "cpu":
+        return sum_of_bits(values)
+    values = values.contiguous()
+    return library().crc32c(values.data_ptr(), values.numel() * values.element_size())
 
 
 class TrainedTensor:
@@ -36,6 +61,7 @@ class TrainedTensor:
         self.weights: Any = None
         self.gradient: Any = None
         self._address = 0  # of `weights`, which may be moved to memory that is shared
+        self._checksum: Any = None  # of the parameter, when remember() was called
 
     def here(self, values: Any) -> Any:
         """What this process has of the parameter, or of its gradient."""
@@ -59,6 +85,15 @@ class TrainedTensor:
     @property
     def lives_in_vector(self) -> bool:
         return self.parameter.data_ptr() == self._address
+
+    def remember(self) -> None:
+        """Keeps what has_changed() compares with."""
+        self._checksum = _checksum(self.here(self.parameter.detach()))
+
+    def has_changed(self) -> bool:
+        """Returns whether the parameter has other bits than with remember(). Version counters
+        miss what is changed through `.data` or NumPy."""
+        return bool(_checksum(self.here(self.parameter.detach())) != self._checksum)
 
 
 class _Buffer:
@@ -196,6 +231,15 @@ class TrainedTensors:
         for tensor in self.trained:
             if not tensor.lives_in_vector:
                 tensor.here(tensor.parameter).copy_(tensor.weights)
+
+    def remember_weights(self) -> None:
+        """Keeps what first_changed() compares with."""
+        for tensor in self.trained:
+            tensor.remember()
+
+    def first_changed(self) -> Optional[TrainedTensor]:
+        """Returns the first tensor that has changed since remember_weights()."""
+        return next((tensor for tensor in self.trained if tensor.has_changed()), None)
 
     @torch.no_grad()
     def take_buffers(self) -> None:

@@ -484,7 +484,9 @@ class Session:
             exchange.take(step)
             if step is None or step.is_training:
                 return step
-            self._worker.step_done(*self._evaluate_samples(step.samples))
+            sums = self._evaluate_samples(step.samples)
+            exchange.check_kept()
+            self._worker.step_done(*sums)
 
     def _evaluate_samples(self, samples: List[int]) -> Tuple[float, int, int]:
         """The three sums, in batches of the size of the job's, which fit."""
@@ -532,11 +534,12 @@ class Session:
 
     def _end_step(self) -> None:
         """The step that was made, or has been left out, is over."""
-        if self._step is not None and self._is_skipped and self._exchange is not None and (
-                self._exchange.answers_in_step):
-            # Others may have made it.
-            self._await_answer()
-            self._exchange.finish(lambda _: self._inner_step())
+        if self._step is not None and self._exchange is not None:
+            self._exchange.check_kept()
+            if self._is_skipped and self._exchange.answers_in_step:
+                # Others may have made it.
+                self._await_answer()
+                self._exchange.finish(lambda _: self._inner_step())
         self._hand_over()
         self._step = None
 

@@ -1,0 +1,169 @@
+"""What a PyTorch program changes beside its steps is honoured, or refused by name. Run by run.sh, with
+a Python that has PyTorch.
+
+Usage: changes_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY
+"""
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+os.environ["LODESTAR_LIBRARY"] = os.path.abspath(sys.argv.pop(4))
+PACKAGE = os.path.join(ROOT, "worker", "python")
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(ROOT, "tests", "process"), PACKAGE, HERE]
+
+import torch  # noqa: E402  (after the path is set)
+
+import cluster_processes  # noqa: E402
+import lodestar  # noqa: E402
+import program  # noqa: E402
+import replay  # noqa: E402
+import small_models  # noqa: E402
+from lodestar import _trained_tensors  # noqa: E402
+
+SYNC = {"mode": "sync", "optimizer": "sgd"}
+NUM_STEPS = 9
+
+
+def clamp(_, model, __):
+  with torch.no_grad():
+    for parameter in model.parameters():
+      parameter.clamp_(-0.05, 0.05)
+
+
+def clamp_data(_, model, __):
+  for parameter in model.parameters():
+    parameter.data.clamp_(-0.05, 0.05)
+
+
+def change_by_numpy(_, model, __):
+  for parameter in model.parameters():
+    values = parameter.detach().numpy()
+    values *= 0.5
+
+
+def change_by_vector(_, model, __):
+  vector = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+  torch.nn.utils.vector_to_parameters(vector * 0.5, model.parameters())
+
+
+def replace_data(_, model, __):
+  for parameter in model.parameters():
+    parameter.data = parameter.data * 0.5
+
+
+def load(_, model, __):
+  model.load_state_dict({name: weights * 0.5 for name, weights in model.state_dict().items()})
+
+
+def swap_averages_in(_, model, __):
+  averaged = torch.optim.swa_utils.AveragedModel(model, avg_fn=lambda average, new, _: new * 0.5)
+  averaged.update_parameters(model)
+  averaged.update_parameters(model)
+  with torch.no_grad():
+    for parameter, average in zip(model.parameters(), averaged.parameters()):
+      parameter.copy_(average)
+
+
+WAYS = (clamp, clamp_data, change_by_numpy, change_by_vector, replace_data, load, swap_averages_in)
+
+
+def at(steps, change):
+  """Returns a change that is made after these steps alone."""
+
+  def changes(step, model, optimizer):
+    if step in steps:
+      change(step, model, optimizer)
+
+  return changes
+
+
+def change_last_bias(_, model, __):
+  with torch.no_grad():
+    model[2].bias[3] += 1e-6
+
+
+def swap_out_and_back(_, model, __):
+  """As for an evaluation with averaged weights, in both ways in which programs do it."""
+  with torch.no_grad():
+    for parameter in model.parameters():
+      kept = parameter.clone()
+      parameter.zero_()
+      parameter.copy_(kept)
+      parameter.zero_()
+      parameter.data = kept
+
+
+class ChangesTest(replay.ReplayTestCase):
+
+  def run_alone(self, model_name, optimizer_name, change, before=None, **flags):
+    """The only program of a job, which makes a change after each step."""
+    server = self.start_client_server(**{"min_workers": 1, "rounds": NUM_STEPS, **flags})
+    run = self.start_program("a", model_name, optimizer_name, change, before,
+                             run=program.changing).outcome()
+    self.assert_ends(server)
+    return run
+
+  def replay_changes(self, run, model_name, optimizer_name, change, tolerance=1e-6):
+    model = small_models.MODELS[model_name]()
+    optimizer = small_models.OPTIMIZERS[optimizer_name](model, replay.RATE)
+    self.assertEqual(len(run["batches"]), NUM_STEPS)
+    for step, batch in enumerate(run["batches"]):
+      program.make_step(model, optimizer, batch)
+      change(step, model, optimizer)
+    self.assert_close(run, model, tolerance)
+
+  def refusal(self, model_name, optimizer_name, change, before=None, **flags):
+    """The error that the only program of a job gets for a change."""
+    server = self.start_client_server(**{"min_workers": 1, "rounds": NUM_STEPS, **flags})
+    with self.assertRaises(lodestar.LodestarError) as refused:
+      self.start_program("a", model_name, optimizer_name, change, before,
+                         run=program.changing).outcome()
+    self.stop_job(server)
+    self.assertEqual(refused.exception.code, "FAILED_PRECONDITION")
+    return str(refused.exception)
+
+  def test_weights_changed_after_a_step_are_refused_where_servers_hold_them(self):
+    for mode, ways in (("sync", WAYS), ("async", (clamp_data,))):
+      for change in ways:
+        with self.subTest(mode=mode, change=change.__name__):
+          text = self.refusal("mlp", "sgd", at((2,), change), **{**SYNC, "mode": mode})
+          self.assertIn("changed 0.weight", text)
+          for flag in (f"--mode={mode}", "--mode=local_sgd", "--optimizer=reduce"):
+            self.assertIn(flag, text)
+
+  def test_the_only_tensor_that_was_changed_is_named(self):
+    self.assertIn("changed 2.bias", self.refusal("mlp", "sgd", at((2,), change_last_bias), **SYNC))
+
+  def test_bf16_weights_changed_after_a_step_are_refused_where_servers_hold_them(self):
+    self.assertIn("changed 0.weight", self.refusal("mlp_bf16", "sgd", at((2,), clamp), **SYNC))
+
+  def test_weights_that_forward_changes_are_refused_where_servers_hold_them(self):
+
+    def limit_norms(model, _):
+      model.tokens.max_norm = 1e-3
+
+    text = self.refusal("transformer", "sgd", at((), clamp), limit_norms, **SYNC)
+    self.assertIn("changed tokens.weight", text)
+
+  def test_weights_that_are_back_at_the_next_batch_are_no_change(self):
+    run = self.run_alone("mlp", "sgd", swap_out_and_back, **SYNC)
+    self.replay_changes(run, "mlp", "sgd", swap_out_and_back)
+
+  def test_sums_of_bits_tell_small_changes_apart(self):
+    values = torch.randn(5, 7)
+    sums = {int(_trained_tensors.sum_of_bits(values))}
+    for change in (lambda changed: changed.neg_(), lambda changed: changed[0].copy_(values[1]),
+                   lambda changed: changed.copy_(values.flip(0)),
+                   lambda changed: changed[4, 6].nextafter_(torch.tensor(9.0))):
+      changed = values.clone()
+      change(changed)
+      sums.add(int(_trained_tensors.sum_of_bits(changed)))
+    self.assertEqual(len(sums), 5)
+    self.assertEqual(int(_trained_tensors.sum_of_bits(values.bfloat16())),
+                     int(_trained_tensors.sum_of_bits(values.bfloat16())))
+
+
+if __name__ == "__main__":
+  torch.set_num_threads(1)
+  cluster_processes.main()
