@@ -22,7 +22,12 @@ import small_models  # noqa: E402
 from lodestar import _trained_tensors  # noqa: E402
 
 SYNC = {"mode": "sync", "optimizer": "sgd"}
+LOCAL = {"mode": "local_sgd", "local_steps": 3, "outer_optimizer": "average", "rounds": 3}
+REDUCE = {"mode": "sync", "optimizer": "reduce"}
+# Steps of a job of any of these modes, with rounds=9 in the others.
 NUM_STEPS = 9
+# A step in the middle of a window of LOCAL, and the last step of one.
+CHANGED_STEPS = (1, 5)
 
 
 def clamp(_, model, __):
@@ -149,6 +154,28 @@ class ChangesTest(replay.ReplayTestCase):
   def test_weights_that_are_back_at_the_next_batch_are_no_change(self):
     run = self.run_alone("mlp", "sgd", swap_out_and_back, **SYNC)
     self.replay_changes(run, "mlp", "sgd", swap_out_and_back)
+
+  def test_weights_changed_after_a_step_are_honoured_where_programs_hold_them(self):
+    for flags in LOCAL, REDUCE:
+      for change in WAYS:
+        with self.subTest(flags=flags, change=change.__name__):
+          changes = at(CHANGED_STEPS, change)
+          run = self.run_alone("mlp", "momentum", changes, **flags)
+          self.replay_changes(run, "mlp", "momentum", changes)
+
+  def test_bf16_weights_changed_after_a_local_step_are_honoured(self):
+    changes = at(CHANGED_STEPS, clamp)
+    run = self.run_alone("mlp_bf16", "sgd", changes, **LOCAL)
+    # A step of bf16 below 0.25 is at most 2^-10.
+    self.replay_changes(run, "mlp_bf16", "sgd", changes, tolerance=2**-10)
+
+  def test_buffers_changed_after_a_step_are_honoured(self):
+
+    def reset_statistics(_, model, __):
+      model.layers[1].running_mean.fill_(3.0)
+
+    run = self.run_alone("normalized", "sgd", at(range(NUM_STEPS), reset_statistics), **SYNC)
+    self.assertTrue((run["weights"]["layers.1.running_mean"] == 3.0).all())
 
   def test_sums_of_bits_tell_small_changes_apart(self):
     values = torch.randn(5, 7)

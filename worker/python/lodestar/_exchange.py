@@ -48,12 +48,17 @@ class Exchange:
         """Backward has it, in one of its batches."""
 
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
-        """The program's step; then the vectors have what is handed over. Returns what it returns."""
+        """The program's step; then the vectors have its gradient. Returns what it returns."""
         raise NotImplementedError
 
     def check_kept(self) -> None:
         """Raises LodestarError FAILED_PRECONDITION if the program has changed, since take(), what
         the servers hold."""
+
+    def hand_over(self) -> None:
+        """Leaves in the vectors what the program has changed beside its gradients. Comes as late
+        as can be, so that what it does after its step counts."""
+        self._tensors.hand_over_buffers()
 
     def finish(self, make_step: MakeStep) -> None:
         """What is left of it, where answers_in_step, once the answer has come."""
@@ -86,7 +91,6 @@ class _GradientSteps(Exchange):
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
         result = None if closure is None else closure()
         self._sender.collect()
-        self._tensors.hand_over_buffers()
         return result
 
     def begin_again(self) -> None:
@@ -154,12 +158,15 @@ class LocalSteps(Exchange):
         return tensor.here(tensor.parameter.detach()).float().cpu().clone()
 
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
-        result = make_step(closure)
-        self._collect()
-        return result
+        return make_step(closure)
 
     def skip(self) -> None:
-        self._worker.step_done()  # one that changes nothing
+        self._collect()  # what the program has changed by itself
+        self._worker.step_done()
+
+    def hand_over(self) -> None:
+        self._collect()
+        super().hand_over()
 
     @torch.no_grad()
     def _collect(self) -> None:
@@ -171,7 +178,6 @@ class LocalSteps(Exchange):
                 self._taken[id(tensor)] = now
             elif not tensor.lives_in_vector:
                 tensor.weights.copy_(tensor.here(tensor.parameter))
-        self._tensors.hand_over_buffers()
 
 
 class ReducedSteps(_GradientSteps):
@@ -285,7 +291,6 @@ class HookedSteps(ReducedSteps):
         due = self._buckets[-1][1]
         if bucket.is_last():
             self._sender.take_zeros()
-            self._tensors.hand_over_buffers()
             await_answer()
             if not self._is_answered():
                 raise LodestarError(

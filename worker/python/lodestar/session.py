@@ -529,6 +529,7 @@ class Session:
         if self._is_skipped:
             self._exchange.skip()
         else:
+            self._exchange.hand_over()
             self._worker.step_done(*self._loss)
         self._is_handed_over = True
 
