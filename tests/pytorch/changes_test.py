@@ -22,6 +22,7 @@ import small_models  # noqa: E402
 from lodestar import _trained_tensors  # noqa: E402
 
 SYNC = {"mode": "sync", "optimizer": "sgd"}
+SYNC_MOMENTUM = {"mode": "sync", **replay.MOMENTUM}
 LOCAL = {"mode": "local_sgd", "local_steps": 3, "outer_optimizer": "average", "rounds": 3}
 REDUCE = {"mode": "sync", "optimizer": "reduce"}
 # Steps of a job of any of these modes, with rounds=9 in the others.
@@ -99,6 +100,37 @@ def swap_out_and_back(_, model, __):
       parameter.data = kept
 
 
+def freeze(_, model, __):
+  model[0].requires_grad_(False)
+
+
+def unfreeze(_, model, __):
+  model.positions.requires_grad_(True)
+
+
+def set_in_group(key, value):
+
+  def changes(_, __, optimizer):
+    optimizer.param_groups[0][key] = value
+
+  return changes
+
+
+def take_out(_, model, optimizer):
+  optimizer.param_groups[0]["params"] = list(model[2].parameters())
+
+
+def warm_up(model, optimizer):
+  """Leaves a state, and weights, that a job is to begin with."""
+  optimizer.param_groups[0]["lr"] = 0.01
+  for _ in range(3):
+    program.make_step(model, optimizer, torch.arange(8))
+
+
+def bring_state(_, model, optimizer):
+  optimizer.state[model[2].bias]["momentum_buffer"] = torch.ones(5)
+
+
 class ChangesTest(replay.ReplayTestCase):
 
   def run_alone(self, model_name, optimizer_name, change, before=None, **flags):
@@ -109,9 +141,13 @@ class ChangesTest(replay.ReplayTestCase):
     self.assert_ends(server)
     return run
 
-  def replay_changes(self, run, model_name, optimizer_name, change, tolerance=1e-6):
+  def replay_changes(self, run, model_name, optimizer_name, change, before=None, tolerance=1e-6):
     model = small_models.MODELS[model_name]()
-    optimizer = small_models.OPTIMIZERS[optimizer_name](model, replay.RATE)
+    # As the session's: the job's rate is set with the first batch.
+    optimizer = small_models.OPTIMIZERS[optimizer_name](model, 123.0)
+    if before is not None:
+      before(model, optimizer)
+    optimizer.param_groups[0]["lr"] = replay.RATE
     self.assertEqual(len(run["batches"]), NUM_STEPS)
     for step, batch in enumerate(run["batches"]):
       program.make_step(model, optimizer, batch)
@@ -176,6 +212,59 @@ class ChangesTest(replay.ReplayTestCase):
 
     run = self.run_alone("normalized", "sgd", at(range(NUM_STEPS), reset_statistics), **SYNC)
     self.assertTrue((run["weights"]["layers.1.running_mean"] == 3.0).all())
+
+  def test_frozen_parameters_are_refused_where_servers_make_steps(self):
+    self.assertIn("0.weight was frozen",
+                  self.refusal("mlp", "momentum", at((2,), freeze), **SYNC_MOMENTUM))
+
+  def test_frozen_parameters_stay_where_programs_make_steps(self):
+    for flags in LOCAL, REDUCE:
+      run = self.run_alone("mlp", "momentum", at((2,), freeze), **flags)
+      self.replay_changes(run, "mlp", "momentum", at((2,), freeze))
+
+  def test_parameters_that_are_not_frozen_any_more_are_refused(self):
+    for flags in SYNC_MOMENTUM, LOCAL, REDUCE:
+      self.assertIn("the optimizer trains positions",
+                    self.refusal("transformer", "momentum", at((2,), unfreeze), **flags))
+
+  def test_settings_changed_after_attach_are_refused_where_servers_make_steps(self):
+    adamw = {"mode": "sync", **replay.ADAMW}
+    for optimizer_name, flags, change, named in (
+        ("momentum", SYNC_MOMENTUM, set_in_group("momentum", 0.5), ("momentum", "0.9", "0.5")),
+        ("adamw", adamw, set_in_group("betas", (0.8, 0.999)), ("betas", "0.9", "0.8")),
+        ("adamw", adamw, set_in_group("weight_decay", 0.0), ("weight_decay", "0.01", "0.0")),
+        ("momentum", SYNC_MOMENTUM, take_out, ("taken out of the optimizer",))):
+      text = self.refusal("mlp", optimizer_name, at((2,), change), **flags)
+      for part in ("0.weight", "--mode=sync", "--mode=local_sgd", *named):
+        self.assertIn(part, text)
+
+  def test_settings_changed_after_attach_are_honoured_where_programs_make_steps(self):
+    for flags in LOCAL, REDUCE:
+      for change in set_in_group("momentum", 0.5), take_out:
+        run = self.run_alone("mlp", "momentum", at((2,), change), **flags)
+        self.replay_changes(run, "mlp", "momentum", at((2,), change))
+
+  def test_state_of_the_optimizer_is_refused_where_servers_have_it(self):
+    for before, change in ((warm_up, at((), freeze)), (None, at((2,), bring_state))):
+      text = self.refusal("mlp", "momentum", change, before, **SYNC_MOMENTUM)
+      for part in ("momentum_buffer", "--mode=sync", "--mode=local_sgd", "--optimizer=reduce"):
+        self.assertIn(part, text)
+
+  def test_state_of_the_optimizer_is_honoured_where_programs_have_it(self):
+    for flags in LOCAL, REDUCE:
+      run = self.run_alone("mlp", "momentum", at((), freeze), warm_up, **flags)
+      self.replay_changes(run, "mlp", "momentum", at((), freeze), warm_up)
+
+  def test_hooks_of_steps_are_called_in_every_mode(self):
+    for flags in SYNC, LOCAL, REDUCE:
+      called = []
+
+      def add_hooks(_, optimizer):
+        optimizer.register_step_pre_hook(lambda *_: called.append("before"))
+        optimizer.register_step_post_hook(lambda *_: called.append("after"))
+
+      self.run_alone("mlp", "sgd", lambda *_: called.append("step"), add_hooks, **flags)
+      self.assertEqual(called, ["before", "after", "step"] * NUM_STEPS)
 
   def test_sums_of_bits_tell_small_changes_apart(self):
     values = torch.randn(5, 7)

@@ -199,14 +199,14 @@ def make_step(model, optimizer, batch):
 
 
 def changing(address, name, model_name, optimizer_name, change, before=None):
-  """Calls `before` with model and optimizer once they are attached, and `change`, with the number of
-  the step, after each."""
+  """Calls `before` with model and optimizer before they are attached, and `change`, with the number
+  of the step, after each."""
   model, optimizer = make_worker(name, model_name, optimizer_name)
+  if before is not None:
+    before(model, optimizer)
   batches = []
   with lodestar.join(address, name=name) as ps:
     ps.attach(model, optimizer)
-    if before is not None:
-      before(model, optimizer)
     for step, (indices, _, _) in enumerate(ps.loader(small_models.TRAIN, batch_size=8)):
       batches.append(indices)
       make_step(model, optimizer, indices)

@@ -7,7 +7,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import torch
 
 from lodestar._library import LodestarError
-from lodestar._optimizer_settings import differing, settings_of
+from lodestar._optimizer_settings import (differing, first_state, settings_by_parameter,
+                                          settings_of)
 from lodestar._trained_tensors import TrainedTensor, TrainedTensors
 from lodestar.worker_api import Step, Worker
 
@@ -114,6 +115,50 @@ class ServerSteps(_GradientSteps):
                 f"the servers make the steps of this job, with {given}; for those of "
                 f"{type(self._optimizer).__name__} as it is here start ps_server with "
                 f"{' '.join(others)}, or make it here as the job has it")
+        self._check_optimizer()
+
+    def _check_optimizer(self) -> None:
+        """Raises LodestarError FAILED_PRECONDITION for what the program has set since attach(), or
+        has brought along, and the servers' steps would leave out."""
+        state = first_state(self._optimizer)
+        if state is not None:
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                f"the optimizer has state ({state}), and in --mode={self._worker.job('mode')} the "
+                "servers have state of their own: attach one without (optimizer.state.clear()), "
+                "let the servers resume their --checkpoint_dir, or start ps_server with "
+                "--mode=local_sgd or --optimizer=reduce, which keep the program's")
+        settings = settings_by_parameter(self._optimizer)
+        for tensor in self._tensors.trained:
+            if not tensor.parameter.requires_grad:
+                raise self._lost(f"{tensor.name} was frozen after attach()")
+            given = settings.get(id(tensor.parameter))
+            if given is None:
+                raise self._lost(f"{tensor.name} was taken out of the optimizer after attach()")
+            for key, value in given.items():
+                if value != tensor.settings[key]:
+                    hint = " (OneCycleLR and CyclicLR do that without cycle_momentum=False)"
+                    raise self._lost(
+                        f"{key} of {tensor.name} was changed after attach(), from "
+                        f"{tensor.settings[key]} to {value}"
+                        f"{hint if key in ('betas', 'momentum') else ''}")
+
+    def _lost(self, change: str) -> LodestarError:
+        return LodestarError(
+            "FAILED_PRECONDITION",
+            f"{change}; in --mode={self._worker.job('mode')} the servers hold the weights and make "
+            "the steps, and the change would be lost: leave it out, or start ps_server with "
+            "--mode=local_sgd or --optimizer=reduce, which honour it")
+
+    def make(self, make_step: MakeStep, closure: Closure) -> Any:
+        self._check_optimizer()
+
+        def hand_gradient_over(_: Any, closure: Closure = None) -> Any:
+            return super(ServerSteps, self).make(make_step, closure)
+
+        # With the hooks that the optimizer's own step would call.
+        step = torch.optim.Optimizer.profile_hook_step(hand_gradient_over)
+        return step(self._optimizer, *([] if closure is None else [closure]))
 
     def take(self, step: Optional[Step]) -> None:
         self._tensors.take_weights()
@@ -123,13 +168,8 @@ class ServerSteps(_GradientSteps):
     def check_kept(self) -> None:
         changed = self._tensors.first_changed()
         if changed is not None:
-            raise LodestarError(
-                "FAILED_PRECONDITION",
-                f"the program has changed {changed.name} by itself (clamping, loading, averages "
-                "that are swapped in and Embedding(max_norm=) do that); in --mode="
-                f"{self._worker.job('mode')} the servers hold the weights, and the change would be "
-                "lost: leave it out, or start ps_server with --mode=local_sgd or "
-                "--optimizer=reduce, which honour it")
+            raise self._lost(f"the program has changed {changed.name} by itself (clamping, loading, "
+                             "averages that are swapped in and Embedding(max_norm=) do that)")
 
 
 class LocalSteps(Exchange):
@@ -249,6 +289,8 @@ class ReducedSteps(_GradientSteps):
     @torch.no_grad()
     def _take_mean(self) -> None:
         for tensor in self._tensors.trained:
+            if not tensor.parameter.requires_grad:
+                continue  # frozen after attach()
             gradient = tensor.parameter.grad
             if gradient is None or gradient.is_sparse:
                 tensor.parameter.grad = torch.empty_like(tensor.parameter)

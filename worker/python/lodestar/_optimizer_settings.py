@@ -1,11 +1,30 @@
 """What the servers have to be told, in the words of ps_server's flags, to make a program's steps."""
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from lodestar._library import LodestarError
 
 Settings = Dict[str, Union[str, float]]
+
+# What a group of parameters has that is the job's, or makes no difference to a step.
+_OTHER_KEYS = ("lr", "foreach", "fused", "capturable", "differentiable")
+
+
+def settings_by_parameter(optimizer: Any) -> Dict[int, Dict[str, str]]:
+    """Returns the settings that decide the steps of each parameter, as text, by its id()."""
+    found: Dict[int, Dict[str, str]] = {}
+    for group in optimizer.param_groups:
+        settings = {key: repr(group.get(key)) for key in optimizer.defaults
+                    if key not in _OTHER_KEYS}
+        found.update((id(parameter), settings) for parameter in group["params"])
+    return found
+
+
+def first_state(optimizer: Any) -> Optional[str]:
+    """Returns the name of something that the optimizer keeps from step to step, None without."""
+    return next((key for state in optimizer.state.values() for key, value in state.items()
+                 if value is not None), None)
 
 
 def settings_of(optimizer: Any) -> Settings:

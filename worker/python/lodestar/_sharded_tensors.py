@@ -1,7 +1,7 @@
 """The tensors of a model that fully_shard() has cut over the ranks of a worker."""
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 from torch.distributed.fsdp import FSDPModule
@@ -21,7 +21,8 @@ def rows_of_ranks(num_rows: int, num_ranks: int) -> List[Tuple[int, int]]:
 class ShardedTensor(TrainedTensor):
     """A DTensor of which each rank has some rows. `weights` and `gradient` are of those."""
 
-    def __init__(self, name: str, parameter: Any, members: List[int], rank: int) -> None:
+    def __init__(self, name: str, parameter: Any, settings: Dict[str, str], members: List[int],
+                 rank: int) -> None:
         """
         Args:
           members: the ranks of the worker, in the whole program.
@@ -31,7 +32,7 @@ class ShardedTensor(TrainedTensor):
           LodestarError: INVALID_ARGUMENT for a parameter that is cut in another way.
         """
         self._check(name, parameter, members, rank)
-        super().__init__(name, parameter)
+        super().__init__(name, parameter, settings)
 
     @staticmethod
     def _check(name: str, parameter: Any, members: List[int], rank: int) -> None:
@@ -84,8 +85,8 @@ class ShardedTensors(TrainedTensors):
         _reshard(model)
         super().__init__(worker, model, optimizer)
 
-    def _make(self, name: str, parameter: Any) -> TrainedTensor:
-        return ShardedTensor(name, parameter, self._ranks.members, self._ranks.rank)
+    def _make(self, name: str, parameter: Any, settings: Dict[str, str]) -> TrainedTensor:
+        return ShardedTensor(name, parameter, settings, self._ranks.members, self._ranks.rank)
 
     def place(self, worker: Any, *, in_vector: bool) -> None:
         _reshard(self._model)

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 
 from lodestar._library import LodestarError, library
+from lodestar._optimizer_settings import settings_by_parameter
 from lodestar.worker_api import Worker
 
 # Tensors that follow each other travel together from this size on.
@@ -50,13 +51,15 @@ class TrainedTensor:
     """A parameter that an optimizer changes.
 
     Attributes:
+      settings: of the optimizer for it, when it was attached.
       weights, gradient: its parts of the worker's vectors, in its shape; once they are there.
       block: that its gradient leaves with.
     """
 
-    def __init__(self, name: str, parameter: Any) -> None:
+    def __init__(self, name: str, parameter: Any, settings: Dict[str, str]) -> None:
         self.name = name
         self.parameter = parameter
+        self.settings = settings
         self.block = 0
         self.weights: Any = None
         self.gradient: Any = None
@@ -147,6 +150,7 @@ class TrainedTensors:
                         "INVALID_ARGUMENT", f"the optimizer has a parameter {list(parameter.shape)} "
                         "that is not the model's: attach() a module that has all of them")
                 decays[id(parameter)] = group.get("weight_decay", 0.0) != 0.0
+        settings = settings_by_parameter(optimizer)
         self.trained: List[TrainedTensor] = []
         tables = {id(module.weight) for module in model.modules()
                   if isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))}
@@ -161,7 +165,8 @@ class TrainedTensors:
             if elements >= _BLOCK_ELEMENTS:
                 block, elements = block + 1, 0
             elements += parameter.numel()
-            self.trained.append(self._make(plain_name(name), parameter))
+            self.trained.append(
+                self._make(plain_name(name), parameter, settings[id(parameter)]))
             add = worker.add_embedding if id(parameter) in tables else worker.add_tensor
             add(self.trained[-1].name, list(parameter.shape), block, decays[id(parameter)])
         if not self.trained:
@@ -170,12 +175,12 @@ class TrainedTensors:
         for averaged in self._buffers:
             worker.add_averaged(averaged.name, averaged.shape, block + 1)
 
-    def _make(self, name: str, parameter: Any) -> TrainedTensor:
+    def _make(self, name: str, parameter: Any, settings: Dict[str, str]) -> TrainedTensor:
         if hasattr(parameter, "device_mesh"):
             raise LodestarError(
                 "INVALID_ARGUMENT", f"{name} is cut over several processes (DTensor), which are one "
                 "worker: lodestar.join(..., group=torch.distributed.group.WORLD) in all of them")
-        return TrainedTensor(name, parameter)
+        return TrainedTensor(name, parameter, settings)
 
     @staticmethod
     def _find_buffers(model: Any) -> List[_Buffer]:
@@ -195,11 +200,13 @@ class TrainedTensors:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter.requires_grad and id(parameter) not in known:
+                    name = next((plain_name(name) for name, own in self._model.named_parameters()
+                                 if own is parameter), f"a parameter {list(parameter.shape)}")
                     raise LodestarError(
                         "FAILED_PRECONDITION",
-                        f"the optimizer trains a parameter {list(parameter.shape)} that it did not "
-                        "train, or that was frozen, with attach(): a job has the same ones to its "
-                        "end; begin another one with ps_server --init_from")
+                        f"the optimizer trains {name}, which was frozen or not the optimizer's "
+                        "with attach(); a job has the same parameters to its end: have it trained "
+                        "from the beginning, or begin another job with ps_server --init_from")
 
     @torch.no_grad()
     def place(self, worker: Worker, *, in_vector: bool) -> None:

@@ -403,6 +403,7 @@ class Session:
         while True:
             try:
                 self._check_is_made()
+                self._tensors.check_unchanged(self._optimizer)
                 self._end_step()
                 step = self._next_training_step()
             except BaseException as error:
@@ -420,7 +421,6 @@ class Session:
             self._is_last_batch = True
             assert self._exchange is not None
             self._exchange.begin(is_last=False)
-            self._tensors.check_unchanged(self._optimizer)
             self._set_learning_rates(step.learning_rate)
             yield step
 
