@@ -515,6 +515,37 @@ TEST_F(LifecycleTest, ToldToStopWhileAnotherConnectionIsMadeItStillOwesItsReport
                                      "has not taken the report of round 0"));
 }
 
+TEST_F(LifecycleTest, StopWhileServersAreAwaySaysWhatIsOwedAndUntilWhenItWaits) {
+  StartRound(7);
+  EXPECT_EQ(Work(Report(7)), "ask report=7");
+  EXPECT_EQ(Get(kAway), "");
+  EXPECT_EQ(Stop(), "leave (told to stop) report=7");
+  EXPECT_THAT(told_, AllOf(HasSubstr("round 7"), HasSubstr("00:00:30 UTC"), HasSubstr("30s")));
+}
+
+TEST_F(LifecycleTest, StopWhileARoundWaitsForServersSaysUntilWhenItWaits) {
+  StartRound(5);
+  lifecycle_->OnActivity(now_, "push");
+  EXPECT_EQ(Stop(), "");
+  EXPECT_THAT(told_, AllOf(HasSubstr("round 5"), HasSubstr("00:00:30 UTC")));
+}
+
+TEST_F(LifecycleTest, StopWhileServersDoNotAnswerSaysUntilWhenItWaits) {
+  EXPECT_EQ(Start(), "ask");
+  lifecycle_->OnHeartbeatUnanswered(kAway);
+  EXPECT_EQ(Stop(), "cancel calls");
+  EXPECT_THAT(told_, HasSubstr("00:00:30 UTC"));
+}
+
+TEST_F(LifecycleTest, StopWhileServersAnswerSaysNothingOfWaiting) {
+  EXPECT_EQ(Start(), "ask");
+  told_.clear();
+  EXPECT_EQ(Stop(), "cancel calls");
+  EXPECT_EQ(Get(absl::CancelledError("")), "ask leaving");
+  EXPECT_EQ(Get(GrantOf(Grant::Kind::kDone)), "leave (told to stop)");
+  EXPECT_EQ(told_, "");
+}
+
 TEST_F(LifecycleTest, ServersThatKeepAStoppingWorkerWaitingAreLeftAfterItsPatience) {
   StartRound(5);
   EXPECT_EQ(Stop(), "");

@@ -221,7 +221,25 @@ Lifecycle::Effects Lifecycle::EndLife(absl::Time now, const absl::Status& status
 }
 
 Lifecycle::Effects Lifecycle::Leave(absl::Time now, std::string reason) {
-  return Go(State::kLeaving, now, SayGoodbye{std::move(reason), unsent_report_});
+  Effects effects;
+  if (is_stopping_ && unsent_report_.has_value()) {
+    effects.push_back(
+        TellPatience(absl::StrCat("the coordinator has not taken the report of round ",
+                                  unsent_report_->round.value()),
+                     std::min(now + config_.leave_timeout, machine_ends_)));
+  }
+  for (Effect& effect : Go(State::kLeaving, now, SayGoodbye{std::move(reason), unsent_report_})) {
+    effects.push_back(std::move(effect));
+  }
+  return effects;
+}
+
+Lifecycle::Effect Lifecycle::TellPatience(absl::string_view owed, absl::Time until) const {
+  return Tell{LogLevel::kWarn,
+              absl::StrCat("told to stop, and ", owed, ": waits for the servers until ",
+                           absl::FormatTime("%H:%M:%S", until, absl::UTCTimeZone()),
+                           " UTC at most (leave_timeout is ",
+                           absl::FormatDuration(config_.leave_timeout), ")")};
 }
 
 Lifecycle::Effects Lifecycle::OnLeft(absl::Time /*now*/, const absl::Status& status) {
@@ -373,13 +391,22 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
   }
   if (std::exchange(is_stopping_, true)) return {};
   since_ = now;
+  Effects effects;
+  // A grant that is asked for comes soon, unless the servers are known not to answer. Other calls
+  // end at once.
+  if (waits_for_servers() &&
+      (state_ == State::kWorking || (state_ == State::kAsking && !unanswered_.ok()))) {
+    const std::string lost = WhatIsLost();
+    effects.push_back(TellPatience(lost.empty() ? "the servers do not answer" : lost, next_wake()));
+  }
   switch (state_) {
     case State::kBackingOff:
       return EndLife(now, ToldToStop());
     case State::kConnecting:
     case State::kJoining:
     case State::kAsking:
-      return {CancelCalls{}};
+      effects.emplace_back(CancelCalls{});
+      return effects;
     case State::kTryingPaths:
       return {CancelTransfers{}};
     case State::kNotStarted:
@@ -387,9 +414,9 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
     case State::kWorking:    // finishes its step
     case State::kLeaving:
     case State::kFinished:
-      return {};
+      return effects;
   }
-  return {};
+  return effects;
 }
 
 absl::Duration Lifecycle::time_left(absl::Time now) const {

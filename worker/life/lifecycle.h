@@ -179,6 +179,8 @@ class Lifecycle {
   // The life has ended, or was not begun. OK: the job is done.
   Effects EndLife(absl::Time now, const absl::Status& status);
   Effects Leave(absl::Time now, std::string reason);
+  // Says what the servers have not taken yet, and until when a worker that stops waits for them.
+  Effect TellPatience(absl::string_view owed, absl::Time until) const;
   Effects BackOff(absl::Time now, const absl::Status& reason);
   // No server has answered for the time of config_.connect.
   Effects GiveUpOnServers(const absl::Status& reason);
