@@ -1,5 +1,5 @@
-"""What a PyTorch program changes beside its steps is honoured, or refused by name. Run by run.sh, with
-a Python that has PyTorch.
+"""What a PyTorch program changes beside its steps, or leaves out of them, is honoured, or refused by
+name. Run by run.sh, with a Python that has PyTorch.
 
 Usage: changes_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY
 """
@@ -139,6 +139,7 @@ class ChangesTest(replay.ReplayTestCase):
     run = self.start_program("a", model_name, optimizer_name, change, before,
                              run=program.changing).outcome()
     self.assert_ends(server)
+    self.assertEqual(len(run["batches"]), NUM_STEPS)
     return run
 
   def replay_changes(self, run, model_name, optimizer_name, change, before=None, tolerance=1e-6):
@@ -148,7 +149,6 @@ class ChangesTest(replay.ReplayTestCase):
     if before is not None:
       before(model, optimizer)
     optimizer.param_groups[0]["lr"] = replay.RATE
-    self.assertEqual(len(run["batches"]), NUM_STEPS)
     for step, batch in enumerate(run["batches"]):
       program.make_step(model, optimizer, batch)
       change(step, model, optimizer)
@@ -265,6 +265,57 @@ class ChangesTest(replay.ReplayTestCase):
 
       self.run_alone("mlp", "sgd", lambda *_: called.append("step"), add_hooks, **flags)
       self.assertEqual(called, ["before", "after", "step"] * NUM_STEPS)
+
+  def test_step_left_out_before_backward_changes_nothing(self):
+    for flags in SYNC_MOMENTUM, LOCAL, REDUCE:
+      server = self.start_client_server(**{"min_workers": 1, "rounds": NUM_STEPS, **flags})
+      run = self.start_program("a", "mlp", "momentum", run=program.skipping).outcome()
+      self.assert_ends(server)
+      self.assertEqual(len(run["batches"]), NUM_STEPS - 1)
+      self.replay_changes(run, "mlp", "momentum", at((), freeze))
+
+  def test_step_without_gradient_is_refused(self):
+    for flags in SYNC, LOCAL, REDUCE:
+      server = self.start_client_server(**{"min_workers": 1, "rounds": NUM_STEPS, **flags})
+      with self.assertRaises(lodestar.LodestarError) as refused:
+        self.start_program("a", "mlp", "sgd", run=program.without_backward).outcome()
+      self.stop_job(server)
+      self.assertEqual(refused.exception.code, "FAILED_PRECONDITION")
+      self.assertIn("no parameter has a gradient", str(refused.exception))
+
+  def test_distributed_data_parallel_without_hook_is_refused_where_gradients_overlap(self):
+    for flags in SYNC, REDUCE:
+      server = self.start_client_server(**{"min_workers": 1, **flags})
+      with self.assertRaises(lodestar.LodestarError) as refused:
+        self.start_program("a", "mlp", "sgd", self.path(flags["optimizer"]), False,
+                           run=program.distributed).outcome()
+      self.stop_job(server)
+      for part in ("DistributedDataParallel", "overlap=False", "comm_hook"):
+        self.assertIn(part, str(refused.exception))
+
+  def test_attach_takes_one_model_and_one_optimizer(self):
+    model = small_models.MODELS["mlp"]()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    for arguments, part in (((model, [optimizer, optimizer]), "one optimizer, not a list"),
+                            (([model], optimizer), "torch.nn.Module, not a list"),
+                            ((optimizer, model), "attach(model, optimizer)")):
+      with self.assertRaises(lodestar.LodestarError) as refused:
+        lodestar.join("127.0.0.1:1", name="a").attach(*arguments)
+      self.assertEqual(refused.exception.code, "INVALID_ARGUMENT")
+      self.assertIn(part, str(refused.exception))
+    session = lodestar.join("127.0.0.1:1", name="a")
+    session.attach(model, optimizer)
+    with self.assertRaises(lodestar.LodestarError) as refused:
+      session.attach(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    self.assertEqual(refused.exception.code, "FAILED_PRECONDITION")
+    session.leave()
+
+  def test_parameters_that_the_optimizer_lacks_bring_a_warning(self):
+    model = small_models.MODELS["mlp"]()
+    with self.assertWarnsRegex(UserWarning, r"0\.weight and 1 more"):
+      session = lodestar.join("127.0.0.1:1", name="a")
+      session.attach(model, torch.optim.SGD(model[2].parameters(), lr=1.0))
+    session.leave()
 
   def test_sums_of_bits_tell_small_changes_apart(self):
     values = torch.randn(5, 7)

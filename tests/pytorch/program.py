@@ -168,7 +168,34 @@ def own_loader(address, name, model_name, optimizer_name, **options):
   return {"batches": batches, "weights": model.state_dict()}
 
 
-def distributed(address, name, model_name, optimizer_name, rendezvous):
+def skipping(address, name, model_name, optimizer_name):
+  """Leaves step 3 out before backward."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  batches = []
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer)
+    for step, (indices, _, _) in enumerate(ps.loader(small_models.TRAIN, batch_size=8)):
+      if step == 3:
+        ps.skip_step()
+        continue
+      batches.append(indices)
+      make_step(model, optimizer, indices)
+  return {"batches": batches, "weights": model.state_dict()}
+
+
+def without_backward(address, name, model_name, optimizer_name):
+  """Forgets the gradient of its second step."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer)
+    for step, (indices, _, _) in enumerate(ps.loader(small_models.TRAIN, batch_size=8)):
+      if step != 1:
+        small_models.loss_of(model, indices).backward()
+      optimizer.step()
+      optimizer.zero_grad()
+
+
+def distributed(address, name, model_name, optimizer_name, rendezvous, has_hook=True):
   """With DistributedDataParallel, and gradients that the servers take the mean of."""
   model, optimizer = make_worker(name, model_name, optimizer_name)
   torch.distributed.init_process_group("gloo", init_method="file://" + rendezvous, rank=0,
@@ -178,7 +205,8 @@ def distributed(address, name, model_name, optimizer_name, rendezvous):
     model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1e-4)
     with lodestar.join(address, name=name) as ps:
       model, optimizer = ps.attach(model, optimizer)
-      model.register_comm_hook(None, lodestar.comm_hook(ps))
+      if has_hook:
+        model.register_comm_hook(None, lodestar.comm_hook(ps))
       for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8,
                                      heldout=small_models.HELDOUT, evaluate=lambda _: (0, 0, 0)):
         batches.append(indices)

@@ -177,6 +177,7 @@ class LocalSteps(Exchange):
 
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any) -> None:
         super().__init__(worker, tensors, optimizer)
+        self._has_gradient = False  # by backward, since the last step
         self._taken: Dict[int, Any] = {}  # by tensor: what it was, in f32; of those that are not f32
 
     def begin_anew(self) -> None:
@@ -197,10 +198,19 @@ class LocalSteps(Exchange):
     def _copy_of(tensor: TrainedTensor) -> Any:
         return tensor.here(tensor.parameter.detach()).float().cpu().clone()
 
+    def on_gradient(self, tensor: TrainedTensor) -> None:
+        self._has_gradient = True
+
     def make(self, make_step: MakeStep, closure: Closure) -> Any:
-        return make_step(closure)
+        result = make_step(closure)
+        # The optimizer may have removed those that backward has brought.
+        if not self._has_gradient and not self._tensors.have_gradient:
+            raise _no_gradient()
+        self._has_gradient = False
+        return result
 
     def skip(self) -> None:
+        self._has_gradient = False
         self._collect()  # what the program has changed by itself
         self._worker.step_done()
 
@@ -289,9 +299,9 @@ class ReducedSteps(_GradientSteps):
     @torch.no_grad()
     def _take_mean(self) -> None:
         for tensor in self._tensors.trained:
-            if not tensor.parameter.requires_grad:
-                continue  # frozen after attach()
             gradient = tensor.parameter.grad
+            if gradient is None and not tensor.parameter.requires_grad:
+                continue  # frozen after attach()
             if gradient is None or gradient.is_sparse:
                 tensor.parameter.grad = torch.empty_like(tensor.parameter)
             tensor.here(tensor.parameter.grad).copy_(tensor.weights)
@@ -320,8 +330,8 @@ class HookedSteps(ReducedSteps):
     def skip(self) -> None:
         raise LodestarError(
             "FAILED_PRECONDITION",
-            "gradients are not finite, and comm_hook() has sent them: use bf16, which needs no "
-            "GradScaler, or leave the hook out and attach(..., overlap=False)")
+            "no step can be left out with comm_hook(), which may have sent its gradients: use bf16, "
+            "which needs no GradScaler, or leave the hook out and attach(..., overlap=False)")
 
     def on_bucket(self, bucket: Any, await_answer: Callable[[], None]) -> Any:
         """Returns a future of its tensor, with mean gradients."""
@@ -358,6 +368,7 @@ class _GradientSender:
     def __init__(self, worker: Worker, tensors: TrainedTensors, optimizer: Any,
                  overlap: bool) -> None:
         self._worker = worker
+        self._all = tensors
         self._tensors = tensors.trained
         self._optimizer = optimizer
         self._overlap = overlap
@@ -404,11 +415,12 @@ class _GradientSender:
 
     def skip(self) -> None:
         """The step has no gradient."""
-        if self._overlap:
+        if self._taken:
             raise LodestarError(
                 "FAILED_PRECONDITION",
-                "gradients are not finite, and may have been sent before the GradScaler has seen "
-                "them: attach(..., overlap=False)")
+                "the step is left out (by a GradScaler, or skip_step()), and its gradients may have "
+                "been sent during backward: attach(..., overlap=False), or call skip_step() before "
+                "backward")
         self._worker.step_skipped()
 
     def take_zeros(self) -> None:
@@ -426,10 +438,8 @@ class _GradientSender:
                 "FAILED_PRECONDITION",
                 "a GradScaler leaves unscaling to this optimizer, and the step is not made here: "
                 "make the optimizer with fused=False, or scale nothing (bf16 needs no scaler)")
-        if not self._taken and all(tensor.parameter.grad is None for tensor in self._tensors):
-            raise LodestarError("FAILED_PRECONDITION",
-                                "no parameter has a gradient: backward() comes before "
-                                "optimizer.step()")
+        if not self._taken and not self._all.have_gradient:
+            raise _no_gradient()
         self.take_zeros()
         for tensor in self._tensors:
             gradient = tensor.parameter.grad
@@ -445,6 +455,11 @@ class _GradientSender:
                     "sent before: clip with ps_server --clip_norm, or attach(..., overlap=False)")
 
 
+def _no_gradient() -> LodestarError:
+    return LodestarError("FAILED_PRECONDITION",
+                         "no parameter has a gradient: backward() comes before optimizer.step()")
+
+
 def _dense(gradient: Any) -> Any:
     return gradient.to_dense() if gradient.is_sparse else gradient
 
@@ -452,7 +467,8 @@ def _dense(gradient: Any) -> Any:
 def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, overlap: bool,
                   keep_weights: bool, has_hook: bool) -> Exchange:
     """That of the job, which the worker has registered for. Raises LodestarError
-    FAILED_PRECONDITION for a comm_hook() in a job that does not reduce."""
+    FAILED_PRECONDITION for a comm_hook() in a job that does not reduce, and for a
+    DistributedDataParallel without one."""
     if has_hook:
         if worker.job("optimizer") != "reduce":
             raise LodestarError(
@@ -462,6 +478,13 @@ def make_exchange(worker: Worker, tensors: TrainedTensors, optimizer: Any, *, ov
         return HookedSteps(worker, tensors, optimizer, keep_weights)
     if worker.job("has_local_steps") == "1":
         return LocalSteps(worker, tensors, optimizer)
+    if overlap and tensors.is_distributed_data_parallel:
+        raise LodestarError(
+            "FAILED_PRECONDITION",
+            "the model is a DistributedDataParallel, which changes gradients after they may have "
+            "been sent: leave it out, because the servers take the mean over all processes; or "
+            "attach(..., overlap=False); or register lodestar.comm_hook() and start ps_server with "
+            "--optimizer=reduce")
     if worker.job("optimizer") == "reduce":
         return ReducedSteps(worker, tensors, optimizer, overlap, keep_weights)
     return ServerSteps(worker, tensors, optimizer, overlap)

@@ -1,7 +1,8 @@
 """The tensors of a model that travel, and where each lies in the vectors of a worker."""
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional
+import warnings
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 import torch
 
@@ -171,9 +172,27 @@ class TrainedTensors:
             add(self.trained[-1].name, list(parameter.shape), block, decays[id(parameter)])
         if not self.trained:
             raise LodestarError("INVALID_ARGUMENT", "the model has no parameter to train")
+        self._warn_of_others(decays)
         self._buffers = self._find_buffers(model)
         for averaged in self._buffers:
             worker.add_averaged(averaged.name, averaged.shape, block + 1)
+
+    def _warn_of_others(self, optimized: Iterable[int]) -> None:
+        """Of parameters that another optimizer may train, of which no other worker hears."""
+        others = [plain_name(name) for name, parameter in self._model.named_parameters()
+                  if parameter.requires_grad and id(parameter) not in optimized]
+        if others:
+            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            warnings.warn(
+                f"parameters that need a gradient are not in the optimizer: {others[0]}{more}. "
+                "Workers do not share them: give one optimizer all parameters, with a group for "
+                "each part, or freeze these (requires_grad=False)")
+
+    @property
+    def is_distributed_data_parallel(self) -> bool:
+        """Whether the model is a DistributedDataParallel, or has one in it."""
+        return any(isinstance(module, torch.nn.parallel.DistributedDataParallel)
+                   for module in self._model.modules())
 
     def _make(self, name: str, parameter: Any, settings: Dict[str, str]) -> TrainedTensor:
         if hasattr(parameter, "device_mesh"):
@@ -193,6 +212,11 @@ class TrainedTensors:
                 path, _, key = name.rpartition(".")
                 found.append(_Buffer(plain_name(name), modules[path], key))
         return found
+
+    @property
+    def have_gradient(self) -> bool:
+        """Whether at least one of them has a gradient at hand."""
+        return any(tensor.parameter.grad is not None for tensor in self.trained)
 
     def check_unchanged(self, optimizer: Any) -> None:
         """Raises LodestarError FAILED_PRECONDITION if the optimizer trains others by now."""

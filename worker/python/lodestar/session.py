@@ -150,10 +150,16 @@ class Session:
 
         Raises:
           LodestarError: FAILED_PRECONDITION if something was attached before; INVALID_ARGUMENT
-            without a parameter to train, or for one of the optimizer that is not the model's.
+            for other than one module and one optimizer, without a parameter to train, or for one of
+            the optimizer that is not the model's.
         """
         if self._model is not None:
-            raise LodestarError("FAILED_PRECONDITION", "a model is attached already")
+            raise LodestarError(
+                "FAILED_PRECONDITION",
+                "this session has a model and an optimizer already: attach one model with one "
+                "optimizer, which has a group of parameters for each part; another model is "
+                "another job, with a session of its own (join(..., name=))")
+        _check_kinds(model, optimizer)
         self._tensors = self._make_tensors(model, optimizer)
         self._overlap, self._keep_weights = overlap, keep_weights
         self._worker.set("device", f"PyTorch on {next(iter(model.parameters())).device.type}")
@@ -463,8 +469,9 @@ class Session:
             bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None)
 
     def skip_step(self) -> None:
-        """Leaves the step at hand out: its gradient is not finite. The round goes on without it. Not
-        needed where optimizer.zero_grad() comes after a GradScaler that has left it out."""
+        """Leaves the step at hand out, whose batch or gradient is bad. The round goes on without it.
+        Before backward, or anywhere before the step with overlap=False. Not needed where
+        optimizer.zero_grad() comes after a GradScaler that has left it out."""
         if self._step is None or self._is_made:
             raise LodestarError("FAILED_PRECONDITION",
                                 "skip_step() comes between a batch and its optimizer.step()")
@@ -573,7 +580,8 @@ class Session:
         self._has_comm_hook = True
 
     def _on_gradient(self, tensor: TrainedTensor) -> None:
-        if self._exchange is not None and self._step is not None and not self._is_made:
+        if self._exchange is not None and self._step is not None and not (self._is_made
+                                                                          or self._is_skipped):
             self._has_gradients = True
             self._exchange.on_gradient(tensor)
 
@@ -724,6 +732,24 @@ class Session:
 
     def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
         self.leave()
+
+
+def _check_kinds(model: Any, optimizer: Any) -> None:
+    import torch
+
+    if isinstance(model, torch.optim.Optimizer):
+        raise LodestarError("INVALID_ARGUMENT",
+                            f"a {type(model).__name__} stands in the place of the model: "
+                            "attach(model, optimizer), in this order")
+    if not isinstance(model, torch.nn.Module):
+        raise LodestarError("INVALID_ARGUMENT",
+                            f"attach() takes one torch.nn.Module, not a {type(model).__name__}: "
+                            "put several into one, such as torch.nn.ModuleList([...])")
+    if not hasattr(optimizer, "param_groups"):
+        raise LodestarError("INVALID_ARGUMENT",
+                            f"attach() takes one optimizer, not a {type(optimizer).__name__}: make "
+                            "one with a group of parameters for each part, such as "
+                            "torch.optim.AdamW([{'params': a.parameters()}, ...])")
 
 
 class _Counted:
