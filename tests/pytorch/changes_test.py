@@ -266,6 +266,20 @@ class ChangesTest(replay.ReplayTestCase):
       self.run_alone("mlp", "sgd", lambda *_: called.append("step"), add_hooks, **flags)
       self.assertEqual(called, ["before", "after", "step"] * NUM_STEPS)
 
+  def test_gradients_changed_after_they_may_have_left_are_refused(self):
+
+    def clamp_gradients(model, optimizer):
+      # A hook of the step comes between backward and step, as a clamp in the program does.
+
+      def clamp_all(*_):
+        for parameter in model.parameters():
+          parameter.grad.data.clamp_(-1e-3, 1e-3)
+
+      optimizer.register_step_pre_hook(clamp_all)
+
+    text = self.refusal("mlp", "sgd", at((), freeze), clamp_gradients, **SYNC)
+    self.assertIn("gradient of 0.weight was changed", text)
+
   def test_step_left_out_before_backward_changes_nothing(self):
     for flags in SYNC_MOMENTUM, LOCAL, REDUCE:
       server = self.start_client_server(**{"min_workers": 1, "rounds": NUM_STEPS, **flags})

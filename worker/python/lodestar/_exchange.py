@@ -9,7 +9,7 @@ import torch
 from lodestar._library import LodestarError
 from lodestar._optimizer_settings import (differing, first_state, settings_by_parameter,
                                           settings_of)
-from lodestar._trained_tensors import TrainedTensor, TrainedTensors
+from lodestar._trained_tensors import TrainedTensor, TrainedTensors, checksum
 from lodestar.worker_api import Step, Worker
 
 Closure = Optional[Callable[[], Any]]
@@ -374,8 +374,9 @@ class _GradientSender:
         self._overlap = overlap
         self._is_open = False  # gradients that come are whole
         self._num_missing: List[int] = []  # of each block, in this step
-        # The gradients that were taken in this step, and their versions, by tensor.
-        self._taken: "dict[int, Tuple[Any, int]]" = {}
+        # The gradients that were taken in this step, and what tells whether they have changed, by
+        # tensor.
+        self._taken: "dict[int, Tuple[Any, Any]]" = {}
 
     def begin(self, is_last: bool) -> None:
         self._num_missing = [0] * (1 + max(tensor.block for tensor in self._tensors))
@@ -394,16 +395,25 @@ class _GradientSender:
                 f"backward has added to the gradient of {tensor.name} a second time in one step, "
                 "and the first one may have been sent: loader(..., accumulate=), or attach(..., "
                 "overlap=False)")
-        self.take(tensor, tensor.parameter.grad)
+        gradient = tensor.parameter.grad
+        self.take(tensor, gradient)
+        self._taken[id(tensor)] = (gradient, self._mark(gradient))
 
     @torch.no_grad()
     def take(self, tensor: TrainedTensor, gradient: Any) -> None:
         """Into the vector; the block leaves once all of it is there."""
         tensor.gradient.copy_(_dense(tensor.here(gradient)))
-        self._taken[id(tensor)] = (gradient, gradient._version)
+        self._taken[id(tensor)] = (gradient, None)
         self._num_missing[tensor.block] -= 1
         if self._num_missing[tensor.block] == 0:
             self._worker.block_ready(tensor.block)
+
+    @staticmethod
+    def _mark(gradient: Any) -> Tuple[Any, Any]:
+        """The version misses changes through `.data`. The bits miss clipping that changes nothing,
+        which a later step of the program may do otherwise."""
+        values = gradient._values() if gradient.is_sparse else gradient
+        return gradient._version, checksum(values)
 
     def begin_again(self) -> None:
         """The batch at hand, from its beginning."""
@@ -447,8 +457,8 @@ class _GradientSender:
                 if gradient is not None:
                     tensor.gradient.copy_(_dense(tensor.here(gradient)))
                 continue
-            taken, version = self._taken[id(tensor)]
-            if gradient is not taken or gradient._version != version:
+            taken, mark = self._taken[id(tensor)]
+            if gradient is not taken or self._mark(gradient) != mark:
                 raise LodestarError(
                     "FAILED_PRECONDITION",
                     f"the gradient of {tensor.name} was changed after backward, and may have been "

@@ -39,7 +39,7 @@ def sum_of_bits(values: Any) -> Any:
     return total
 
 
-def _checksum(values: Any) -> Any:
+def checksum(values: Any) -> Any:
     """Returns an integer on the CPU. On other devices it returns a tensor, so that nothing has to
     wait for the device before two of them are compared."""
     if values.device.type != "cpu":
@@ -92,12 +92,12 @@ class TrainedTensor:
 
     def remember(self) -> None:
         """Keeps what has_changed() compares with."""
-        self._checksum = _checksum(self.here(self.parameter.detach()))
+        self._checksum = checksum(self.here(self.parameter.detach()))
 
     def has_changed(self) -> bool:
         """Returns whether the parameter has other bits than with remember(). Version counters
         miss what is changed through `.data` or NumPy."""
-        return bool(_checksum(self.here(self.parameter.detach())) != self._checksum)
+        return bool(checksum(self.here(self.parameter.detach())) != self._checksum)
 
 
 class _Buffer:
