@@ -154,11 +154,11 @@ class ChangesTest(replay.ReplayTestCase):
       change(step, model, optimizer)
     self.assert_close(run, model, tolerance)
 
-  def refusal(self, model_name, optimizer_name, change, before=None, **flags):
+  def refusal(self, model_name, optimizer_name, change, before=None, in_evaluation=None, **flags):
     """The error that the only program of a job gets for a change."""
     server = self.start_client_server(**{"min_workers": 1, "rounds": NUM_STEPS, **flags})
     with self.assertRaises(lodestar.LodestarError) as refused:
-      self.start_program("a", model_name, optimizer_name, change, before,
+      self.start_program("a", model_name, optimizer_name, change, before, in_evaluation,
                          run=program.changing).outcome()
     self.stop_job(server)
     self.assertEqual(refused.exception.code, "FAILED_PRECONDITION")
@@ -186,6 +186,12 @@ class ChangesTest(replay.ReplayTestCase):
 
     text = self.refusal("transformer", "sgd", at((), clamp), limit_norms, **SYNC)
     self.assertIn("changed tokens.weight", text)
+
+  def test_weights_changed_by_an_evaluation_are_refused_where_servers_hold_them(self):
+    text = self.refusal("mlp", "sgd", at((), clamp),
+                        in_evaluation=lambda model: clamp(0, model, None), eval_every=2,
+                        eval_samples=8, **SYNC)
+    self.assertIn("changed 0.weight", text)
 
   def test_weights_that_are_back_at_the_next_batch_are_no_change(self):
     run = self.run_alone("mlp", "sgd", swap_out_and_back, **SYNC)
@@ -285,7 +291,7 @@ class ChangesTest(replay.ReplayTestCase):
       server = self.start_client_server(**{"min_workers": 1, "rounds": NUM_STEPS, **flags})
       run = self.start_program("a", "mlp", "momentum", run=program.skipping).outcome()
       self.assert_ends(server)
-      self.assertEqual(len(run["batches"]), NUM_STEPS - 1)
+      self.assertEqual(len(run["batches"]), NUM_STEPS - 2)
       self.replay_changes(run, "mlp", "momentum", at((), freeze))
 
   def test_step_without_gradient_is_refused(self):

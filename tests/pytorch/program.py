@@ -169,14 +169,17 @@ def own_loader(address, name, model_name, optimizer_name, **options):
 
 
 def skipping(address, name, model_name, optimizer_name):
-  """Leaves step 3 out before backward."""
+  """Leaves steps 3 and 5 out before backward, which it calls for step 5 all the same."""
   model, optimizer = make_worker(name, model_name, optimizer_name)
   batches = []
   with lodestar.join(address, name=name) as ps:
     ps.attach(model, optimizer)
     for step, (indices, _, _) in enumerate(ps.loader(small_models.TRAIN, batch_size=8)):
-      if step == 3:
+      if step in (3, 5):
         ps.skip_step()
+        if step == 5:
+          small_models.loss_of(model, indices).backward()
+          optimizer.zero_grad()
         continue
       batches.append(indices)
       make_step(model, optimizer, indices)
@@ -226,16 +229,21 @@ def make_step(model, optimizer, batch):
   optimizer.zero_grad()
 
 
-def changing(address, name, model_name, optimizer_name, change, before=None):
-  """Calls `before` with model and optimizer before they are attached, and `change`, with the number
-  of the step, after each."""
+def changing(address, name, model_name, optimizer_name, change, before=None, in_evaluation=None):
+  """Calls `before` with model and optimizer before they are attached, `change`, with the number of
+  the step, after each, and `in_evaluation` with the model in each evaluation."""
+  loader_options = {}
+  if in_evaluation is not None:
+    loader_options = {"heldout": small_models.HELDOUT,
+                      "evaluate": lambda _: in_evaluation(model) or (0.0, 0, 1)}
   model, optimizer = make_worker(name, model_name, optimizer_name)
   if before is not None:
     before(model, optimizer)
   batches = []
   with lodestar.join(address, name=name) as ps:
     ps.attach(model, optimizer)
-    for step, (indices, _, _) in enumerate(ps.loader(small_models.TRAIN, batch_size=8)):
+    for step, (indices, _, _) in enumerate(ps.loader(small_models.TRAIN, batch_size=8,
+                                                     **loader_options)):
       batches.append(indices)
       make_step(model, optimizer, indices)
       change(step, model, optimizer)
