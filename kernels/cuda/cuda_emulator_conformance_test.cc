@@ -16,6 +16,8 @@
 namespace lodestar::cuda {
 namespace {
 
+using kernels::DeviceConformanceTest;
+
 kernels::DeviceCase CaseOf(const std::string& name, const factory::CudaPluginOptions& options,
                            const emulator::Settings& settings) {
   return {name, [options, settings] { return cuda::MakeEmulatedDevice(options, settings); }};
@@ -41,7 +43,7 @@ std::vector<kernels::DeviceCase> Cases() {
   };
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, kernels::DeviceConformanceTest, testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

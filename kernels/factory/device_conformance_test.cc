@@ -14,6 +14,8 @@
 namespace lodestar::factory {
 namespace {
 
+using kernels::DeviceConformanceTest;
+
 // The CPU with every instruction set that runs here; one, two and an odd number of threads.
 std::vector<kernels::DeviceCase> CpuCases() {
   std::vector<kernels::DeviceCase> cases;
@@ -35,9 +37,8 @@ std::string CaseName(const testing::TestParamInfo<kernels::DeviceCase>& info) {
   return info.param.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, kernels::DeviceConformanceTest, testing::ValuesIn(CpuCases()),
-                         CaseName);
-INSTANTIATE_TEST_SUITE_P(Oracle, kernels::DeviceConformanceTest,
+INSTANTIATE_TEST_SUITE_P(Cpu, DeviceConformanceTest, testing::ValuesIn(CpuCases()), CaseName);
+INSTANTIATE_TEST_SUITE_P(Oracle, DeviceConformanceTest,
                          testing::Values(kernels::DeviceCase{"Oracle", oracle::MakeOracleDevice}),
                          CaseName);
 

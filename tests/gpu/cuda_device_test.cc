@@ -13,6 +13,9 @@
 namespace lodestar {
 namespace {
 
+using kernels::DeviceConformanceTest;
+using kernels::Gpt2ConformanceTest;
+
 std::unique_ptr<kernels::Device> MakeCuda(kernels::DType compute, factory::FusionPolicy fusion) {
   factory::DeviceOptions options{.kind = "cuda", .compute = compute, .fusion = fusion};
   if (fusion == factory::FusionPolicy::kMeasure) options.tuning = "";
@@ -43,12 +46,12 @@ std::string NameOf(const testing::TestParamInfo<kernels::DeviceCase>& info) {
   return info.param.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, kernels::DeviceConformanceTest,
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceConformanceTest,
                          testing::ValuesIn(Cases({factory::FusionPolicy::kNever,
                                                   factory::FusionPolicy::kAlways,
                                                   factory::FusionPolicy::kMeasure})),
                          NameOf);
-INSTANTIATE_TEST_SUITE_P(Cuda, kernels::Gpt2ConformanceTest,
+INSTANTIATE_TEST_SUITE_P(Cuda, Gpt2ConformanceTest,
                          testing::ValuesIn(Cases({factory::FusionPolicy::kNever,
                                                   factory::FusionPolicy::kAlways})),
                          NameOf);
