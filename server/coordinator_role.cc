@@ -679,7 +679,7 @@ bool CoordinatorRole::is_job_done() {
 
 std::string CoordinatorRole::ending() {
   return strand_.Run([](Coordinator& coordinator, absl::Time) {
-    const std::optional<absl::StatusOr<JobEnding>> ending = coordinator.Ending();
+    const std::optional<absl::StatusOr<JobOutcome>> ending = coordinator.Ending();
     return ending.has_value() && ending->ok() ? (*ending)->text : "";
   });
 }

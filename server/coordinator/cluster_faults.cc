@@ -287,7 +287,7 @@ FaultVerdict ClusterFaults::OnShardDiverged(int shard, Round round, absl::string
 
 FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_view why,
                                     absl::Time now) {
-  if (!state_.is_ready() || !state_.failure.ok() || state_.should_exit) return {};
+  if (!state_.is_ready() || !state_.ending.failure().ok() || state_.ending.should_exit()) return {};
   const std::optional<PublishedCheckpoint>& last = state_.checkpoints.tracker().last();
   const bool is_last_bad = last.has_value() && last->round >= first_bad;
   const std::string good = !last.has_value() ? "none"
@@ -302,7 +302,7 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
   // This is done before anything is restored, and also for the servers that are started after this
   // one.
   outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
-  const bool may_go = !state_.is_stopping() && !state_.is_work_held();
+  const bool may_go = !state_.ending.is_stopping() && !state_.ending.is_work_held();
   if (state_.faults.OnDiverged({round, what, now}, may_go)) {
     const FaultPolicy::Memory& faults = state_.faults.memory();
     outbox_.RaiseAlarm(
@@ -315,10 +315,11 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
   }
   const std::string after = LearningRateHistoryText(state_.faults.memory());
   if (is_last_bad) state_.checkpoints.ForgetNewest();
-  state_.failure = absl::FailedPreconditionError(
-      absl::StrCat(what, after, ". Lower --learning_rate, or set --clip_norm, and start again"));
-  outbox_.RaiseAlarm(state_.failure.message(), now);
-  state_.stop_reason = what;
+  state_.ending.FailDiverged(
+      absl::FailedPreconditionError(absl::StrCat(
+          what, after, ". Lower --learning_rate, or set --clip_norm, and start again")),
+      what);
+  outbox_.RaiseAlarm(state_.ending.failure().message(), now);
   state_.checkpoints.BeginLast(/*gives_up=*/true, now);
   return {.kind = FaultVerdict::Kind::kEnd};
 }
@@ -335,7 +336,7 @@ absl::Status ClusterFaults::CheckMayRollBack(Round round, absl::Time now) const 
   if (state_.tuning.is_measuring()) return refuse("it measures how to exchange");
   if (!state_.saves()) return refuse("nothing is saved, because there is no --checkpoint_dir");
   if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
-  if (state_.is_stopping() || state_.should_exit || !state_.failure.ok() ||
+  if (state_.ending.is_stopping() || state_.ending.should_exit() || !state_.ending.failure().ok() ||
       state_.phase == CoordinatorPhase::kDone) {
     return refuse(
         "it is over, or ends; start the server with --resume=PATH of an older checkpoint");

@@ -31,7 +31,7 @@ struct FaultVerdict {
     kDrop,     // the worker's life ends, for the reason
     kShutOut,  // the lives of all that are shut out end, for the reason
     kGoBack,   // all is restored from what was not set aside
-    kEnd,      // the job is over: state.failure
+    kEnd,      // the job is over: state.ending.failure()
   };
   Kind kind = Kind::kNothing;
   WorkerId worker = {};

@@ -21,14 +21,15 @@ namespace lodestar {
 
 std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   // A server could not go on; once it is started again, it may.
-  const bool is_cut_short = state.phase == CoordinatorPhase::kFailed && !state.shard_failure.ok();
-  const bool goes_on = state.is_ready() && state.failure.ok();
+  const bool is_cut_short =
+      state.phase == CoordinatorPhase::kFailed && !state.ending.failure_once_saved().ok();
+  const bool goes_on = state.is_ready() && state.ending.failure().ok();
   if ((!goes_on && !is_cut_short) || !state.shards.all_loaded()) return std::nullopt;
   // A trial of settings is not gone on from: the next process measures anew.
   if (state.tuning.is_measuring()) return std::nullopt;
   // The workers and servers that are to learn of the end have learned it. Only what could not be
   // saved is still to be kept.
-  const bool is_over = state.should_exit || is_cut_short;
+  const bool is_over = state.ending.should_exit() || is_cut_short;
   const std::optional<LastSave::Outcome>& saved = state.checkpoints.last_save().outcome();
   if (is_over && saved.has_value() && saved->ok()) return std::nullopt;
   CoordinatorMemory memory;
@@ -42,8 +43,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   memory.life_key = state.life_key;
   memory.map_version = state.map->version;
   if (!is_over) {
-    memory.stop_reason = state.stop_reason;
-    memory.stop_requested_at = state.stop_requested_at;
+    memory.ending = state.ending.memory();
   }
   memory.awaits_settings = state.awaits_settings;
   memory.supply = state.supply.memory();
@@ -89,11 +89,7 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   state.shards.Resume(std::move(memory.shards), now);
   RETURN_IF_ERROR(PlanMap(memory.map_version, state));
   state.life_key = std::move(memory.life_key);
-  state.stop_reason = std::move(memory.stop_reason);
-  state.stop_requested_at = memory.stop_requested_at;
-  if (state.stop_requested_at.has_value()) {
-    state.drop_missing_at = std::max(now, *state.stop_requested_at + state.config.stop_timeout);
-  }
+  state.ending.Resume(std::move(memory.ending), now);
   state.supply.Resume(memory.supply, now);
   ASSIGN_OR_RETURN(state.membership, MembershipTable::Resume(state.membership.config(),
                                                              std::move(memory.membership), now));

@@ -18,14 +18,15 @@ constexpr double kHighestLearningRate = 1e6;
 
 absl::Status ClusterOrders::CheckGoesOn(absl::Time now) const {
   RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
-  if (!state_.failure.ok()) {
+  if (!state_.ending.failure().ok()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the job has failed: ", state_.failure.message()));
+        absl::StrCat("the job has failed: ", state_.ending.failure().message()));
   }
-  if (state_.is_stopping()) {
-    return absl::FailedPreconditionError(absl::StrCat("the job stops: ", *state_.stop_reason));
+  if (state_.ending.is_stopping()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job stops: ", *state_.ending.stop_reason()));
   }
-  if (state_.should_exit || state_.phase == CoordinatorPhase::kSaving ||
+  if (state_.ending.should_exit() || state_.phase == CoordinatorPhase::kSaving ||
       state_.phase == CoordinatorPhase::kDone) {
     return absl::FailedPreconditionError("the job is over");
   }
@@ -34,8 +35,7 @@ absl::Status ClusterOrders::CheckGoesOn(absl::Time now) const {
 
 absl::Status ClusterOrders::Pause(absl::string_view reason, absl::Time now) {
   RETURN_IF_ERROR(CheckGoesOn(now));
-  const absl::Time since = state_.pause.has_value() ? state_.pause->since : now;
-  state_.pause = {std::string(reason), since};
+  state_.ending.Pause(reason, now);
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
   outbox_.Touch();
@@ -45,9 +45,11 @@ absl::Status ClusterOrders::Pause(absl::string_view reason, absl::Time now) {
 
 absl::Status ClusterOrders::Resume(absl::Time now) {
   RETURN_IF_ERROR(CheckGoesOn(now));
-  if (!state_.pause.has_value()) return absl::FailedPreconditionError("the job is not paused");
-  const absl::Duration lasted = now - state_.pause->since;
-  state_.pause.reset();
+  if (!state_.ending.pause().has_value()) {
+    return absl::FailedPreconditionError("the job is not paused");
+  }
+  const absl::Duration lasted = now - state_.ending.pause()->since;
+  state_.ending.EndPause();
   if (state_.open.empty()) state_.progress.OnStandstill();
   saves_.OnOrdersChanged(now);
   outbox_.Remember();

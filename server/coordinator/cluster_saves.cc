@@ -16,9 +16,6 @@
 namespace lodestar {
 namespace {
 
-// For workers to push again what a server that was away has not taken.
-constexpr absl::Duration kHandInTime = absl::Seconds(2);
-
 // Subject of the alarm that a checkpoint could not be written. The next one that is written ends
 // it.
 constexpr absl::string_view kCheckpointSubject = "checkpoint";
@@ -67,13 +64,13 @@ CheckpointFacts ClusterSaves::Facts() const {
           .saves = state_.saves(),
           .is_training = state_.phase == CoordinatorPhase::kRunning,
           .uses_rosters = state_.policy->uses_rosters(),
-          .hands_out_work = !state_.is_stopping() && !state_.is_work_held() &&
+          .hands_out_work = !state_.ending.is_stopping() && !state_.ending.is_work_held() &&
                             state_.phase != CoordinatorPhase::kSaving &&
                             state_.phase != CoordinatorPhase::kDone,
           .is_ready = state_.is_ready(),
           .is_comparing = state_.is_comparing(),
           .awaits_weights = state_.supply.is_awaited(),
-          .has_failed = !state_.failure.ok(),
+          .has_failed = !state_.ending.failure().ok(),
           .is_shard_away = state_.is_shard_away(),
           .all_serving = state_.shards.all_serving(),
           .is_shard_long_away = state_.shards.any_told()};
@@ -89,7 +86,9 @@ absl::StatusOr<uint64_t> ClusterSaves::Request(absl::Time now) {
     return absl::FailedPreconditionError(
         "nowhere to save: start the servers with --checkpoint_dir");
   }
-  if (state_.phase == CoordinatorPhase::kDone && !state_.failure.ok()) return state_.failure;
+  if (state_.phase == CoordinatorPhase::kDone && !state_.ending.failure().ok()) {
+    return state_.ending.failure();
+  }
   if (absl::Status ready = CheckReady(state_, now); !ready.ok() || state_.supply.is_awaited()) {
     return absl::FailedPreconditionError(
         absl::StrCat("nothing to save yet: ", WaitingFor(state_, now)));
@@ -135,7 +134,9 @@ void ClusterSaves::Begin(const CheckpointTry& begun, absl::Time now) {
 }
 
 bool ClusterSaves::SaveCompleteRounds(absl::Time now) {
-  if ((!state_.is_work_held() && !state_.is_stopping()) || state_.open.empty()) return false;
+  if ((!state_.ending.is_work_held() && !state_.ending.is_stopping()) || state_.open.empty()) {
+    return false;
+  }
   const std::optional<CheckpointTry> early = state_.checkpoints.SaveCompleteRounds(Facts(), now);
   if (!early.has_value()) return false;
   outbox_.Remember();
@@ -247,15 +248,11 @@ absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Sta
 
 absl::Status ClusterSaves::BeginLast(absl::string_view reason, absl::Duration patience,
                                      absl::Time now) {
-  if (state_.should_exit && state_.checkpoints.last_save().outcome().has_value())
-    return absl::OkStatus();
-  if (state_.save_askers.insert(std::string(reason)).second) {
-    state_.hold_reason = std::string(reason);
-    state_.drop_missing_at = std::min(state_.drop_missing_at, now + patience / 2);
-    state_.away_until = std::max(state_.away_until, now + patience / 2);
-  } else if (state_.checkpoints.last_save().is_under_way()) {
+  if (state_.ending.should_exit() && state_.checkpoints.last_save().outcome().has_value()) {
     return absl::OkStatus();
   }
+  const bool is_first = state_.ending.AwaitSave(reason, patience, now);
+  if (!is_first && state_.checkpoints.last_save().is_under_way()) return absl::OkStatus();
   outbox_.Touch();
   if (state_.checkpoints.AwaitLast(Facts(), now)) return absl::OkStatus();
   const std::string reason_not = WaitingFor(state_, now);
@@ -273,10 +270,10 @@ absl::Status ClusterSaves::EndLast(const absl::Status& error) {
   if (end == LastSaveEnd::kHeldUnmarked) {
     outbox_.Do(MarkTask{state_.checkpoints.complete(), /*is_complete=*/true});
   }
-  if (state_.shard_failure.ok()) return absl::OkStatus();
+  if (state_.ending.failure_once_saved().ok()) return absl::OkStatus();
   const LastSave::Outcome& outcome = *state_.checkpoints.last_save().outcome();
-  return absl::Status(state_.shard_failure.code(),
-                      absl::StrCat(state_.shard_failure.message(), "; ",
+  return absl::Status(state_.ending.failure_once_saved().code(),
+                      absl::StrCat(state_.ending.failure_once_saved().message(), "; ",
                                    outcome.ok() ? absl::StrCat("all is saved in ", outcome->path)
                                                 : std::string(outcome.status().message())));
 }
@@ -292,7 +289,7 @@ absl::StatusOr<bool> ClusterSaves::AdvanceLast(absl::Time now) {
       outbox_.Touch();
       return true;
     case Kind::kJobFailed:
-      RETURN_IF_ERROR(EndLast(state_.failure));
+      RETURN_IF_ERROR(EndLast(state_.ending.failure()));
       return true;
     case Kind::kNothingToSave:
       RETURN_IF_ERROR(EndLast(absl::FailedPreconditionError(NothingToSaveText(state_, now))));
@@ -306,8 +303,7 @@ absl::StatusOr<bool> ClusterSaves::AdvanceLast(absl::Time now) {
 
 absl::Status ClusterSaves::OnStillAway(int shard, absl::Time now) {
   // Without a process that waits to exit there is time until the server is back.
-  if (!state_.is_work_held() || now < state_.away_until ||
-      !state_.checkpoints.last_save().is_under_way()) {
+  if (!state_.ending.GivesUpServers(now) || !state_.checkpoints.last_save().is_under_way()) {
     return absl::OkStatus();
   }
   return EndLast(absl::DataLossError(absl::StrCat("the server of shard ", shard,
@@ -316,43 +312,30 @@ absl::Status ClusterSaves::OnStillAway(int shard, absl::Time now) {
                                                   "writing, which takes every server")));
 }
 
-// It is not the workers that hold up what waits for a server, or a save that has ended.
 bool ClusterSaves::IsHeldUp(absl::Time now) const {
-  return now >= state_.drop_missing_at &&
-         (state_.checkpoints.last_save().is_under_way() || state_.is_stopping()) &&
-         !state_.is_shard_away() && now - state_.shards.back_at() >= kHandInTime;
+  return state_.ending.IsHeldUp(state_.checkpoints.last_save().is_under_way(),
+                                state_.is_shard_away(), state_.shards.back_at(), now);
 }
 
 std::string ClusterSaves::HeldUpReason() const {
-  if (state_.is_work_held()) {
-    return absl::StrCat("held up the last checkpoint: ", state_.hold_reason);
+  if (state_.ending.is_work_held()) {
+    return absl::StrCat("held up the last checkpoint: ", state_.ending.hold_reason());
   }
   return absl::StrCat("has not handed in its round within --stop_timeout=",
                       absl::FormatDuration(state_.config.stop_timeout),
-                      ", and the job is stopped: ", *state_.stop_reason);
-}
-
-void ClusterSaves::ForgetLast() {
-  state_.hold_reason.clear();
-  state_.checkpoints.ForgetLast();
+                      ", and the job is stopped: ", *state_.ending.stop_reason());
 }
 
 bool ClusterSaves::ForgetAsker(absl::string_view reason) {
-  if (state_.save_askers.erase(std::string(reason)) == 0 || !state_.save_askers.empty()) {
-    return false;
-  }
-  ForgetLast();
-  state_.away_until = absl::InfinitePast();
-  if (!state_.is_stopping()) state_.drop_missing_at = absl::InfiniteFuture();
+  if (!state_.ending.ForgetAsker(reason)) return false;
+  state_.checkpoints.ForgetLast();
   outbox_.Touch();
   return true;
 }
 
 void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
-  ForgetLast();
-  state_.save_askers.clear();
-  state_.drop_missing_at = absl::InfiniteFuture();
-  state_.not_waited_for.clear();
+  state_.ending.Restart();
+  state_.checkpoints.ForgetLast();
   state_.before_open_round.reset();
   const auto* checkpoint = std::get_if<CheckpointSource>(&state_.source);
   if (checkpoint == nullptr) return state_.checkpoints.ForgetNewest();

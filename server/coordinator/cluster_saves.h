@@ -1,7 +1,6 @@
-// Carries out what the CheckpointManager decides: gathers its facts, words its verdicts, and tells
-// servers and the disk. Decides also which processes wait for the last save, and for how long.
-// Pure; for the coordinator, which calls it while it may: when all servers are there, between
-// rounds, and says so.
+// Carries out what the CheckpointManager decides, and JobEnding for the last save: gathers their
+// facts, words their verdicts, and tells servers and the disk. Pure; for the coordinator, which
+// calls it while it may: when all servers are there, between rounds, and says so.
 //
 // Errors of calls that return a Status alone: the job fails with it now, because a server that
 // cannot go on had told so before, and the last save for it is over.
@@ -74,7 +73,6 @@ class ClusterSaves {
   CheckpointFacts Facts() const;
   void Begin(const CheckpointTry& begun, absl::Time now);
   absl::Status OnFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
-  void ForgetLast();
 
   ClusterState& state_;
   Outbox& outbox_;

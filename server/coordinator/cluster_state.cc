@@ -38,7 +38,8 @@ ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> t
       faults(config.divergence),
       stragglers({.lease = config.lease,
                   .round_timeout = config.round_timeout,
-                  .supplier_rest = kCallerPatience}) {
+                  .supplier_rest = kCallerPatience}),
+      ending({.stop_timeout = config.stop_timeout, .lease = config.lease}) {
   const JournalFacts& journal = config.journal;
   journal_id = journal.end.journal_id != 0 ? journal.end.journal_id : journal.new_journal_id;
   if (journal.folder.empty()) journal_id = 0;
@@ -70,14 +71,14 @@ bool ClusterState::AwaitsJournals(WorkerId worker, Round round, bool is_patience
 
 StandingOrders ClusterState::orders() const {
   StandingOrders orders = {.quarantine = faults.quarantine().memory()};
-  if (pause.has_value()) orders.pause = pause->reason;
+  if (ending.pause().has_value()) orders.pause = ending.pause()->reason;
   return orders;
 }
 
 void ClusterState::TakeOrders(StandingOrders orders, absl::Time now) {
   faults.Resume(std::move(orders.quarantine));
-  pause.reset();
-  if (orders.pause.has_value()) pause = JobPause{*std::move(orders.pause), now};
+  ending.EndPause();
+  if (orders.pause.has_value()) ending.Pause(*orders.pause, now);
 }
 
 std::string ClusterState::NameOf(WorkerId worker) const {
@@ -97,8 +98,9 @@ std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   std::vector<std::string> names;
   const bool is_gathering = quota.IsGathering(now);
   // A worker that was dropped after this time held the end up, so it is not waited for.
-  const absl::Time end = phase == CoordinatorPhase::kDone ? stop_requested_at.value_or(over_since)
-                                                          : absl::InfinitePast();
+  const absl::Time end = phase == CoordinatorPhase::kDone
+                             ? ending.stop_requested_at().value_or(ending.over_since())
+                             : absl::InfinitePast();
   for (const auto& [id, record] : membership.workers()) {
     const bool calls_again = record.state == WorkerState::kDropped && record.ended_at <= end &&
                              now < record.ended_at + kReturnTime &&
@@ -178,8 +180,8 @@ StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
     if (is_waited_for) facts.supplier = {supply.supplier()->worker, *supply.others_since()};
     return facts;
   }
-  const bool opens_rounds = (!policy->uses_rosters() || open.empty()) && !is_stopping() &&
-                            !is_work_held() && !is_paused();
+  const bool opens_rounds = (!policy->uses_rosters() || open.empty()) && !ending.is_stopping() &&
+                            !ending.is_work_held() && !ending.is_paused();
   facts.awaits_asking = facts.is_working && opens_rounds &&
                         (phase == CoordinatorPhase::kEvaluating ||
                          (has_next_round() && CanGoOnWith(facts.members.size(), now)));

@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "server/coordinator/alarm_book.h"
 #include "server/coordinator/checkpoints/checkpoint_manager.h"
 #include "server/coordinator/coordinator_config.h"
+#include "server/coordinator/ending/job_ending.h"
 #include "server/coordinator/exchange_tuning.h"
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/job_progress.h"
@@ -74,12 +74,6 @@ struct ClusterView {
 // Workers whose calls are answered with "not ready" come back within this time.
 constexpr absl::Duration kCallerPatience = absl::Seconds(6);
 
-// No work is handed out, and all stays as it is.
-struct JobPause {
-  std::string reason;
-  absl::Time since;  // of this process
-};
-
 // Journals and checkpoints are compared once, when all shards have attached to this process. Before
 // that no worker is answered, no shard is commanded, and nothing is written into the journal.
 struct StartComparison {
@@ -111,16 +105,7 @@ struct ClusterState {
   absl::Time started_at;
   std::unique_ptr<const ClusterPolicy> policy;
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;
-  absl::Status failure;        // not OK if the servers cannot go on, or the run has diverged
-  absl::Status shard_failure;  // for which the job fails once the last checkpoint is taken
-  std::string life_key;        // see CoordinatorConfig
-  std::optional<std::string> stop_reason;       // once asked to stop
-  std::optional<absl::Time> stop_requested_at;  // by an operator
-  std::string hold_reason;                      // empty if work is handed out
-  std::set<std::string> save_askers;            // for the last save: their reasons
-  // From then on workers that hold up the last save, or a stop, are dropped.
-  absl::Time drop_missing_at = absl::InfiniteFuture();
-  std::vector<std::string> not_waited_for;  // dropped then: "b (round 7)"
+  std::string life_key;  // see CoordinatorConfig
   // How many workers have told this process of an acknowledged report that it lacks.
   int num_lacking_reports = 0;
   // The checkpoint that this process began from. Not set if the process began with the first
@@ -135,13 +120,6 @@ struct ClusterState {
   int num_of_other_servers = 0;
   // See RestoreChoice. It is also empty once the alarm of it was raised.
   std::string empty_folder;
-  // For how long the last save waits for servers that are away: some process waits to exit.
-  absl::Time away_until = absl::InfinitePast();
-  bool should_exit = false;
-  // If should_exit: the shards whose servers have not said yet that they go, and until when that is
-  // waited for.
-  std::set<int> exit_untold;
-  absl::Time exit_by = absl::InfiniteFuture();
 
   std::optional<Layout> layout;
   std::shared_ptr<const ClusterMap> map;
@@ -157,7 +135,6 @@ struct ClusterState {
   std::optional<SiteCourse> site;  // not set if this is none
   MemberQuota quota;
   CheckpointManager checkpoints;
-  absl::Time over_since = absl::InfiniteFuture();  // nothing but the leaving is waited for
   std::optional<ResumeSnapshot> resumed;
   FaultPolicy faults;
   StragglerDetector stragglers;
@@ -176,8 +153,7 @@ struct ClusterState {
   // known.
   std::optional<LedgerState> before_open_round;
   int64_t evaluation_attempt = 0;
-  // It stays over all lives of the servers. Not set means that work is handed out.
-  std::optional<JobPause> pause;
+  JobEnding ending;
 
   // Whether the servers have weights, and workers may call.
   bool is_ready() const;
@@ -187,20 +163,16 @@ struct ClusterState {
            (is_comparing() && comparison.is_resumed);
   }
   bool is_comparing() const { return !comparison.is_over; }
-  bool is_stopping() const { return stop_reason.has_value(); }
   // It was stopped, and workers cannot even join to learn that.
   bool is_over_for_callers() const {
-    return phase == CoordinatorPhase::kDone && failure.ok() && is_stopping() &&
+    return phase == CoordinatorPhase::kDone && ending.failure().ok() && ending.is_stopping() &&
            (map == nullptr || !shards.all_serving());
   }
   // The servers exit once all have learned that the job is over, or has failed.
   bool ends() const {
     return phase == CoordinatorPhase::kFailed ||
-           (phase == CoordinatorPhase::kDone && (is_stopping() || config.exit_when_done));
+           (phase == CoordinatorPhase::kDone && (ending.is_stopping() || config.exit_when_done));
   }
-  bool is_work_held() const { return !hold_reason.empty(); }
-  // A stop ends it.
-  bool is_paused() const { return pause.has_value() && !is_stopping(); }
   // See Coordinator::AwaitsJournals().
   bool AwaitsJournals(WorkerId worker, Round round, bool is_patience_over) const;
   StandingOrders orders() const;

@@ -151,7 +151,7 @@ absl::Time DropTime(const ClusterState& state, absl::Span<const Stall> stalls, W
   if (record != nullptr && now - record->renewed_at > lease / 2) {
     until = std::min(until, record->renewed_at + lease);
   }
-  return std::min(until, state.drop_missing_at);
+  return std::min(until, state.ending.drop_missing_at());
 }
 
 // ", at most 4m20s more" for all of these; empty if one of them may take as long as it likes.
@@ -293,15 +293,17 @@ std::string WaitingForUpstream(const ClusterState& state, const ClusterView& vie
 }
 
 std::string WaitingForExit(const ClusterState& state) {
-  if (state.exit_untold.empty()) return state.site.has_value() ? state.site->LeavingText() : "";
+  if (state.ending.exit_untold().empty()) {
+    return state.site.has_value() ? state.site->LeavingText() : "";
+  }
   return absl::StrCat("waits for the server of shard ",
-                      absl::StrJoin(state.exit_untold, " and shard "),
+                      absl::StrJoin(state.ending.exit_untold(), " and shard "),
                       " to hear that the job is over; if it cannot, its process is to be ended by "
                       "hand");
 }
 
 std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
-  if (state.should_exit) return WaitingForExit(state);
+  if (state.ending.should_exit()) return WaitingForExit(state);
   if (const std::vector<WorkerSnapshot> callers = state.callers.Snapshot(now);
       state.ends() && !callers.empty()) {
     return absl::StrCat("waits for ",
@@ -433,19 +435,19 @@ std::string WayOut(const ClusterState& state, absl::Time now) {
   if (!waits_for_round) return "";
   return absl::StrCat(
       "whoever is gone is out of it after --lease=", absl::FormatDuration(state.config.lease),
-      state.is_stopping() ? absl::StrCat(", whoever holds it up, whatever it says, after "
-                                         "--stop_timeout=",
-                                         absl::FormatDuration(state.config.stop_timeout))
-                          : "");
+      state.ending.is_stopping() ? absl::StrCat(", whoever holds it up, whatever it says, after "
+                                                "--stop_timeout=",
+                                                absl::FormatDuration(state.config.stop_timeout))
+                                 : "");
 }
 
 std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time now) {
   std::vector<RequestSnapshot> requests;
-  if (state.stop_requested_at.has_value()) {
+  if (state.ending.stop_requested_at().has_value()) {
     RequestSnapshot& stop = requests.emplace_back();
     stop.what = "stop";
-    stop.reason = *state.stop_reason;
-    stop.age = now - *state.stop_requested_at;
+    stop.reason = *state.ending.stop_reason();
+    stop.age = now - *state.ending.stop_requested_at();
     stop.waiting_for = WaitingFor(state, now);
     stop.waiting_for_undated = WaitingFor(state, now, Ages::kLeftOut);
     stop.way_out = WayOut(state, now);
@@ -490,10 +492,14 @@ std::string RoundsText(const ClusterState& state) {
 }
 
 std::string NotWaitedForText(const ClusterState& state) {
-  if (state.not_waited_for.empty()) return "";
+  if (state.ending.not_waited_for().empty()) return "";
   return absl::StrCat(", and did not wait longer than --stop_timeout=",
                       absl::FormatDuration(state.config.stop_timeout), " for ",
-                      absl::StrJoin(state.not_waited_for, ", "));
+                      absl::StrJoin(state.ending.not_waited_for(), ", ",
+                                    [](std::string* out, const MissedReport& missed) {
+                                      absl::StrAppend(out, missed.worker, " (round ",
+                                                      missed.round.value(), ")");
+                                    }));
 }
 
 // How the job has come to how it exchanges, or what its trial still waits for.
@@ -535,7 +541,7 @@ std::string WaitingForJournals(const ClusterState& state, Ages ages) {
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   const bool has_ages = ages == Ages::kShown;
   const std::optional<absl::Time> age_at = has_ages ? std::optional(now) : std::nullopt;
-  if (state.comparison.loss.has_value() && !state.should_exit) {
+  if (state.comparison.loss.has_value() && !state.ending.should_exit()) {
     const JournalLoss& loss = *state.comparison.loss;
     const bool is_damaged = !state.config.journal.damage.empty();
     return absl::StrCat("waits for the coordinator's journal, which ",
@@ -545,8 +551,9 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                                    : "; bring it back, or start this server with --accept_loss=",
                         loss.round.value());
   }
-  const bool awaits_servers = state.phase == CoordinatorPhase::kAwaitingShards ||
-                              (state.is_shard_away() && state.has_memory() && !state.should_exit);
+  const bool awaits_servers =
+      state.phase == CoordinatorPhase::kAwaitingShards ||
+      (state.is_shard_away() && state.has_memory() && !state.ending.should_exit());
   const std::string servers = awaits_servers ? WaitingForServers(state, now, ages) : "";
   // Then workers are missing only because nothing of theirs is acknowledged.
   const std::string journals =
@@ -572,7 +579,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     }
     case CoordinatorPhase::kFailed: {
       const std::string leave = WaitingForLeave(state, now);
-      return absl::StrCat(state.failure.message(), leave.empty() ? "" : "; ", leave);
+      return absl::StrCat(state.ending.failure().message(), leave.empty() ? "" : "; ", leave);
     }
     case CoordinatorPhase::kAwaitingShards:
     case CoordinatorPhase::kRunning:
@@ -589,8 +596,9 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                : "waits for a client that supplies the initial weights";
   }
   const bool has_round = state.policy->uses_rosters() ||
-                         state.phase == CoordinatorPhase::kEvaluating || state.is_stopping() ||
-                         state.is_work_held() || state.is_paused() || state.ledger.is_exhausted();
+                         state.phase == CoordinatorPhase::kEvaluating ||
+                         state.ending.is_stopping() || state.ending.is_work_held() ||
+                         state.ending.is_paused() || state.ledger.is_exhausted();
   if (has_round && !state.open.empty()) {
     const OpenRound& round = state.open.begin()->second;
     const std::vector<WorkerId> awaited = Awaited(round, state.stragglers);
@@ -607,12 +615,12 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                             : "",
                         PathStallsText(state, age_at), SpaceKept(state, age_at));
   }
-  if (state.is_work_held()) {
+  if (state.ending.is_work_held()) {
     const std::string save = WaitingForLastSave(state, now, ages);
-    return absl::StrCat("no work is handed out: ", state.hold_reason, save.empty() ? "" : "; ",
-                        save);
+    return absl::StrCat("no work is handed out: ", state.ending.hold_reason(),
+                        save.empty() ? "" : "; ", save);
   }
-  if (state.is_paused()) return PauseText(state);
+  if (state.ending.is_paused()) return PauseText(state);
   if (state.phase == CoordinatorPhase::kEvaluating) {
     std::vector<std::string> names;
     for (WorkerId worker : state.ledger.LackingFor(state.Waiting())) {
@@ -637,7 +645,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
 }
 
 std::string PauseText(const ClusterState& state) {
-  return absl::StrCat("paused: ", state.pause->reason, "; psctl resume goes on");
+  return absl::StrCat("paused: ", state.ending.pause()->reason, "; psctl resume goes on");
 }
 
 std::string ShutOutText(const Quarantine::Entry& entry) {
@@ -741,9 +749,10 @@ absl::Duration WaitPatience(const ClusterState& state) {
 }
 
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now) {
-  if (state.is_shard_away() || state.phase != CoordinatorPhase::kRunning || state.is_stopping() ||
-      state.is_work_held() || state.is_paused() || state.ledger.is_exhausted() ||
-      state.supply.is_awaited() || !WaitingForJournals(state).empty()) {
+  if (state.is_shard_away() || state.phase != CoordinatorPhase::kRunning ||
+      state.ending.is_stopping() || state.ending.is_work_held() || state.ending.is_paused() ||
+      state.ledger.is_exhausted() || state.supply.is_awaited() ||
+      !WaitingForJournals(state).empty()) {
     return WaitingFor(state, now, Ages::kLeftOut);
   }
   const ClusterView view = state.View(now);
@@ -764,7 +773,7 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
 
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now) {
   const bool is_known = state.shards.server_incarnation() != 0 && !state.is_comparing();
-  if (is_known || !state.failure.ok()) return absl::OkStatus();
+  if (is_known || !state.ending.failure().ok()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
 }
@@ -784,7 +793,7 @@ absl::Status CheckReady(const ClusterState& state, absl::Time now) {
   }
   if (state.phase == CoordinatorPhase::kFailed) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the job has failed: ", state.failure.message()));
+        absl::StrCat("the job has failed: ", state.ending.failure().message()));
   }
   return absl::UnavailableError(
       absl::StrCat("not ready: ", WaitingFor(state, now), "; the same call again"));
@@ -835,24 +844,24 @@ std::string LostText(const ClusterState& state) {
                       " lost when ", setback->why);
 }
 
-std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state) {
+std::optional<absl::StatusOr<JobOutcome>> EndingOf(const ClusterState& state) {
   const bool is_over =
       state.phase == CoordinatorPhase::kDone && state.checkpoints.last_save().outcome().has_value();
   if (!is_over && state.phase != CoordinatorPhase::kFailed) return std::nullopt;
-  if (!state.failure.ok()) {
+  if (!state.ending.failure().ok()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the job has failed: ", state.failure.message()));
+        absl::StrCat("the job has failed: ", state.ending.failure().message()));
   }
   const int64_t rounds = state.rounds_done();
-  return JobEnding{rounds < state.ledger.total_rounds()
-                       ? absl::StrCat("stopped after ", RoundsText(state), NotWaitedForText(state))
-                       : absl::StrCat("complete after all ", rounds, " rounds", WastedText(state)),
-                   *state.checkpoints.last_save().outcome(), LostText(state)};
+  return JobOutcome{rounds < state.ledger.total_rounds()
+                        ? absl::StrCat("stopped after ", RoundsText(state), NotWaitedForText(state))
+                        : absl::StrCat("complete after all ", rounds, " rounds", WastedText(state)),
+                    *state.checkpoints.last_save().outcome(), LostText(state)};
 }
 
-JobEnding CutOffEndingOf(const ClusterState& state) {
-  JobEnding ending = {absl::StrCat("cut off after ", RoundsText(state)),
-                      absl::FailedPreconditionError("nothing was done yet"), LostText(state)};
+JobOutcome CutOffEndingOf(const ClusterState& state) {
+  JobOutcome ending = {absl::StrCat("cut off after ", RoundsText(state)),
+                       absl::FailedPreconditionError("nothing was done yet"), LostText(state)};
   if (const std::string unsaved = UnsavedText(state); !unsaved.empty()) {
     ending.saved =
         state.saves() ? absl::DataLossError(unsaved) : absl::FailedPreconditionError(unsaved);
@@ -883,19 +892,19 @@ absl::string_view StateName(const ClusterState& state) {
     case CoordinatorPhase::kLoading:
       return "loading";
     case CoordinatorPhase::kEvaluating:
-      return state.is_paused() && state.open.empty() ? kPaused : "evaluating";
+      return state.ending.is_paused() && state.open.empty() ? kPaused : "evaluating";
     case CoordinatorPhase::kSaving:
       return "saving";
     case CoordinatorPhase::kDone:
-      return state.failure.ok() ? "done" : "diverged";
+      return state.ending.failure().ok() ? "done" : "diverged";
     case CoordinatorPhase::kFailed:
       return "failed";
     case CoordinatorPhase::kRunning:
       break;
   }
-  if (state.is_stopping()) return "stopping";
+  if (state.ending.is_stopping()) return "stopping";
   if (!state.open.empty()) return kTraining;
-  if (state.is_paused()) return kPaused;
+  if (state.ending.is_paused()) return kPaused;
   return state.site.has_value() && state.site->waiting() == nullptr ? "waiting_for_upstream"
                                                                     : "waiting_for_workers";
 }
@@ -936,8 +945,8 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   if (const std::optional<Divergence>& last = state.faults.last_divergence(); last.has_value()) {
     snapshot.divergence = DivergenceSnapshot{last->round, last->text, now - last->at};
   }
-  if (state.pause.has_value()) {
-    snapshot.pause = PauseSnapshot{state.pause->reason, now - state.pause->since};
+  if (state.ending.pause().has_value()) {
+    snapshot.pause = PauseSnapshot{state.ending.pause()->reason, now - state.ending.pause()->since};
   }
   const auto open_rounds = static_cast<int64_t>(state.open.size());
   state.progress.Describe(

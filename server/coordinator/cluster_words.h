@@ -77,16 +77,16 @@ std::string SentBackText(const Setback::Order& order, std::optional<int64_t> rea
 std::string LostText(const ClusterState& state);
 
 // How a job came to its end.
-struct JobEnding {
+struct JobOutcome {
   std::string text;         // "stopped after 7 of 20 rounds", "complete after all 20 rounds"
   LastSave::Outcome saved;  // errors: those of Coordinator::LastSaveOutcome()
   std::string lost;         // see LostText()
 };
 // Not set before the job is over and no last checkpoint is tried any more; workers may still have
 // to leave. Error: FailedPrecondition (it has failed).
-std::optional<absl::StatusOr<JobEnding>> EndingOf(const ClusterState& state);
+std::optional<absl::StatusOr<JobOutcome>> EndingOf(const ClusterState& state);
 // If this process ends now, whatever the job still waits for. `saved`: errors as above.
-JobEnding CutOffEndingOf(const ClusterState& state);
+JobOutcome CutOffEndingOf(const ClusterState& state);
 
 // Says of the server of a shard what has become of it: "was started anew".
 std::string ShardLossText(const ClusterState& state, const ShardLoss& loss);

@@ -25,11 +25,6 @@
 namespace lodestar {
 namespace {
 
-// For workers without a round at hand to leave once the job is over; they learn it within seconds.
-constexpr absl::Duration kFarewellTime = absl::Minutes(1);
-// For servers to hear that they are to exit: within ten seconds they notice a dead connection, and
-// connect again.
-constexpr absl::Duration kExitTime = absl::Seconds(15);
 // An alarm may overtake the sign of life that its server has given before.
 constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
 // The subjects of alarms.
@@ -115,11 +110,11 @@ void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
 absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
   RETURN_IF_ERROR(CheckEncodings(state_.config.job, call.encodings));
   if (state_.is_over_for_callers()) {
-    return WithJobOver(absl::FailedPreconditionError(
-        absl::StrCat("stopped: ", *state_.stop_reason, ", before all servers were there")));
+    return WithJobOver(absl::FailedPreconditionError(absl::StrCat(
+        "stopped: ", *state_.ending.stop_reason(), ", before all servers were there")));
   }
   // The servers go, so no server would tell this worker of the end.
-  if (state_.should_exit) return JobIsOver();
+  if (state_.ending.should_exit()) return JobIsOver();
   RETURN_IF_ERROR(CheckCompared(now));
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
@@ -135,7 +130,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   }
   const bool is_of_other_servers = IsOfOtherServers(state_, call);
   if (state_.supply.is_awaited() && !state_.supply.supplier().has_value() &&
-      state_.phase == CoordinatorPhase::kRunning && !state_.is_stopping()) {
+      state_.phase == CoordinatorPhase::kRunning && !state_.ending.is_stopping()) {
     RETURN_IF_ERROR(CheckMayClaimSupply(state_, call, now));
     RETURN_IF_ERROR(AdoptModel(call, now));
   }
@@ -510,7 +505,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker) const {
     done.view = state_.membership.view();
     done.total_rounds = state_.ledger.total_rounds();
     done.loss = state_.progress.loss();
-    done.has_failed = !state_.failure.ok();
+    done.has_failed = !state_.ending.failure().ok();
     done.reason = is_over ? ReasonOfEnd() : "there is nothing to hand in";
     answer.grant = std::move(done);
   } else if (state_.is_ready()) {
@@ -525,13 +520,15 @@ std::string Coordinator::WhyNoGrant(const WorkerLife& life, absl::Time now) cons
 }
 
 absl::Status Coordinator::JobIsOver() const {
-  if (state_.failure.ok()) return WithJobOver(absl::FailedPreconditionError(ReasonOfEnd()));
+  if (state_.ending.failure().ok()) {
+    return WithJobOver(absl::FailedPreconditionError(ReasonOfEnd()));
+  }
   return absl::FailedPreconditionError(absl::StrCat("the job has failed: ", ReasonOfEnd()));
 }
 
 std::string Coordinator::ReasonOfEnd() const {
-  if (!state_.failure.ok()) return std::string(state_.failure.message());
-  if (state_.is_stopping()) return absl::StrCat("stopped: ", *state_.stop_reason);
+  if (!state_.ending.failure().ok()) return std::string(state_.ending.failure().message());
+  if (state_.ending.is_stopping()) return absl::StrCat("stopped: ", *state_.ending.stop_reason());
   const int64_t rounds = std::max(state_.ledger.total_rounds(), state_.ledger.next_round().value());
   return absl::StrCat("all ", rounds, " rounds are done");
 }
@@ -634,7 +631,7 @@ void Coordinator::LookForStraggler() {
 // been told that the job is over, or does not ask, and would keep the servers with nothing but its
 // heartbeats.
 void Coordinator::DropLingering(absl::Time now) {
-  if (now < state_.over_since) return;
+  if (now < state_.ending.over_since()) return;
   std::vector<WorkerId> lingering;  // apart from dropping them, which may forget others
   for (const auto& [id, record] : state_.membership.workers()) {
     if (record.is_alive() && now >= LeavesBy(id)) lingering.push_back(id);
@@ -645,15 +642,11 @@ void Coordinator::DropLingering(absl::Time now) {
 }
 
 absl::Time Coordinator::LeavesBy(WorkerId id) const {
-  absl::Time by = state_.over_since + kFarewellTime;
-  if (const WorkerFacts worker = state_.FactsOf(id); worker.grant != nullptr) {
-    const absl::Time since = std::max(worker.given_at, state_.shards.back_at());
-    by = std::max(by, state_.stragglers.ReportDueAt(worker, since, state_.progress.usual_round()));
-  }
-  if (!state_.stop_requested_at.has_value()) return by;
-  // A worker that asks for work is told of the end at once.
-  return std::min(by, std::max(*state_.stop_requested_at + state_.config.stop_timeout,
-                               state_.over_since + state_.config.lease));
+  const WorkerFacts worker = state_.FactsOf(id);
+  if (worker.grant == nullptr) return state_.ending.LeavesBy(std::nullopt);
+  const absl::Time since = std::max(worker.given_at, state_.shards.back_at());
+  return state_.ending.LeavesBy(
+      state_.stragglers.ReportDueAt(worker, since, state_.progress.usual_round()));
 }
 
 void Coordinator::Advance(absl::Time now) {
@@ -689,24 +682,25 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (IsTrialOver()) return ChooseExchangeSettings(now);
   // Members that have something in hand have asked for work. A round that cannot be opened for them
   // now is not waited for.
-  const bool ends_work = state_.is_stopping() || state_.is_work_held() || state_.is_paused();
+  const bool ends_work =
+      state_.ending.is_stopping() || state_.ending.is_work_held() || state_.ending.is_paused();
   if (ends_work && state_.OwesContribution() && GrantNext(WorkLedger::Computes::kNo, now)) {
     return true;
   }
-  if (state_.is_stopping() || (!state_.site.has_value() && state_.ledger.is_exhausted())) {
+  if (state_.ending.is_stopping() || (!state_.site.has_value() && state_.ledger.is_exhausted())) {
     if (!state_.open.empty()) return false;
-    Enter(state_.is_stopping() ? CoordinatorPhase::kSaving : CoordinatorPhase::kEvaluating);
+    Enter(state_.ending.is_stopping() ? CoordinatorPhase::kSaving : CoordinatorPhase::kEvaluating);
     return true;
   }
-  if (state_.is_work_held()) return state_.open.empty() && AdvanceLastSave(now);
+  if (state_.ending.is_work_held()) return state_.open.empty() && AdvanceLastSave(now);
   if (state_.supply.is_awaited()) return false;
   saves_.BeginIfDue(now);
-  if (state_.is_paused() || !state_.has_next_round()) return false;
+  if (state_.ending.is_paused() || !state_.has_next_round()) return false;
   return GrantNext(WorkLedger::Computes::kYes, now);
 }
 
 bool Coordinator::IsTrialOver() const {
-  if (!state_.tuning.is_measuring() || state_.is_stopping()) return false;
+  if (!state_.tuning.is_measuring() || state_.ending.is_stopping()) return false;
   const std::vector<const WorkerRecord*> members = state_.membership.Members();
   const auto num_measured = std::count_if(
       members.begin(), members.end(),
@@ -749,13 +743,13 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     outbox_.Touch();
     return true;
   }
-  if (state_.is_stopping() || !state_.ledger.needs_final_evaluation()) {
-    state_.pause.reset();  // there is nothing left to do
+  if (state_.ending.is_stopping() || !state_.ledger.needs_final_evaluation()) {
+    state_.ending.EndPause();  // there is nothing left to do
     Enter(CoordinatorPhase::kSaving);
     return true;
   }
-  if (state_.is_work_held()) return AdvanceLastSave(now);
-  if (state_.is_paused()) {
+  if (state_.ending.is_work_held()) return AdvanceLastSave(now);
+  if (state_.ending.is_paused()) {
     saves_.BeginIfDue(now);
     return false;
   }
@@ -954,8 +948,8 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   using Kind = AttachVerdict::Kind;
   const AttachVerdict verdict = state_.shards.JudgeAttach(attachment, facts);
   // It has not heard of the end, or was started anew behind it.
-  if (state_.should_exit && verdict.kind != Kind::kDoesNotFit) {
-    outbox_.Repeat(shard, StopCommand{std::string(state_.failure.message())});
+  if (state_.ending.should_exit() && verdict.kind != Kind::kDoesNotFit) {
+    outbox_.Repeat(shard, StopCommand{std::string(state_.ending.failure().message())});
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(AttachRefusal(state_, attachment, verdict.kind));
@@ -1016,7 +1010,7 @@ void Coordinator::RepeatCommands(int shard) {
 }
 
 void Coordinator::OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now) {
-  if (state_.should_exit || !state_.shards.IsHeldBy(shard, instance_id)) return;
+  if (state_.ending.should_exit() || !state_.shards.IsHeldBy(shard, instance_id)) return;
   if (!state_.has_memory()) return StartOver(shard, {ShardLoss::Kind::kCutOff}, now);
   if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
 }
@@ -1050,7 +1044,7 @@ void Coordinator::On(int shard, const ShardAlarm& alarm, absl::Time now) {
 }
 
 void Coordinator::On(int shard, const ShardExiting& /*exiting*/, absl::Time /*now*/) {
-  state_.exit_untold.erase(shard);
+  state_.ending.OnExiting(shard);
 }
 
 void Coordinator::OnShardAway(int shard, absl::Time now) {
@@ -1070,7 +1064,7 @@ void Coordinator::OnShardBack(int shard, absl::Time now) {
 }
 
 void Coordinator::LookForSilence(absl::Time now) {
-  if (state_.should_exit || !state_.has_memory()) return;
+  if (state_.ending.should_exit() || !state_.has_memory()) return;
   for (const int shard : state_.shards.MarkSilent(now)) OnShardAway(shard, now);
   for (const int shard : state_.shards.StillAway(now)) {
     FailUnlessOk(saves_.OnStillAway(shard, now), now);
@@ -1155,7 +1149,7 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
   // What the shards have stays as it is: the newer journal may be brought back.
   if (state_.comparison.is_accepted) state_.comparison.is_over = false;
   Fail(restored, now);
-  outbox_.RaiseAlarm(state_.failure.message(), now);
+  outbox_.RaiseAlarm(state_.ending.failure().message(), now);
   Advance(now);
 }
 
@@ -1229,15 +1223,13 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   state_.shards.ForgetRounds();
   state_.supply.Begin(std::holds_alternative<ClientSource>(state_.source));
   state_.evaluation_attempt = 0;
-  state_.over_since = absl::InfiniteFuture();
-  state_.shard_failure = absl::OkStatus();
   saves_.Restart(on_disk, now);
   const bool is_rate_on_disk = faults.learning_rate_scale == on_disk.ledger.learning_rate_scale;
   if (state_.orders() != on_disk.orders || !is_rate_on_disk) saves_.OnOrdersChanged(now);
   state_.resumed = choice.resumed;
   state_.empty_folder = choice.empty_folder;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
-  if (state_.is_paused()) outbox_.Tell(PauseText(state_));
+  if (state_.ending.is_paused()) outbox_.Tell(PauseText(state_));
   if (const std::optional<Setback> setback = state_.faults.setback();
       setback.has_value() && setback->order.has_value()) {
     const std::optional<int64_t> reached =
@@ -1298,7 +1290,7 @@ void Coordinator::On(int shard, const ShardLoaded& loaded, absl::Time now) {
         absl::StrCat("shard ", shard, " could not load: ", status.message());
     if (state_.shards.IsReplaceable(shard)) return ReplaceServer(shard, failure, now);
     Fail(absl::Status(status.code(), failure), now);
-    outbox_.RaiseAlarm(state_.failure.message(), now);
+    outbox_.RaiseAlarm(state_.ending.failure().message(), now);
     return Advance(now);
   }
   state_.shards.MarkServing(shard, now);
@@ -1343,14 +1335,15 @@ void Coordinator::On(int shard, const ShardFailing& failing, absl::Time now) {
 
 void Coordinator::FailOnceSaved(const absl::Status& failure, absl::Time now) {
   outbox_.RaiseAlarm(failure.message(), now);
-  if (!state_.shard_failure.ok()) return;
-  state_.shard_failure = failure;
-  BeginLastSave(state_.shard_failure.message(), state_.config.stop_timeout, now);
+  if (!state_.ending.FailOnceSaved(failure)) return;
+  BeginLastSave(failure.message(), state_.config.stop_timeout, now);
 }
 
 void Coordinator::OnUpstreamEnd(const absl::Status& outcome, absl::Time now) {
-  if (outcome.ok() || state_.is_stopping()) return RequestStop("the job upstream is over", now);
-  if (!state_.failure.ok()) return;  // the uplink has ended of it
+  if (outcome.ok() || state_.ending.is_stopping()) {
+    return RequestStop("the job upstream is over", now);
+  }
+  if (!state_.ending.failure().ok()) return;  // the uplink has ended of it
   if (!state_.is_ready()) return Fail(outcome, now);
   FailOnceSaved(outcome, now);
 }
@@ -1363,13 +1356,11 @@ absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {
 
 void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   // What is over or has failed ends by itself.
-  if (state_.is_stopping() || state_.should_exit || state_.phase == CoordinatorPhase::kFailed) {
+  if (state_.ending.is_stopping() || state_.ending.should_exit() ||
+      state_.phase == CoordinatorPhase::kFailed) {
     return;
   }
-  state_.stop_reason = std::string(reason);
-  state_.stop_requested_at = now;
-  state_.pause.reset();
-  state_.drop_missing_at = std::min(state_.drop_missing_at, now + state_.config.stop_timeout);
+  state_.ending.RequestStop(reason, now);
   outbox_.Tell(absl::StrCat("stop requested: ", reason));
   outbox_.Touch();
   // What is in the journal is saved once it is known that it is whole.
@@ -1398,23 +1389,24 @@ void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patienc
 // A worker that holds up the last checkpoint goes, and with it its part of the round; the round is
 // closed without it.
 void Coordinator::DropMissing(absl::Time now) {
-  state_.drop_missing_at = absl::InfiniteFuture();
   const std::string reason = saves_.HeldUpReason();
   std::vector<EndedLife> ended;
+  std::vector<MissedReport> missed;
   for (const auto& [number, round] : state_.open) {
     for (WorkerId worker : round.Missing()) {
       const WorkerRecord* record = state_.membership.Find(worker);
       auto life = state_.membership.Drop(worker, record->incarnation, reason, now);
       if (!life.ok()) continue;
-      state_.not_waited_for.push_back(absl::StrCat(life->name, " (round ", number.value(), ")"));
+      missed.push_back({life->name, number});
       ended.push_back(*std::move(life));
     }
   }
+  state_.ending.OnDropped(missed);
   EndLives(ended, now);
 }
 
 void Coordinator::Fail(const absl::Status& status, absl::Time now) {
-  state_.failure = status;
+  state_.ending.Fail(status);
   Enter(CoordinatorPhase::kFailed);
   if (state_.shards.all_serving()) return;  // workers can hand in what they have, and are told
   // Else they would try for ever. They come back, as those do whose lives a restart has ended, and
@@ -1448,8 +1440,8 @@ bool Coordinator::AdvanceLastSave(absl::Time now) {
 
 bool Coordinator::AdvanceSaving(absl::Time now) {
   if (!state_.checkpoints.last_save().is_begun()) {
-    state_.checkpoints.BeginLast(/*gives_up=*/state_.is_stopping() || state_.config.exit_when_done,
-                                 now);
+    state_.checkpoints.BeginLast(
+        /*gives_up=*/state_.ending.is_stopping() || state_.config.exit_when_done, now);
   }
   if (AdvanceLastSave(now)) return true;
   if (state_.checkpoints.tracker().is_active()) return false;
@@ -1460,14 +1452,14 @@ bool Coordinator::AdvanceSaving(absl::Time now) {
 
 bool Coordinator::AdvanceDone(absl::Time now) {
   if (AdvanceLastSave(now)) return true;
-  if (state_.should_exit || state_.checkpoints.tracker().is_active()) return false;
+  if (state_.ending.should_exit() || state_.checkpoints.tracker().is_active()) return false;
   if (state_.checkpoints.tracker().is_requested()) {
     if (state_.is_shard_away()) return false;
     saves_.BeginRequested(now);
     return true;
   }
   if (!state_.ends() || !state_.checkpoints.last_save().outcome().has_value()) return false;
-  state_.over_since = std::min(state_.over_since, now);
+  state_.ending.OnOver(now);
   if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
   if (state_.awaits_strangers(now) || !state_.callers.Snapshot(now).empty()) return false;
   // A server that is away for long is not waited for to be told.
@@ -1477,18 +1469,16 @@ bool Coordinator::AdvanceDone(absl::Time now) {
 }
 
 bool Coordinator::AdvanceFailed(absl::Time now) {
-  state_.over_since = std::min(state_.over_since, now);
-  if (state_.should_exit || !state_.Present().empty()) return false;
+  state_.ending.OnOver(now);
+  if (state_.ending.should_exit() || !state_.Present().empty()) return false;
   if (!state_.callers.Snapshot(now).empty()) return false;
   Exit("the job has failed", now);
   return true;
 }
 
 void Coordinator::Exit(absl::string_view why, absl::Time now) {
-  state_.should_exit = true;
-  state_.exit_untold = state_.shards.Reachable(now);
-  state_.exit_by = now + kExitTime;
-  outbox_.Command(StopCommand{std::string(state_.failure.message())});
+  state_.ending.Exit(state_.shards.Reachable(now), now);
+  outbox_.Command(StopCommand{std::string(state_.ending.failure().message())});
   outbox_.Tell(absl::StrCat(why, " and the workers have left: the servers exit"));
   outbox_.Touch();
 }

@@ -355,19 +355,17 @@ class Coordinator {
   bool has_begun_last_save() const { return state_.checkpoints.last_save().is_begun(); }
   std::string Unsaved() const { return UnsavedText(state_); }
   std::string Lost() const { return LostText(state_); }
-  std::optional<absl::StatusOr<JobEnding>> Ending() const { return EndingOf(state_); }
-  JobEnding EndingIfCutOff() const { return CutOffEndingOf(state_); }
+  std::optional<absl::StatusOr<JobOutcome>> Ending() const { return EndingOf(state_); }
+  JobOutcome EndingIfCutOff() const { return CutOffEndingOf(state_); }
   // How it ended, failed or over. Not set before the workers have left and the servers were told to
   // exit.
   std::optional<absl::Status> outcome() const {
     if (!state_.comparison.refusal.ok()) return state_.comparison.refusal;
-    return state_.should_exit ? std::optional(state_.failure) : std::nullopt;
+    return state_.ending.should_exit() ? std::optional(state_.ending.failure()) : std::nullopt;
   }
   // Whether a server may not have heard of the outcome, and would look for this one for ever if it
   // were gone: it has some time to connect again.
-  bool AwaitsServers(absl::Time now) const {
-    return !state_.exit_untold.empty() && now < state_.exit_by;
-  }
+  bool AwaitsServers(absl::Time now) const { return state_.ending.AwaitsServers(now); }
 
  private:
   // Events of shards.

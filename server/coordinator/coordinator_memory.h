@@ -24,6 +24,7 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/checkpoints/checkpoint_manager.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
+#include "server/coordinator/ending/job_ending.h"
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/faults/worker_faults.h"
 #include "server/coordinator/job_progress.h"
@@ -55,8 +56,7 @@ struct CoordinatorMemory {
   ShardFleet::Memory shards;
   std::string life_key;  // empty if written by a release whose lives had no secrets
   uint64_t map_version = 0;
-  std::optional<std::string> stop_reason;
-  std::optional<absl::Time> stop_requested_at;
+  JobEnding::Memory ending;
   bool awaits_settings = false;  // see ClusterState
   WeightsSupply::Memory supply;
   MembershipTable::Memory membership;

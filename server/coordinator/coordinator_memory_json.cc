@@ -369,8 +369,8 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("server_incarnation", memory.shards.server_incarnation);
   archive.Optional("life_key", memory.life_key);
   archive.Optional("map_version", memory.map_version);
-  archive("stop_reason", memory.stop_reason);
-  archive("stop_requested_at", memory.stop_requested_at);
+  archive("stop_reason", memory.ending.stop_reason);
+  archive("stop_requested_at", memory.ending.stop_requested_at);
   archive.Optional("awaits_settings", memory.awaits_settings);
   archive("supply", memory.supply);
   archive("norms", memory.shards.norms);

@@ -447,7 +447,7 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   EXPECT_FALSE(cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant.has_value());
   EXPECT_FALSE(cluster.coordinator().Ending().has_value()) << "before it is saved";
   cluster.FinishSave();
-  const absl::StatusOr<JobEnding> ending = *cluster.coordinator().Ending();
+  const absl::StatusOr<JobOutcome> ending = *cluster.coordinator().Ending();
   EXPECT_EQ(ending->text, "stopped after 4 of 8 rounds");
   EXPECT_EQ(ending->saved->path, "ckpt/round-00000004");
   EXPECT_EQ(cluster.store().published.back().round, Round(4));
@@ -464,7 +464,7 @@ TEST(CoordinatorRestartTest, StopOfACompleteJobDoesNotMakeItAStoppedOne) {
   cluster.Start();
   cluster.RunToEnd({cluster.Add("a")});
   cluster.coordinator().RequestStop("psctl stop", cluster.now());
-  const absl::StatusOr<JobEnding> ending = *cluster.coordinator().Ending();
+  const absl::StatusOr<JobOutcome> ending = *cluster.coordinator().Ending();
   EXPECT_EQ(ending->text, "complete after all 8 rounds");
   EXPECT_EQ(ending->saved->path, "ckpt/round-00000008");
 }

@@ -89,7 +89,7 @@ void Coordinator::CompareOnceAllAttached(absl::Time now) {
   }
   outbox_.RaiseAlarm(JournalLossText(facts, *loss), now);
   outbox_.Touch();
-  if (!state_.is_stopping()) return;
+  if (!state_.ending.is_stopping()) return;
   EndWithoutSaving(now);
   Advance(now);
 }

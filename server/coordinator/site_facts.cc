@@ -8,9 +8,9 @@ std::optional<absl::StatusOr<SiteOutcome>> OrderOutcomeOf(const ClusterState& st
                                                           uint64_t number) {
   if (auto outcome = state.site->OutcomeOf(number); outcome.has_value()) return *outcome;
   if (!state.site->Has(number)) return absl::CancelledError("the order was withdrawn");
-  if (!state.failure.ok()) return state.failure;
+  if (!state.ending.failure().ok()) return state.ending.failure();
   const bool is_open = !state.open.empty() && state.site->waiting() == nullptr;
-  const bool is_over = state.is_stopping() || state.is_work_held() || state.ends();
+  const bool is_over = state.ending.is_stopping() || state.ending.is_work_held() || state.ends();
   if (is_open || !is_over) return std::nullopt;
   return absl::CancelledError("this site hands out no work any more");
 }

@@ -32,7 +32,7 @@ constexpr int kMaxExports = 4;
 // This is the time for a reader to take the next piece.
 constexpr absl::Duration kReaderPatience = absl::Seconds(30);
 
-v1::StopReply ReplyOf(const JobEnding& ending, const std::string& model) {
+v1::StopReply ReplyOf(const JobOutcome& ending, const std::string& model) {
   v1::StopReply reply;
   reply.set_model(model);
   reply.set_ending(ending.text);
@@ -57,7 +57,7 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
         reactor->Finish(wire::ToGrpcStatus(kept.ok() ? status : kept));
       };
     };
-    const std::optional<absl::StatusOr<JobEnding>> ending = coordinator.Ending();
+    const std::optional<absl::StatusOr<JobOutcome>> ending = coordinator.Ending();
     if (ending.has_value()) {
       if (ending->ok()) *reply = ReplyOf(**ending, model);
       return finish(ending->status());
@@ -73,7 +73,7 @@ CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUna
       case CoordinatorStrand::Occasion::kStopping:
         break;
     }
-    const JobEnding cut_off = coordinator.EndingIfCutOff();
+    const JobOutcome cut_off = coordinator.EndingIfCutOff();
     if (cut_off.saved.ok()) {
       return finish(absl::UnavailableError(
           absl::StrCat("the coordinator was told to end before the job was over: ", cut_off.text,

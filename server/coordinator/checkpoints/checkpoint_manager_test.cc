@@ -127,12 +127,18 @@ TEST_F(CheckpointManagerTest, RequestWithNothingNewIsServedByTheNewest) {
   EXPECT_EQ(manager_->OnDue(facts_, now_), DueVerdict::kServed);
   EXPECT_EQ(tracker().OutcomeOf(ticket)->value().path, "ckpt/round-00000005");
   EXPECT_TRUE(manager_->IsDue(Round(5), 0, now_)) << "that was no turn of the schedule";
+  ++facts_.ledger.trained_samples;
+  manager_->Request(now_);
+  EXPECT_EQ(manager_->OnDue(facts_, now_), DueVerdict::kBegin);
 }
 
 TEST_F(CheckpointManagerTest, DueCheckpointIsLeftOutWhileOneIsWritten) {
-  Begin();
   facts_.ledger.next_round = 5;
+  Publish(Begin());
+  Begin();
+  const uint64_t ticket = manager_->Request(now_);
   EXPECT_EQ(manager_->OnDue(facts_, now_), DueVerdict::kLeftOut);
+  EXPECT_FALSE(tracker().OutcomeOf(ticket).has_value());
   EXPECT_FALSE(manager_->IsDue(Round(5), 0, now_));
 }
 
@@ -330,8 +336,10 @@ TEST_F(CheckpointManagerTest, EarlyCheckpointThatTheOpenRoundOvertakesIsNoFault)
             FailedVerdict::kOvertaken);
   EXPECT_EQ(manager_->OnFailed(directory, kFull, now_), FailedVerdict::kAlarm);
   EXPECT_TRUE(manager_->last_save().error().ok()) << "that was none of its tries";
-  EXPECT_EQ(manager_->OnFailed("ckpt/other.tmp", absl::FailedPreconditionError("x"), now_),
-            FailedVerdict::kAlarm);
+  manager_->GiveUp(kFull);
+  EXPECT_EQ(manager_->OnFailed(Begin(), absl::FailedPreconditionError("past that"), now_),
+            FailedVerdict::kAlarm)
+      << "it was not early";
 }
 
 TEST_F(CheckpointManagerTest, LastSaveEndsWithItsLastTry) {
@@ -393,6 +401,8 @@ TEST_F(CheckpointManagerTest, LastSaveIsBegunIfAllServersServe) {
   facts_.is_shard_long_away = true;
   EXPECT_TRUE(manager_->AwaitLast(facts_, now_));
   EXPECT_TRUE(manager_->last_save().is_under_way());
+  for (int i = 0; i <= LastSave::kTries; ++i) manager_->OnFailed("ckpt/a.tmp", kFull, now_);
+  EXPECT_TRUE(outcome().has_value()) << "a process waits, so that it gives up";
 }
 
 TEST_F(CheckpointManagerTest, LastSaveWaitsForAServerThatHasJustGoneIfAnythingIsMissing) {
@@ -419,7 +429,9 @@ TEST_F(CheckpointManagerTest, LastSaveIsNotBegunBeforeWorkersMayCall) {
 
 TEST_F(CheckpointManagerTest, LastSaveBeginsWhereItsNextTryIs) {
   HoldWork();
+  facts_.has_failed = true;
   EXPECT_EQ(AdvanceLast(), LastSaveVerdict{Kind::kNothing}) << "none is begun";
+  facts_.has_failed = false;
   manager_->BeginLast(/*gives_up=*/true, now_);
   EXPECT_EQ(AdvanceLast(), (LastSaveVerdict{Kind::kBegin, Place::kFolder}));
   for (int i = 0; i < LastSave::kTries; ++i) {
@@ -471,6 +483,9 @@ TEST_F(CheckpointManagerTest, RequestsAreServedByTheNewestBeforeTheLastSaveGoesO
 TEST_F(CheckpointManagerTest, LastSaveEndsWithTheErrorIfSomethingIsUnsaved) {
   EXPECT_EQ(manager_->EndLast(facts_, kFull), LastSaveEnd::kUnsaved);
   EXPECT_EQ(outcome()->status(), kFull);
+  const absl::Status later = absl::InternalError("later");
+  EXPECT_EQ(manager_->EndLast(facts_, later), LastSaveEnd::kUnsaved);
+  EXPECT_EQ(outcome()->status(), later);
   Make();
   Publish(Begin());
   facts_.is_comparing = true;
