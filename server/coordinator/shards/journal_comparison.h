@@ -61,8 +61,7 @@ struct LaterKnowledge {
     kShardOtherJournal,       // `shard` follows `record` of another journal, of `round`.
     kShardRound,              // `shard` has taken contributions to rounds up to the later `round`.
     kCheckpointRecord,        // The newest checkpoint, of `round`, follows the later `record`.
-    kCheckpointOtherJournal,  // It says that rounds from `round` on are in a journal that is not
-                              // there.
+    kCheckpointOtherJournal,  // It says that another journal has the rounds from `round` on.
     kMayBeInDamaged,  // The journal is damaged, and no checkpoint says that it has all of it.
   };
   Kind kind = Kind::kMayBeInDamaged;
