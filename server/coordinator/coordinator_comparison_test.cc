@@ -313,5 +313,33 @@ TEST_F(CoordinatorComparisonTest, MarksLastCheckpointAsCompleteAndReopensItBefor
   EXPECT_TRUE(cluster_.Ask(worker_).grant.has_value());
 }
 
+TEST_F(CoordinatorComparisonTest, HandsOutNoWorkWhileACompleteCheckpointIsPublished) {
+  Coordinator& coordinator = cluster_.coordinator();
+  const Grant first = *cluster_.Ask(worker_).grant;
+  const std::string asker = ReasonOfStop(1);
+  coordinator.BeginLastSave(asker, absl::Seconds(60), cluster_.now());
+  cluster_.Ask(worker_, CoordinatorHarness::ReportOf(first));
+  const std::string directory = cluster_.sent().save_directories.back();
+  for (int shard : {0, 1}) {
+    coordinator.OnShardEvent(shard, ShardSaved{coordinator.server_incarnation(), directory, "part"},
+                             cluster_.now());
+  }
+  const CheckpointRecord record = cluster_.store().published.back();
+  ASSERT_TRUE(record.journal.is_complete);
+  // The server that waited to exit has been started again.
+  coordinator.OnShardEvent(1, ShardLoaded{coordinator.server_incarnation(), absl::OkStatus()},
+                           cluster_.now());
+  EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());
+  EXPECT_TRUE(cluster_.store().marked.empty());
+  coordinator.OnCheckpointPublished(
+      directory, PublishedCheckpoint{.path = record.final_directory, .round = record.round},
+      cluster_.now());
+  EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());
+  ASSERT_EQ(cluster_.store().marked.size(), 1);
+  EXPECT_FALSE(cluster_.store().marked[0].is_complete);
+  coordinator.OnCheckpointMarked(false, absl::OkStatus(), cluster_.now());
+  EXPECT_TRUE(cluster_.Ask(worker_).grant.has_value());
+}
+
 }  // namespace
 }  // namespace lodestar

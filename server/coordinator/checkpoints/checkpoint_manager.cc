@@ -133,6 +133,7 @@ FailedVerdict CheckpointManager::OnFailed(absl::string_view directory, const abs
     // The tries of the last save follow.
     return absl::IsFailedPrecondition(error) ? FailedVerdict::kOvertaken : FailedVerdict::kAlarm;
   }
+  if (!last_save_.is_under_way()) return FailedVerdict::kAlarm;
   last_save_.OnFailed(error, now);
   return last_save_.outcome().has_value() ? FailedVerdict::kLastTry : FailedVerdict::kAlarm;
 }
@@ -226,7 +227,9 @@ bool CheckpointManager::IsInFallback(absl::string_view checkpoint) const {
 }
 
 Reopening CheckpointManager::AwaitReopening(uint64_t journal_id) {
-  if (complete_.empty() || journal_id == 0) return Reopening::kNone;
+  if (journal_id == 0) return Reopening::kNone;
+  if (has_everything_ && tracker_.is_publishing()) return Reopening::kAwaited;
+  if (complete_.empty()) return Reopening::kNone;
   if (is_reopening_ || reopens_at_.has_value()) return Reopening::kAwaited;
   is_reopening_ = true;
   return Reopening::kBegin;

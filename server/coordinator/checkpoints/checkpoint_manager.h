@@ -104,8 +104,8 @@ struct PublishedVerdict {
   friend bool operator==(const PublishedVerdict&, const PublishedVerdict&) = default;
 };
 
-// Whether the newest checkpoint says that it has everything, which must be taken back before work
-// is handed out.
+// Whether the newest checkpoint, or one that is being published, says that it has everything. That
+// must be taken back before work is handed out.
 enum class Reopening : uint8_t { kNone, kAwaited, kBegin };
 
 class CheckpointManager {

@@ -552,6 +552,34 @@ TEST_F(CheckpointManagerTest, CompleteCheckpointIsReopenedBeforeWorkIsHandedOut)
   EXPECT_EQ(manager_->AwaitReopening(facts_.journal_id), Reopening::kNone);
 }
 
+TEST_F(CheckpointManagerTest, CompleteCheckpointIsAwaitedWhileItIsPublished) {
+  HoldWork();
+  const std::string directory = Begin();
+  EXPECT_EQ(manager_->AwaitReopening(facts_.journal_id), Reopening::kNone);
+  const CheckpointRecord record = Save(directory);
+  ASSERT_TRUE(record.journal.is_complete);
+  facts_.hands_out_work = true;
+  EXPECT_EQ(manager_->AwaitReopening(facts_.journal_id), Reopening::kAwaited);
+  EXPECT_EQ(manager_->AwaitReopening(/*journal_id=*/0), Reopening::kNone);
+  manager_->OnPublished(directory, PublishedCheckpoint{.path = record.final_directory}, now_);
+  EXPECT_EQ(manager_->AwaitReopening(facts_.journal_id), Reopening::kBegin);
+}
+
+TEST_F(CheckpointManagerTest, IncompleteCheckpointIsNotAwaitedWhileItIsPublished) {
+  facts_.hands_out_work = true;
+  Save(Begin());
+  EXPECT_EQ(manager_->AwaitReopening(facts_.journal_id), Reopening::kNone);
+}
+
+TEST_F(CheckpointManagerTest, FailureAfterTheLastSaveIsNotItsFailure) {
+  HoldWork();
+  Publish(Begin());
+  manager_->BeginLast(/*gives_up=*/true, now_);
+  manager_->EndLast(facts_, kFull);
+  ASSERT_TRUE(outcome()->ok());
+  EXPECT_EQ(manager_->OnFailed("ckpt/a.tmp", kFull, now_), FailedVerdict::kAlarm);
+}
+
 TEST_F(CheckpointManagerTest, ReopeningThatFailsIsTriedAgainAfterAPause) {
   manager_->SetComplete("ckpt/a");
   manager_->AwaitReopening(facts_.journal_id);

@@ -10,9 +10,12 @@ namespace lodestar {
 void JobEnding::Resume(Memory memory, absl::Time now) {
   stop_reason_ = std::move(memory.stop_reason);
   stop_requested_at_ = memory.stop_requested_at;
-  if (stop_requested_at_.has_value()) {
-    drop_missing_at_ = std::max(now, *stop_requested_at_ + config_.stop_timeout);
-  }
+  drop_missing_at_ = std::max(now, StopDeadline());
+}
+
+absl::Time JobEnding::StopDeadline() const {
+  return stop_requested_at_.has_value() ? *stop_requested_at_ + config_.stop_timeout
+                                        : absl::InfiniteFuture();
 }
 
 void JobEnding::Pause(absl::string_view reason, absl::Time now) {
@@ -51,7 +54,7 @@ bool JobEnding::ForgetAsker(absl::string_view asker) {
   if (askers_.erase(std::string(asker)) == 0 || !askers_.empty()) return false;
   hold_reason_.clear();
   away_until_ = absl::InfinitePast();
-  if (!is_stopping()) drop_missing_at_ = absl::InfiniteFuture();
+  drop_missing_at_ = StopDeadline();
   return true;
 }
 
@@ -73,8 +76,7 @@ absl::Time JobEnding::LeavesBy(std::optional<absl::Time> report_due_at) const {
       std::max(over_since_ + kFarewellTime, report_due_at.value_or(absl::InfinitePast()));
   if (!stop_requested_at_.has_value()) return by;
   // A worker that asks for work is told of the end at once.
-  return std::min(
-      by, std::max(*stop_requested_at_ + config_.stop_timeout, over_since_ + config_.lease));
+  return std::min(by, std::max(StopDeadline(), over_since_ + config_.lease));
 }
 
 void JobEnding::Exit(std::set<int> untold, absl::Time now) {
@@ -87,7 +89,7 @@ void JobEnding::Restart() {
   failure_once_saved_ = absl::OkStatus();
   hold_reason_.clear();
   askers_.clear();
-  drop_missing_at_ = absl::InfiniteFuture();
+  drop_missing_at_ = StopDeadline();
   not_waited_for_.clear();
   over_since_ = absl::InfiniteFuture();
 }

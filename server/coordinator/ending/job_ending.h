@@ -121,6 +121,9 @@ class JobEnding {
   void Restart();
 
  private:
+  // Returns when the time for the rounds at hand of a job that is stopped is over.
+  absl::Time StopDeadline() const;
+
   Config config_;
   std::optional<JobPause> pause_;
   std::optional<std::string> stop_reason_;

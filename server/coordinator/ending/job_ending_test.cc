@@ -194,7 +194,7 @@ TEST_F(JobEndingTest, NewIncarnationOfTheServersKeepsWhatOperatorsHaveAskedFor) 
   EXPECT_FALSE(ending_.is_work_held());
   EXPECT_TRUE(ending_.failure_once_saved().ok());
   EXPECT_THAT(ending_.not_waited_for(), IsEmpty());
-  EXPECT_EQ(ending_.drop_missing_at(), absl::InfiniteFuture());
+  EXPECT_EQ(ending_.drop_missing_at(), kStart + kStopTimeout);
   EXPECT_EQ(ending_.over_since(), absl::InfiniteFuture());
   EXPECT_TRUE(ending_.AwaitSave("shard 1 stops", kPatience, kStart)) << "it is forgotten";
 }
