@@ -274,17 +274,25 @@ class ChangesTest(replay.ReplayTestCase):
 
   def test_gradients_changed_after_they_may_have_left_are_refused(self):
 
-    def clamp_gradients(model, optimizer):
-      # A hook of the step comes between backward and step, as a clamp in the program does.
+    def clamp_gradients(model):
+      for parameter in model.parameters():
+        parameter.grad.data.clamp_(-1e-3, 1e-3)
 
-      def clamp_all(*_):
-        for parameter in model.parameters():
-          parameter.grad.data.clamp_(-1e-3, 1e-3)
+    def clip_nothing(model):
+      torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
 
-      optimizer.register_step_pre_hook(clamp_all)
+    for change in clamp_gradients, clip_nothing:
 
-    text = self.refusal("mlp", "sgd", at((), freeze), clamp_gradients, **SYNC)
-    self.assertIn("gradient of 0.weight was changed", text)
+      def add_hook(model, optimizer, change=change):
+
+        def change_gradients(*_):
+          change(model)
+
+        # It runs between backward and step, as a clamp in the program does.
+        optimizer.register_step_pre_hook(change_gradients)
+
+      text = self.refusal("mlp", "sgd", at((), freeze), add_hook, **SYNC)
+      self.assertIn("gradient of 0.weight was changed", text)
 
   def test_step_left_out_before_backward_changes_nothing(self):
     for flags in SYNC_MOMENTUM, LOCAL, REDUCE:

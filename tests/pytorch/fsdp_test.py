@@ -192,7 +192,7 @@ class FsdpTest(replay.ReplayTestCase):
     for log in self.failure("--any-size", batch_size=7):
       self.assertIn("start ps_server with --batch_size a multiple of 2", log)
     for log in self.failure("--any-size", batch_size=None, global_batch_size=8):
-      self.assertIn("the job has --global_batch_size", log)
+      self.assertIn("ps_server has --global_batch_size", log)
 
   def test_models_that_are_not_cut_over_the_ranks_are_refused(self):
     for log in self.failure("--plain"):

@@ -13,10 +13,10 @@ _OTHER_KEYS = ("lr", "foreach", "fused", "capturable", "differentiable")
 
 def settings_by_parameter(optimizer: Any) -> Dict[int, Dict[str, str]]:
     """Returns the settings that decide the steps of each parameter, as text, by its id()."""
+    keys = [key for key in getattr(optimizer, "defaults", {}) if key not in _OTHER_KEYS]
     found: Dict[int, Dict[str, str]] = {}
     for group in optimizer.param_groups:
-        settings = {key: repr(group.get(key)) for key in optimizer.defaults
-                    if key not in _OTHER_KEYS}
+        settings = {key: repr(group.get(key)) for key in keys}
         found.update((id(parameter), settings) for parameter in group["params"])
     return found
 
