@@ -88,6 +88,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorRole>> CoordinatorRole::Create(const S
   role->MakeCheckpointCommand();
   status::ProgressRecorder::Config recorder;
   recorder.metrics_out = config.output.metrics_out;
+  recorder.may_share_metrics = !deps.leader.key.empty();
   recorder.tensorboard_dir = config.output.tensorboard_dir;
   recorder.clock = deps.clock;
   recorder.loss_unit = LossUnitOf(config.job.model);

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -140,12 +141,18 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
   return file.Commit();
 }
 
-absl::StatusOr<LineFile> LineFile::Open(const std::string& path) {
+absl::StatusOr<LineFile> LineFile::Open(const std::string& path, bool may_share) {
   ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path));
   constexpr mode_t kMode = 0644;
   const int descriptor = open(target.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, kMode);
   if (descriptor < 0) return ErrnoStatus(errno, "open for appending", target);
   LineFile file(target, descriptor);
+  // Some file systems have no locks.
+  const bool is_locked = flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (is_locked && !may_share) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        target, " is being written by another process; end that one, or name another file"));
+  }
   struct stat info;
   if (fstat(descriptor, &info) != 0) return ErrnoStatus(errno, "examine", target);
   char last = '\n';

@@ -62,8 +62,10 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
 // A file that grows by whole lines, each written at once. Not thread-safe.
 class LineFile {
  public:
-  // Creates it, or goes on behind what is there.
-  static absl::StatusOr<LineFile> Open(const std::string& path);
+  // Creates it, or goes on behind what is there. The open file is locked, so that no other object
+  // and no other process opens it. If `may_share`, it is opened even if it is locked. Errors:
+  // AlreadyExists if it is locked; those of ResolveOutput() and of files.
+  static absl::StatusOr<LineFile> Open(const std::string& path, bool may_share = false);
 
   LineFile(LineFile&& other) noexcept;
   LineFile& operator=(LineFile&& other) noexcept;

@@ -187,6 +187,16 @@ TEST_F(OutputFileTest, LinesGoBehindWhatIsThere) {
   EXPECT_EQ(ContentsOf("f"), "one\ntw\nthree\nfour\n");
 }
 
+TEST_F(OutputFileTest, RefusesALineFileThatIsOpen) {
+  {
+    ASSERT_OK_AND_ASSIGN(LineFile file, LineFile::Open(PathOf("f")));
+    EXPECT_THAT(LineFile::Open(PathOf("f")).status(),
+                StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr(PathOf("f"))));
+    EXPECT_OK(LineFile::Open(PathOf("f"), /*may_share=*/true).status());
+  }
+  EXPECT_OK(LineFile::Open(PathOf("f")).status());
+}
+
 // Returns whether lines are refused beyond the limit of file sizes, and written again once the
 // limit is gone. Call it in a process of its own.
 bool WriteBeyondTheLimit(const std::string& path) {

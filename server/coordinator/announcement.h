@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/job/job_loss.h"
 #include "common/job/job_spec.h"
 #include "common/messages/program_metrics.h"
 #include "common/runtime/ids.h"
@@ -61,6 +62,8 @@ struct RestoredPoint {
   // If is_from_journal: the last of the rounds that are over, in the order in which they ended. The
   // process before may have ended before it had told of them.
   std::vector<RoundSummary> last_rounds = {};
+  // The newest losses of the rounds before.
+  JobLoss loss = {};
 };
 
 // The settings that the next rounds are trained with. It precedes them after each start, and each

@@ -1252,7 +1252,9 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   const int64_t next_round = state_.ledger.next_round().value();
   outbox_.Announce(RestoredPoint{state_.ledger.next_round(), state_.ledger.trained_samples(),
                                  state_.ledger.state().final_evaluation_round == next_round,
-                                 state_.policy->uses_rosters()});
+                                 state_.policy->uses_rosters(),
+                                 /*is_from_journal=*/false,
+                                 /*last_rounds=*/{}, state_.progress.loss()});
   if (!state_.layout.has_value()) {
     Enter(CoordinatorPhase::kAwaitingLayout);
     return absl::OkStatus();

@@ -222,6 +222,7 @@ TEST(CoordinatorRestartTest, ResumedJobGivesTheGrantsOfAnUninterruptedOne) {
   EXPECT_EQ(second.observer().restored[0].trained_samples,
             first.observer().rounds[round - 1].total_samples);
   EXPECT_FALSE(second.observer().restored[0].is_evaluated);
+  EXPECT_EQ(second.observer().restored[0].loss, record.state.progress.loss);
   std::vector<Grant> rest;
   for (Grant grant : expected) {
     if (grant.round.value() >= round) rest.push_back(grant);

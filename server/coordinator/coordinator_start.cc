@@ -163,7 +163,8 @@ void Coordinator::EndComparison(absl::Time now) {
       state_.ledger.state().final_evaluation_round == state_.ledger.next_round().value(),
       state_.policy->uses_rosters(),
       /*is_from_journal=*/true,
-      {state_.unrecorded.begin(), state_.unrecorded.end()}});
+      {state_.unrecorded.begin(), state_.unrecorded.end()},
+      state_.progress.loss()});
   outbox_.Announce(DecidedJob{state_.config.job});
   outbox_.Touch();
   if (!state_.shards.untold_losses().empty()) {

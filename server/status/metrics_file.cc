@@ -27,15 +27,27 @@ struct LineFacts {
   int64_t round = 0;
   bool is_evaluation = false;  // without training
   int64_t samples = -1;        // of the job so far; -1 means that the line does not say
+  std::optional<double> train_loss = std::nullopt;
 };
 
-std::optional<int64_t> NumberAfter(absl::string_view line, absl::string_view key) {
+// Returns the text of the number behind `key`, or an empty one.
+absl::string_view TextAfter(absl::string_view line, absl::string_view key) {
   const size_t begin = line.find(key);
-  if (begin == absl::string_view::npos) return std::nullopt;
+  if (begin == absl::string_view::npos) return "";
   line.remove_prefix(begin + key.size());
+  return line.substr(0, line.find_first_of(",}"));
+}
+
+std::optional<int64_t> NumberAfter(absl::string_view line, absl::string_view key) {
   int64_t number = 0;
-  if (!absl::SimpleAtoi(line.substr(0, line.find_first_of(",}")), &number)) return std::nullopt;
+  if (!absl::SimpleAtoi(TextAfter(line, key), &number)) return std::nullopt;
   return number;
+}
+
+std::optional<double> LossAfter(absl::string_view line, absl::string_view key) {
+  double loss = 0;
+  if (!absl::SimpleAtod(TextAfter(line, key), &loss)) return std::nullopt;
+  return loss;
 }
 
 // Returns the facts of a whole line. None: the line is damaged, as by a full disk under an earlier
@@ -45,7 +57,8 @@ std::optional<LineFacts> FactsOf(absl::string_view line) {
   const std::optional<int64_t> round = NumberAfter(line, kLineStart);
   if (!round.has_value()) return std::nullopt;
   return LineFacts{*round, absl::StrContains(line, R"("train_loss":null)"),
-                   NumberAfter(line, R"("samples":)").value_or(-1)};
+                   NumberAfter(line, R"("samples":)").value_or(-1),
+                   LossAfter(line, R"("train_loss":)")};
 }
 
 // What of a file stays when training goes on at a point.
@@ -55,6 +68,7 @@ struct Kept {
   int64_t last_round = -1;        // of the lines that stay; -1 means that none stays
   int64_t samples = 0;            // of the job by then
   bool is_one_cut_early = false;  // though it is of a round before the point
+  bool has_other_loss = false;    // than the point has of the same round
   std::vector<RoundSummary> missing = {};
 };
 
@@ -91,6 +105,9 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
     // lines.
     kept.last_round = std::max(kept.last_round, facts->round);
     kept.samples = facts->samples;
+    const bool is_compared = facts->train_loss.has_value() && point.loss.train.has_value() &&
+                             facts->round == point.loss.train_round.value();
+    kept.has_other_loss |= is_compared && *facts->train_loss != *point.loss.train;
     lines.erase({facts->round, facts->is_evaluation});
   }
   for (const RoundSummary& round : point.last_rounds) {
@@ -103,6 +120,7 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
 bool IsAnotherRun(const Kept& kept, const RestoredPoint& point) {
   if (point.next_round.value() == 0) return kept.bytes > 0 || kept.num_cut > 0;
   if (kept.last_round < 0) return kept.num_cut > 0 && !kept.is_one_cut_early;
+  if (kept.has_other_loss) return true;
   // Lines may lack in between, after a full disk.
   const bool is_complete = kept.last_round + 1 >= point.next_round.value();
   return kept.samples > point.trained_samples ||
@@ -111,7 +129,7 @@ bool IsAnotherRun(const Kept& kept, const RestoredPoint& point) {
 
 }  // namespace
 
-absl::StatusOr<MetricsFile> MetricsFile::Open(const std::string& path) {
+absl::StatusOr<MetricsFile> MetricsFile::Open(const std::string& path, bool may_share) {
   ASSIGN_OR_RETURN(const std::string target, ResolveOutput(path));
   std::string start(kLineStart.size(), '\0');
   std::ifstream there(target, std::ios::binary);
@@ -122,7 +140,7 @@ absl::StatusOr<MetricsFile> MetricsFile::Open(const std::string& path) {
         target, " is there and has no metrics in it: its first line does not begin with ",
         kLineStart, "; name another file, or a new one"));
   }
-  ASSIGN_OR_RETURN(LineFile file, LineFile::Open(path));
+  ASSIGN_OR_RETURN(LineFile file, LineFile::Open(path, may_share));
   return MetricsFile(std::move(file));
 }
 

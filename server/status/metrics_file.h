@@ -21,8 +21,8 @@ namespace lodestar::status {
 class MetricsFile {
  public:
   // Creates it, or goes on behind what is there. Errors: InvalidArgument for a file of something
-  // else; those of files.
-  static absl::StatusOr<MetricsFile> Open(const std::string& path);
+  // else; those of LineFile::Open(), also for `may_share`.
+  static absl::StatusOr<MetricsFile> Open(const std::string& path, bool may_share = false);
 
   struct Change {
     std::string text;  // for the log; empty if there was nothing to do

@@ -66,7 +66,8 @@ absl::StatusOr<std::unique_ptr<ProgressRecorder>> ProgressRecorder::Create(const
     recorder->tensorboard_.emplace(*std::move(file));
   }
   if (config.metrics_out.empty()) return recorder;
-  absl::StatusOr<MetricsFile> metrics = MetricsFile::Open(config.metrics_out);
+  absl::StatusOr<MetricsFile> metrics =
+      MetricsFile::Open(config.metrics_out, config.may_share_metrics);
   if (!metrics.ok()) {
     return absl::Status(metrics.status().code(), absl::StrCat("--metrics_out=", config.metrics_out,
                                                               ": ", metrics.status().message()));

@@ -34,7 +34,10 @@ std::string ProgressLine(const RoundSummary& summary, LossUnit unit, double samp
 class ProgressRecorder {
  public:
   struct Config {
-    std::string metrics_out = {};      // see MetricsFile; empty: none
+    std::string metrics_out = {};  // see MetricsFile; empty: none
+    // Lets metrics_out be a file that another process has open. That one may be a server that has
+    // lost the leader lease and is frozen: it ends at once if it goes on.
+    bool may_share_metrics = false;
     std::string tensorboard_dir = {};  // see TensorBoardFile; empty: none
     Clock* clock = &Clock::Real();
     LossUnit loss_unit = LossUnit::kNats;

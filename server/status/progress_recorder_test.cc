@@ -158,6 +158,26 @@ TEST_F(MetricsFileTest, AnotherRunIsKeptUnderAnotherName) {
   EXPECT_EQ(ContentOf(path_), Lines(1, 2));
 }
 
+TEST_F(MetricsFileTest, RunOfAsManySamplesWithAnotherLossIsKeptUnderAnotherName) {
+  Write(Lines(0, 8));
+  RestoredPoint point = PointOf(5);
+  point.loss.train = SummaryOf(4).train_loss;
+  point.loss.train_round = Round(4);
+  EXPECT_OK(GoOn(point));
+  EXPECT_EQ(ContentOf(path_), Lines(0, 6));
+  point.loss.train = *SummaryOf(4).train_loss + 0.25;
+  EXPECT_OK(GoOn(point));
+  EXPECT_EQ(ContentOf(path_), Lines(5, 6));
+  EXPECT_EQ(ContentOf(path_ + ".1"), Lines(0, 6));
+}
+
+TEST_F(MetricsFileTest, FileThatAnotherJobWritesIsNotOpened) {
+  ASSERT_OK_AND_ASSIGN(MetricsFile file, MetricsFile::Open(path_));
+  EXPECT_THAT(GoOn(PointOf(0)),
+              StatusIs(absl::StatusCode::kAlreadyExists, testing::HasSubstr(path_)));
+  EXPECT_EQ(ContentOf(path_), "");
+}
+
 TEST_F(MetricsFileTest, WhatThisProcessHasWrittenIsItsOwnRunWhereverItGoesBackTo) {
   ASSERT_OK_AND_ASSIGN(MetricsFile file, MetricsFile::Open(path_));
   ASSERT_OK(file.GoOnFrom(PointOf(0)).status());
