@@ -302,6 +302,12 @@ host::CheckpointKeeper::Config CoordinatorRole::KeeperSettings() const {
     keeper.lease_revision = std::max(keeper.lease_revision, lock->revision());
   }
   keeper.job = config_.job;
+  keeper.saving = {
+      {"checkpoint_interval", absl::FormatDuration(durability.checkpoint_interval)},
+      {"checkpoint_cost", absl::StrCat(durability.checkpoint_cost)},
+      {"checkpoint_every", absl::StrCat(durability.checkpoint_every)},
+      {"checkpoint_keep", absl::StrCat(durability.keep)},
+  };
   keeper.given = config_.given;
   keeper.open_settings = config_.open_settings;
   return keeper;

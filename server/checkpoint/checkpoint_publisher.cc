@@ -104,6 +104,7 @@ absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round n
   const auto is_by_round = [&retention](Round round) {
     return retention.every_rounds > 0 && round.value() % retention.every_rounds == 0;
   };
+  std::vector<CheckpointEntry> old;
   int kept = 1;  // the newest
   int kept_by_round = is_by_round(newest) ? 1 : 0;
   for (const CheckpointEntry& entry : entries) {
@@ -117,6 +118,15 @@ absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round n
       const bool is_new_by_round = is_by_round(entry.round) && ++kept_by_round <= retention.keep;
       if (is_new || is_new_by_round) continue;
     }
+    old.push_back(entry);
+  }
+  // One save leaves over the oldest of the newest, and the oldest of those by rounds.
+  constexpr size_t kMostOfOneSave = 2;
+  if (old.size() > kMostOfOneSave) {
+    LogWarn("removes {} checkpoints that --checkpoint_keep={} does not keep: {} to {}", old.size(),
+            retention.keep, old.back().path, old.front().path);
+  }
+  for (const CheckpointEntry& entry : old) {
     RETURN_IF_ERROR(may_touch(entry.path));
     RemoveDirectory(file_system, entry.path);
   }

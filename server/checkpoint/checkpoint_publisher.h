@@ -47,7 +47,8 @@ struct Retention {
 };
 
 // Removes the checkpoints before `newest` that `retention` does not keep, which counts `newest`,
-// and those that were replaced.
+// and those that were replaced. If there are more than one save leaves over, the log names them
+// first.
 absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest,
                        const Retention& retention, absl::Span<const std::string> spared,
                        MayTouch may_touch);

@@ -16,6 +16,8 @@
 #include "common/checkpoints/checkpoint_directory.h"
 #include "common/checkpoints/checkpoint_manifest.h"
 #include "common/crc32c/crc32c.h"
+#include "common/logging/log_tail.h"
+#include "common/logging/logging.h"
 #include "common/params/bucket_plan.h"
 #include "common/params/layout.h"
 #include "common/params/shard_plan.h"
@@ -207,8 +209,15 @@ TEST_F(CheckpointTest, ThoseByRoundsStayBesideTheNewest) {
   for (const int64_t round : {10, 13, 20, 27, 30, 31, 34, 36}) {
     Save(round, 1, /*keep=*/9);
   }
+  LogTail log;
+  KeepLog(&log);
   ASSERT_OK(RemoveOld(FileSystem::Real(), root_, Round(36), {.keep = 2, .every_rounds = 10}, {},
                       MayTouchAll));
+  KeepLog(nullptr);
+  const std::vector<LogLineRecord> told = log.Read({}).lines;
+  ASSERT_EQ(told.size(), 1);
+  EXPECT_THAT(told[0].text, AllOf(HasSubstr("--checkpoint_keep=2"), HasSubstr("round-00000010"),
+                                  HasSubstr("round-00000031")));
   const auto left = ListCheckpoints(FileSystem::Real(), root_);
   ASSERT_OK(left);
   std::vector<int64_t> rounds;

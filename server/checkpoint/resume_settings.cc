@@ -170,14 +170,17 @@ std::string SavedScheduleFlags(const std::vector<SettingChange>& changes,
 
 std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSpec& asked,
                                            const std::vector<std::string>& state_names,
-                                           const RateAtResume& rate) {
+                                           const RateAtResume& rate,
+                                           const std::vector<JobSetting>& saving) {
   std::vector<SettingChange> changes;
   if (!manifest.model.empty()) {
     const auto saved = ModelSpecFromJson(manifest.model);
     if (saved.ok()) CompareModels(*saved, asked.model, changes);
   }
   const bool holds_state = HoldsState(manifest, state_names);
-  for (const JobSetting& setting : JobSettings(asked)) {
+  std::vector<JobSetting> settings = JobSettings(asked);
+  settings.insert(settings.end(), saving.begin(), saving.end());
+  for (const JobSetting& setting : settings) {
     const std::optional<std::string> saved = SavedValue(manifest, setting.flag);
     if (!saved.has_value() || *saved == setting.value) continue;
     SettingChange change = {setting.flag, *saved, setting.value, /*effect=*/""};

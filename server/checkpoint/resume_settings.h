@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/checkpoints/checkpoint_manifest.h"
+#include "common/job/job_settings.h"
 #include "common/job/job_spec.h"
 
 namespace lodestar::checkpoint {
@@ -28,13 +29,15 @@ struct RateAtResume {
   bool may_rise = false;
 };
 
-// Returns the settings that differ, in the order of JobSettings(), and last the learning rate of
-// the next step if that differs. `state_names`: the vectors that the server's optimizer of the job
-// asked for keeps. Settings that the manifest does not have, because an older release wrote it, are
-// passed over.
+// Returns the settings that differ, in the order of JobSettings(), then of `saving`, and last the
+// learning rate of the next step if that differs. `saving`: the settings asked for that say which
+// checkpoints are written and kept. `state_names`: the vectors that the server's optimizer of the
+// job asked for keeps. Settings that the manifest does not have, because an older release wrote it,
+// are passed over.
 std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSpec& asked,
                                            const std::vector<std::string>& state_names,
-                                           const RateAtResume& rate);
+                                           const RateAtResume& rate,
+                                           const std::vector<JobSetting>& saving = {});
 
 // FailedPrecondition naming all that are refused, and what to give instead, if there are any.
 // `manifest`: of the checkpoint.

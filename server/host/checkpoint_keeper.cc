@@ -221,6 +221,7 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::Publish(const CheckpointRe
   }
   ASSIGN_OR_RETURN(manifest.coordinator, ParseJson(CoordinatorStateToJson(record.state)));
   manifest.settings = SettingsOf(record.job);
+  for (const JobSetting& setting : config_.saving) manifest.settings[setting.flag] = setting.value;
   manifest.model = ModelSpecToJson(record.job.model);
   manifest.lease_revision = lease_revision_;
   manifest.journal = record.journal;
@@ -380,8 +381,8 @@ absl::StatusOr<std::vector<checkpoint::SettingChange>> CheckpointKeeper::Compare
     rate.place = std::max<int64_t>(rate.place - state->ledger.lost_rounds, 0);
     rate.scale = state->ledger.learning_rate_scale;
   }
-  return checkpoint::CompareSettings(manifest, job,
-                                     optimizer::MakeServerOptimizer(job)->state_names(), rate);
+  return checkpoint::CompareSettings(
+      manifest, job, optimizer::MakeServerOptimizer(job)->state_names(), rate, config_.saving);
 }
 
 void CheckpointKeeper::Carry(const SetAsideTask& task) {

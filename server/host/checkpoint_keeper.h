@@ -14,6 +14,7 @@
 #include "common/checkpoints/checkpoint_directory.h"
 #include "common/checkpoints/checkpoint_manifest.h"
 #include "common/job/exchange_settings.h"
+#include "common/job/job_settings.h"
 #include "common/job/job_spec.h"
 #include "common/params/layout.h"
 #include "common/runtime/clock.h"
@@ -64,6 +65,9 @@ class CheckpointKeeper {
     // that there was none.
     std::string crashed_holder;
     JobSpec job;
+    // The flags that say which checkpoints are written and kept. A checkpoint has them beside those
+    // of the job.
+    std::vector<JobSetting> saving = {};
     std::set<std::string> given = {};  // See CoordinatorConfig, also for the next member.
     OpenSettings open_settings;
   };

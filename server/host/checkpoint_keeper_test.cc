@@ -575,6 +575,20 @@ TEST_F(CheckpointKeeperTest, WhatAClientHadProposedIsTheCheckpointsUnlessTheOper
   EXPECT_EQ(choice.resumed->changes[1].flag, "rate");
 }
 
+TEST_F(CheckpointKeeperTest, NamesFlagsOfSavingThatDifferFromTheCheckpoints) {
+  config_.saving = {{"checkpoint_every", "10"}, {"checkpoint_keep", "20"}};
+  StartProcess();
+  Save(10);
+  config_.saving = {{"checkpoint_every", "10"}, {"checkpoint_keep", "3"}};
+  StartProcess();
+  const RestoreChoice choice = Choose();
+  ASSERT_TRUE(choice.resumed.has_value());
+  ASSERT_EQ(choice.resumed->changes.size(), 1);
+  EXPECT_EQ(choice.resumed->changes[0].flag, "checkpoint_keep");
+  EXPECT_EQ(choice.resumed->changes[0].saved, "20");
+  EXPECT_EQ(choice.resumed->changes[0].asked, "3");
+}
+
 TEST_F(CheckpointKeeperTest, HigherRateThanTheCheckpointsAsksForTheFlag) {
   config_.job.schedule = {.kind = ScheduleKind::kCosine, .peak = 1, .total_rounds = 2};
   Save(2);
