@@ -77,6 +77,8 @@ void OpenStandardStreams() {
 void SetUpProgram() {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGCHLD, SIG_DFL);
+  std::signal(SIGALRM, SIG_DFL);
   SayWhenMemoryRunsOut();
 }
 

@@ -12,7 +12,8 @@ void OpenStandardStreams();
 
 // Every program of ours begins with this. It ignores SIGPIPE and SIGXFSZ, so that writing to a
 // closed pipe or socket returns EPIPE, and writing beyond the limit of file sizes (ulimit -f)
-// EFBIG.
+// EFBIG. It sets SIGCHLD and SIGALRM to their defaults: a parent may have ignored them, and then
+// the end of a child and the end of a time limit would not be noticed.
 //
 // A process that has no memory left says so and exits with 1 from then on. So it does where a
 // library aborts or reads address 0 for lack of memory: another try would end alike, and codes of

@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,6 +66,30 @@ TEST(ProcessSetupDeathTest, OpenStandardStreamsStayAsTheyAre) {
                        : 1);
       },
       ::testing::ExitedWithCode(0), "^seen$");
+}
+
+TEST(ProcessSetupDeathTest, ChildThatEndsIsSeenIfTheParentIgnoredSigchld) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGCHLD, SIG_IGN);
+        SetUpProgram();
+        const pid_t child = fork();
+        if (child == 0) _exit(7);
+        int status = 0;
+        std::_Exit(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7 ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "^$");
+}
+
+TEST(ProcessSetupDeathTest, TimeLimitEndsTheProcessIfTheParentIgnoredSigalrm) {
+  EXPECT_EXIT(
+      {
+        std::signal(SIGALRM, SIG_IGN);
+        SetUpProgram();
+        raise(SIGALRM);
+        std::_Exit(0);
+      },
+      ::testing::KilledBySignal(SIGALRM), "^$");
 }
 
 TEST(ProcessSetupDeathTest, WritingToAReaderThatIsGoneIsAnError) {
