@@ -26,6 +26,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_hints.h"
 #include "common/runtime/status_macros.h"
+#include "common/security/openssl_start.h"
 #include "proto/bulk_options.h"
 #include "server/durability/lease/leader_lease.h"
 #include "server/durability/lease/lease_address.h"
@@ -302,6 +303,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lodestar::SetUpProgram();
+  lodestar::ExitUnlessOpensslWorks("ps_server");
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
   lodestar::RaiseFileLimit();

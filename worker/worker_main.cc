@@ -23,6 +23,7 @@
 #include "common/runtime/join_secret.h"
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
+#include "common/security/openssl_start.h"
 #include "proto/bulk_options.h"
 #include "worker/built_in_workload.h"
 #include "worker/notice/notice_source_factory.h"
@@ -191,6 +192,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lodestar::SetUpProgram();
+  lodestar::ExitUnlessOpensslWorks("gpu_worker");
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
   lodestar::RaiseFileLimit();

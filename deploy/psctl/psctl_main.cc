@@ -39,6 +39,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/runtime/suggestion.h"
 #include "common/runtime/text_table.h"
+#include "common/security/openssl_start.h"
 #include "common/security/security_flags.h"
 #include "common/storage/file_system.h"
 #include "deploy/psctl/cluster_client.h"
@@ -1195,6 +1196,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lodestar::SetUpProgram();
+  lodestar::ExitUnlessOpensslWorks("psctl");
   // Sent to all programs of a batch job; only servers, and what launches them, have something to
   // save.
   lodestar::BlockSaveSignals();

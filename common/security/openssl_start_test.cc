@@ -1,0 +1,37 @@
+#include "common/security/openssl_start.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+namespace lodestar {
+namespace {
+
+TEST(OpensslStartDeathTest, ConfigurationWithoutADefaultProviderEndsTheProcess) {
+  const std::string path = testing::TempDir() + "/no_default_provider.cnf";
+  std::ofstream(path) << "openssl_conf = all\n[all]\nproviders = these\n[these]\nnull = one\n"
+                         "[one]\nactivate = 1\n";
+  // The configuration is read once in a process: this one may have read it.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        setenv("OPENSSL_CONF", path.c_str(), /*overwrite=*/1);
+        ExitUnlessOpensslWorks("psctl");
+      },
+      testing::ExitedWithCode(1), "^psctl: .*OPENSSL_CONF=.*no_default_provider.cnf");
+}
+
+TEST(OpensslStartDeathTest, UsualConfigurationIsTaken) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ExitUnlessOpensslWorks("psctl");
+        std::_Exit(0);
+      },
+      testing::ExitedWithCode(0), "^$");
+}
+
+}  // namespace
+}  // namespace lodestar
