@@ -8,6 +8,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <stop_token>
@@ -367,8 +368,27 @@ ClusterClient::Meanwhile SayWaits(const std::string& what) {
   };
 }
 
+// Returns an error if this process was started by --on_checkpoint of the server of `client`: each
+// new checkpoint would start it again, without an end.
+absl::Status CheckIsOutsideOfHook(ClusterClient& client) {
+  const char* const finished = std::getenv("LODESTAR_CHECKPOINT");
+  if (finished == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const v1::ClusterStatus status, client.GetStatus());
+  if (DirectoryOf(finished) != DirectoryOf(status.last_checkpoint().path())) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "within --on_checkpoint of this server, a new checkpoint would run that command again, "
+      "without an end; the finished one is in $LODESTAR_CHECKPOINT: copy it with psctl restore "
+      "\"$LODESTAR_CHECKPOINT\" --to=DIR (",
+      finished, ")"));
+}
+
 int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
   client->StopWith(stop);
+  if (const absl::Status outside = CheckIsOutsideOfHook(*client); !outside.ok()) {
+    return FailCall(outside);
+  }
   const absl::StatusOr<v1::CheckpointReply> reply = client->Checkpoint(SayWaits("checkpoint"));
   if (!reply.ok() && stop.stop_requested()) {
     return Fail(absl::CancelledError(

@@ -312,6 +312,19 @@ class CheckpointCommandTest(CheckpointTestCase):
     self.assertEqual(sorted(set(copied)), [self.path("checkpoints", name) for name in self.saved()])
     self.assertEqual(copied[-1], self.checkpoint(20))
 
+  def test_command_that_asks_its_server_for_a_checkpoint_is_refused(self):
+    self.write("copy.sh", f"""
+      until test -s {self.path("port")}; do sleep 0.1; done
+      exec {cluster_processes.BINARIES["psctl"]} checkpoint --server=127.0.0.1:$(cat {self.path("port")})
+      """)
+    server = self.start_server(rounds=20, checkpoint_interval=0, checkpoint_every=10,
+                               on_checkpoint="sh " + self.path("copy.sh"))
+    self.assert_ends(self.start_worker("a"))
+    status = self.wait_for_status(lambda status: "psctl restore" in alarms_in(status), "the alarm")
+    self.assertIn("on_checkpoint", alarms_in(status))
+    self.assertEqual(self.published_rounds(), [10, 20])
+    server.kill()
+
 
 if __name__ == "__main__":
   cluster_processes.main()
