@@ -821,7 +821,8 @@ void Server::SaveBeforeStop() {
   if (role_ == nullptr) return;
   if (const std::string lost = role_->lost_rounds(); !lost.empty()) LogWarn("{}", lost);
   const absl::Status command = role_->FinishCheckpointCommand(patience, is_interrupted);
-  if (!command.ok()) LogError("{}", command.message());
+  if (!loss_.ok() && !command.ok()) LogError("{}", command.message());
+  loss_.Update(command);
 }
 
 void Server::Stop(StopKind kind) {

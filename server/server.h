@@ -145,7 +145,8 @@ class Server {
   // saving. Blocks. Must not be called from a gRPC thread. Repeats are harmless.
   void Stop(StopKind kind);
   // May be called after Stop(). It is not OK if something was done that no checkpoint in
-  // --checkpoint_dir holds although it should. The text says what, and where it is instead.
+  // --checkpoint_dir holds although it should: the text says what, and where it is instead. Nor is
+  // it OK if --on_checkpoint has not succeeded with the last checkpoint.
   const absl::Status& loss() const { return loss_; }
 
  private:

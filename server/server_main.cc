@@ -44,6 +44,7 @@ namespace {
 constexpr int kExitDone = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitBadFlags = 2;
+// The last checkpoint is not in --checkpoint_dir, or --on_checkpoint has not succeeded with it.
 constexpr int kExitNotSaved = 3;
 // 128 and above mean, as for shells, that the same command may succeed later. This code means that
 // the port or a folder is held, the disk is full, or the leader lease is lost.
