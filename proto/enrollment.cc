@@ -342,8 +342,11 @@ absl::Status CheckServerTimes(const std::string& certificate, absl::Time now) {
   if (validity.from <= now && now < validity.until) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat(
       "the server's certificate holds from ", UtcText(validity.from), " until ",
-      UtcText(validity.until), ", and it is ", UtcText(now),
-      " by the clock of this machine: set the clock of the machine where it is wrong"));
+      UtcText(validity.until), ", and it is ", UtcText(now), " by the clock of this machine: ",
+      now < validity.from
+          ? "set the clock of the machine where it is wrong"
+          : "if that is right, the server could not renew its certificate, as on a full disk: "
+            "look at its log; else set the clock"));
 }
 
 absl::StatusOr<Credentials> Enroll(const JoinString& join, absl::Span<const Role> roles,

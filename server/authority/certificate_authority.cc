@@ -293,6 +293,7 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
   if (absl::IsPermissionDenied(facts.status())) return facts.status();
   Identity identity{role, name, RandomHex(kIdentityIdBytes)};
   std::string key;
+  std::optional<absl::Time> ends;
   if (facts.ok()) {
     ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(files));
     const bool is_own = credentials.authority == authority_.certificate &&
@@ -301,6 +302,7 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
     if (is_own) {
       identity = facts->identity;
       key = credentials.key;
+      ends = facts->validity.until;
       const absl::Time now = deps_.now();
       const absl::Duration rest = facts->validity.until - now;
       if (rest > config_.certificate_ttl / 2 && rest <= config_.certificate_ttl + kClockSlack &&
@@ -311,12 +313,21 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
   }
   if (key.empty()) key = NewPrivateKey();
   ASSIGN_OR_RETURN(const std::string request, MakeCertificateRequest(key));
-  ASSIGN_OR_RETURN(const Issued issued, IssueAgain(identity, request, Beginning::kWithAuthority,
-                                                   hosts, &TokenLedger::Note));
-  RETURN_IF_ERROR(WriteCredentials(
-      folder,
-      {.key = key, .certificate = issued.certificate, .authority = authority_.certificate}));
-  return identity;
+  const absl::Status kept = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const Issued issued, IssueAgain(identity, request, Beginning::kWithAuthority,
+                                                     hosts, &TokenLedger::Note));
+    return WriteCredentials(
+        folder,
+        {.key = key, .certificate = issued.certificate, .authority = authority_.certificate});
+  }();
+  if (kept.ok()) return identity;
+  if (ends.has_value()) {
+    absl::MutexLock lock(&mutex_);
+    trouble_ = absl::StrCat("the certificate of ", name, " ends at ", UtcText(*ends),
+                            " and cannot be renewed: ", kept.message(),
+                            "; from then on no program can connect, psctl neither");
+  }
+  return kept;
 }
 
 void CertificateAuthority::LookAtLedger() {

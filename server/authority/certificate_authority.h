@@ -94,7 +94,8 @@ class CertificateAuthority {
                                    const std::vector<std::string>& hosts = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns why something could not be recorded since the last call, for an alarm. Empty: nothing.
+  // Returns why something could not be recorded or renewed since the last call, for an alarm.
+  // Empty: nothing.
   std::string TakeTrouble() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Errors: Unauthenticated, with when and why it was revoked. Looks at the disk at most once a

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "common/runtime/file_io.h"
+#include "common/runtime/time_text.h"
 #include "common/security/secret_file.h"
 #include "common/testing/status_matchers.h"
 
@@ -154,6 +155,23 @@ TEST_F(CertificateAuthorityTest, OwnCredentialsAreKeptAndRenewedInTime) {
   const auto anew = authority->KeepOwn(folder, Role::kServer, "shard-0");
   ASSERT_OK(anew);
   EXPECT_NE(anew->id, first->id);
+}
+
+TEST_F(CertificateAuthorityTest, OwnCredentialsThatCannotBeRenewedAreNamedWithTheirEnd) {
+  const auto authority = Open();
+  const std::string folder = folder_ + "/server";
+  ASSERT_OK(authority->KeepOwn(folder, Role::kServer, "server-0"));
+  const auto ends = ValidityOf(ReadCredentials(CredentialFilesIn(folder))->certificate)->until;
+  now_ += absl::Hours(13);
+  // As on a full disk: a folder has the name of the file that would be written.
+  const std::string in_the_way = absl::StrCat(folder_, "/ledger.json.tmp-", getpid());
+  std::filesystem::create_directories(in_the_way + "/x");
+  EXPECT_THAT(authority->KeepOwn(folder, Role::kServer, "server-0"),
+              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(authority->TakeTrouble(),
+              AllOf(HasSubstr("server-0"), HasSubstr(UtcText(ends)), HasSubstr("ledger.json")));
+  std::filesystem::remove_all(in_the_way);
+  EXPECT_OK(authority->KeepOwn(folder, Role::kServer, "server-0"));
 }
 
 TEST_F(CertificateAuthorityTest, OwnCredentialsAreIssuedAgainForHostsThatTheyLack) {
