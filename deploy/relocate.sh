@@ -64,15 +64,16 @@ for package in "${packages[@]}"; do
   install -m 644 "/usr/share/doc/$package/copyright" "$folder/licences/$package"
 done
 
-# One change in each call: of several patchelf 0.14 makes nonsense.
+# --force-rpath: the libraries here count before those of LD_LIBRARY_PATH, which may have others of the same names, as that of a
+# conda environment. One change in each call: of several patchelf 0.14 makes nonsense.
 # shellcheck disable=SC2016  # the loader knows $ORIGIN
 for file in "$folder"/bin/* "$folder"/lib/*; do
   [[ -z "$prefix" ]] || patchelf "${renamed[@]}" "$file"
   [[ -z "$prefix" || "$(basename "$file")" != "$prefix"* ]] || patchelf --set-soname "$(basename "$file")" "$file"
   case "$file" in
-    "$folder"/lib/*) patchelf --set-rpath '$ORIGIN' "$file" ;;
+    "$folder"/lib/*) patchelf --force-rpath --set-rpath '$ORIGIN' "$file" ;;
     *.so) ;; # a plugin is linked to look there itself
-    *) patchelf --set-rpath '$ORIGIN/../lib' "$file" ;;
+    *) patchelf --force-rpath --set-rpath '$ORIGIN/../lib' "$file" ;;
   esac
 done
 dpkg-query --show --showformat='${Package} ${Version} ${Architecture} linked\n' "${packages[@]}"

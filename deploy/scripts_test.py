@@ -7,6 +7,7 @@ import io
 import math
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -95,6 +96,22 @@ class Completions(unittest.TestCase):
         self.assertEqual(self.complete("psctl", "token", ""), ["create", "list", "revoke"])
         self.assertEqual(self.complete("psctl", "token", "r"), ["revoke"])
         self.assertEqual(self.complete("psctl", "launch", "--", "--mod"), ["--mode=", "--model="])
+
+
+class Relocate(unittest.TestCase):
+    def test_libraries_of_the_folder_count_before_those_of_the_environment(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "bin"))
+            program = os.path.join(folder, "bin", "patchelf")
+            shutil.copy(shutil.which("patchelf"), program)  # a program with a library of C++
+            script = os.path.join(FOLDER, "relocate.sh")
+            subprocess.run([script, folder], stdout=subprocess.DEVNULL, check=True)
+            libraries = [os.path.join(folder, "lib", name) for name in os.listdir(os.path.join(folder, "lib"))]
+            self.assertTrue(libraries)
+            for file in [program] + libraries:
+                entries = subprocess.run(["readelf", "-d", file], capture_output=True, text=True, check=True).stdout
+                self.assertIn("(RPATH)", entries, file)
+                self.assertNotIn("(RUNPATH)", entries, file)
 
 
 class SlurmScript(unittest.TestCase):
