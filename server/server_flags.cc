@@ -835,7 +835,7 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   ASSIGN_OR_RETURN(const CommandLine line, ParseCommandLine(arguments, JobFlags()));
   ServerCommandLine result;
   result.request = line.request;
-  result.doubts = line.repetitions;
+  result.doubts = line.doubts;
   if (line.request != CommandLineRequest::kRun) return result;
   RETURN_IF_ERROR(CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags(line));

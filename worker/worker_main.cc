@@ -118,7 +118,7 @@ int RunWorker(const CommandLine& line) {
   if (!flags.ok()) return BadUsage(flags.status());
   flags->worker.started_at = Clock::Real().Now() - ProcessAge();
   InitLogging(flags->worker.name, flags->log_level, flags->log_format);
-  for (const std::string& repetition : line.repetitions) LogWarn("{}", repetition);
+  for (const std::string& doubt : line.doubts) LogWarn("{}", doubt);
   const ServiceManager manager = ServiceManager::FromEnvironment();
   StopSignalHandler signals;
   signals.Start(flags->worker.life.leave_timeout, &manager);

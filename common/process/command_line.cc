@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
@@ -166,7 +167,7 @@ class Parser {
       const std::string& argument = arguments[i];
       if (argument == "--") {
         result.passed_on.assign(arguments.begin() + i + 1, arguments.end());
-        return absl::OkStatus();
+        break;
       }
       if (argument.size() < 2 || argument[0] != '-') {
         result.positionals.push_back(argument);
@@ -177,6 +178,7 @@ class Parser {
                        ParseFlag(argument, has_next ? &arguments[i + 1] : nullptr, /*depth=*/0));
       if (used_next) ++i;
     }
+    NoteEmptyValues();
     return absl::OkStatus();
   }
 
@@ -231,9 +233,24 @@ class Parser {
     if (is_new) return;
     const std::string before = std::exchange(first->second, std::string(value));
     if (before == value || flag.name() == "join") return;
-    result.repetitions.push_back(absl::StrCat("--", flag.name(), " is given twice, as ", before,
-                                              " and as ", value, ": the last one, ", value,
-                                              ", counts"));
+    result.doubts.push_back(absl::StrCat("--", flag.name(), " is given twice, as ", before,
+                                         " and as ", value, ": the last one, ", value, ", counts"));
+  }
+
+  // A variable that has no value in a shell or in a flag file leaves a flag empty.
+  void NoteEmptyValues() {
+    std::vector<std::string> empty;
+    for (const std::string& name : result.given) {
+      const std::optional<AnyFlag> flag = FindFlag(name, own_);
+      const bool has_text = flag->own() != nullptr ? !result.own[name].empty()
+                                                   : !flag->registered().CurrentValue().empty();
+      if (!has_text && flag->default_text().empty()) empty.push_back(absl::StrCat("--", name));
+    }
+    if (empty.empty()) return;
+    result.doubts.push_back(absl::StrCat(
+        "an empty value is given to ", absl::StrJoin(empty, ", "),
+        ", which does what leaving it out does; give the value, such as that of a variable that "
+        "was not set"));
   }
 
   absl::StatusOr<bool> ParseNegated(absl::string_view as_given, absl::string_view name,

@@ -36,8 +36,9 @@ struct CommandLine {
   std::set<std::string> given;  // names of the flags that were set
   // Texts of the OwnFlags that were set, by name. Numbers are decimal, bools true or false.
   std::map<std::string, std::string> own;
-  // Sentences about flags that stand on the command line with two values; for people.
-  std::vector<std::string> repetitions;
+  // Sentences about flags that stand on the command line with two values, and about those that are
+  // given without any; for people.
+  std::vector<std::string> doubts;
   std::vector<std::string> positionals;  // without the program's name
   std::vector<std::string> passed_on;    // what stands behind "--", as it is
 };
@@ -52,7 +53,7 @@ struct FlagGroup {
 // --noname of booleans, --flagfile=PATH[,PATH...] (see common/process/flag_file.h), -h, --help,
 // --helpfull,
 // --version;
-// "--" ends the flags. A later flag overrides an earlier one; CommandLine::repetitions tells of it.
+// "--" ends the flags. A later flag overrides an earlier one; CommandLine::doubts tells of it.
 // Errors: InvalidArgument naming the flag, the value and what was wanted (of a flag file also its
 // path and line), or a flag of a similar name.
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> arguments,

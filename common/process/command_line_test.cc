@@ -108,13 +108,22 @@ TEST_F(CommandLineTest, NumbersThatWouldBeReadAsZeroAreRefused) {
 TEST_F(CommandLineTest, FlagThatIsGivenTwiceIsNamedWithBothValues) {
   const CommandLine line =
       *ParseCommandLine({"--test_count=7", "--test_text=a", "--test_count=8", "--test_text=a"});
-  ASSERT_EQ(line.repetitions.size(), 1);
-  EXPECT_THAT(line.repetitions[0],
-              AllOf(HasSubstr("--test_count"), HasSubstr("7"), HasSubstr("8")));
+  ASSERT_EQ(line.doubts.size(), 1);
+  EXPECT_THAT(line.doubts[0], AllOf(HasSubstr("--test_count"), HasSubstr("7"), HasSubstr("8")));
   EXPECT_EQ(absl::GetFlag(FLAGS_test_count), 8);
   // A flag file has defaults for the command line.
   const std::string file = WriteFile("defaults.txt", "--test_count=6\n");
-  EXPECT_TRUE(ParseCommandLine({"--flagfile=" + file, "--test_count=7"})->repetitions.empty());
+  EXPECT_TRUE(ParseCommandLine({"--flagfile=" + file, "--test_count=7"})->doubts.empty());
+}
+
+TEST_F(CommandLineTest, FlagsThatAreGivenWithoutAValueAreNamedInOneSentence) {
+  const CommandLine line = *ParseCommandLine({"--test_path=", "--test_text", "", "--test_count=7"});
+  ASSERT_EQ(line.doubts.size(), 1);
+  EXPECT_THAT(line.doubts[0], AllOf(HasSubstr("--test_path"), HasSubstr("--test_text")));
+  EXPECT_THAT(line.doubts[0], Not(HasSubstr("--test_count")));
+  const std::string file = WriteFile("empty.txt", "--test_path=\n");
+  EXPECT_EQ(ParseCommandLine({"--flagfile=" + file})->doubts.size(), 1);
+  EXPECT_EQ(ParseCommandLine({"--test_path=", "--test_path=runs"})->doubts.size(), 1);
 }
 
 TEST_F(CommandLineTest, HomeThatTheShellDidNotPutInIsRefused) {

@@ -1184,8 +1184,8 @@ int Main(const std::vector<std::string>& arguments) {
   if (!line.ok()) {
     return BadUsage(absl::StrCat(line.status().message(), WherePassedOn(Commands(), arguments)));
   }
-  for (const std::string& repetition : line->repetitions) {
-    std::fputs(absl::StrCat("psctl: ", repetition, "\n").c_str(), stderr);
+  for (const std::string& doubt : line->doubts) {
+    std::fputs(absl::StrCat("psctl: ", doubt, "\n").c_str(), stderr);
   }
   if (line->request == CommandLineRequest::kVersion) {
     return Print(VersionText("psctl"));
