@@ -216,12 +216,14 @@ std::vector<std::string> WorkerCommand(const std::string& program, const std::st
   std::vector<std::string> command = {program,
                                       absl::StrCat("--name=", name),
                                       absl::StrCat("--data=", options.data),
-                                      absl::StrCat("--heldout_data=", options.heldout_data),
                                       absl::StrCat("--data_format=", options.data_format),
                                       absl::StrCat("--token_bytes=", options.token_bytes),
                                       absl::StrCat("--data_partition=", options.data_partition),
                                       absl::StrCat("--device=", device),
                                       absl::StrCat("--threads=", options.threads)};
+  if (!options.heldout_data.empty()) {
+    command.push_back(absl::StrCat("--heldout_data=", options.heldout_data));
+  }
   // All processes write to one log.
   for (const char* flag : {"log_format", "log_level"}) {
     const std::string given = FlagOfServers(flag, options.server_flags);
