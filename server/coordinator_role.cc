@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/checkpoints/checkpoint_copy.h"
 #include "common/history/run_history.h"
 #include "common/http/neighbour_pages.h"
 #include "common/job/job_loss.h"
@@ -135,7 +136,7 @@ void CoordinatorRole::MakeCheckpointCommand() {
     shell.must_end = must_end;
     shell.on_line = [](absl::string_view line) { LogInfo("on_checkpoint: {}", line); };
     const absl::Status status =
-        RunShellCommand({command, {{"LODESTAR_CHECKPOINT", folder}}}, shell);
+        RunShellCommand({command, {{kFinishedCheckpointVariable, folder}}}, shell);
     LogInfo("on_checkpoint: {} {}", folder, status.ok() ? "is done" : status.message());
     return status;
   };
@@ -544,7 +545,7 @@ absl::Status CoordinatorRole::StartPages() {
   HttpServer::Config config;
   config.address = *config_.network.http;
   config.pages.routes = http::StatusPages([this] { return ReadStatus(); }, &history_,
-                                           PageOrders(&strand_), order_key, deps_.clock);
+                                          PageOrders(&strand_), order_key, deps_.clock);
   AddNeighbourPages(config_.durability.checkpoint_dir, &config.pages.routes);
   config.pages.names =
       is_remote ? PageNames(config_.network, HostName()) : config_.network.http_names;

@@ -9,6 +9,9 @@
 
 namespace lodestar {
 
+// The variable in which a command of --on_checkpoint has the folder of the finished checkpoint.
+inline constexpr char kFinishedCheckpointVariable[] = "LODESTAR_CHECKPOINT";
+
 // Copies the checkpoint at `source` into the folder `root`, which is made if it is not there, under
 // the name that its round gives it. The copy has that name once all of it is on disk and compares
 // with its manifest; until then, and after any error, nothing new counts there. Blocks for the

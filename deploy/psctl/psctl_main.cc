@@ -371,7 +371,7 @@ ClusterClient::Meanwhile SayWaits(const std::string& what) {
 // Returns an error if this process was started by --on_checkpoint of the server of `client`: each
 // new checkpoint would start it again, without an end.
 absl::Status CheckIsOutsideOfHook(ClusterClient& client) {
-  const char* const finished = std::getenv("LODESTAR_CHECKPOINT");
+  const char* const finished = std::getenv(kFinishedCheckpointVariable);
   if (finished == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const v1::ClusterStatus status, client.GetStatus());
   if (DirectoryOf(finished) != DirectoryOf(status.last_checkpoint().path())) {
