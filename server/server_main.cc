@@ -304,12 +304,12 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lodestar::SetUpProgram();
-  lodestar::ExitUnlessOpensslWorks("ps_server");
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
   lodestar::RaiseFileLimit();
   lodestar::FlushDenormals();
   lodestar::wire::SetUpGrpcProcess();
   lodestar::BlockStopSignals();
+  lodestar::ExitUnlessOpensslWorks("ps_server");
   return lodestar::server::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -7,7 +7,7 @@ namespace lodestar {
 
 // Ends the process with exit code 1 and a sentence if OpenSSL gives no random bytes or makes no
 // TLS context: its configuration may have no default provider. OpenSSL and gRPC would abort, or
-// read address 0, later. Every program of ours calls it at the top of main(). `program`: its name.
+// read address 0, later. Every program of ours calls it in main(). `program`: its name.
 void ExitUnlessOpensslWorks(absl::string_view program);
 
 }  // namespace lodestar
