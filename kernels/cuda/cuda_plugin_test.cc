@@ -22,8 +22,8 @@ TEST(CudaPluginTest, LoadsOrSaysWhyNot) {
   // Found, with the version asked for; what is missing is a driver, a card or cuBLASLt.
   EXPECT_EQ(device.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(device.status().message().find(
-                HasCudaDriver() ? "no CUDA device: CUDA device 0: cudaGetDeviceCount"
-                                : "no CUDA device: this machine has no NVIDIA driver"),
+                factory::HasCudaDriver() ? "no CUDA device: CUDA device 0: cudaGetDeviceCount"
+                                         : "no CUDA device: this machine has no NVIDIA driver"),
             absl::string_view::npos);
 #else
   EXPECT_EQ(device.status().code(), absl::StatusCode::kNotFound);

@@ -62,8 +62,8 @@ Tensor<uint16_t> Rounded(const std::vector<double>& values) {
 
 // Inputs that bf16 has, and what the oracle makes of them; backward reads y as bf16 has it.
 Numbers OfOracle(const kernels::AttentionShape& shape) {
-  const std::unique_ptr<kernels::Device> oracle = MakeOracleDevice();
-  DeviceTestRig rig(oracle.get(), kernels::DType::kBf16);
+  const std::unique_ptr<kernels::Device> oracle = oracle::MakeOracleDevice();
+  kernels::DeviceTestRig rig(oracle.get(), kernels::DType::kBf16);
   const int64_t n = shape.batch * shape.tokens * shape.heads * shape.head_width;
   const kernels::Buf qkv = rig.Random(3 * n);
   const kernels::Buf dy = rig.Random(n);

@@ -327,7 +327,7 @@ Seeds CoordinatorMemorySeeds() {
   memory->desks[WorkerId(900)].desk.connection.device = "cpu";
   memory->membership.ended.push_back(WorkerId(900));
   memory->membership.workers.pop_back();
-  memory->stop_reason = "an operator";
+  memory->ending.stop_reason = "an operator";
   ++memory->ledger.state.next_round;
   const absl::Time later = now + absl::Seconds(3);
   const std::string change = records.Next(memory, later, /*journal_id=*/7, false).text;

@@ -5,12 +5,11 @@
 #include "kernels/factory/device_factory.h"
 #include "worker/model/testing/test_devices.h"
 
-namespace lodestar {
+namespace lodestar::model {
 
 std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int threads) {
   factory::DeviceOptions options{.kind = name, .threads = threads};
-  if (const std::optional<model::CudaTestDevice> cuda = model::CudaTestDeviceOf(name);
-      cuda.has_value()) {
+  if (const std::optional<CudaTestDevice> cuda = CudaTestDeviceOf(name); cuda.has_value()) {
     options = {.kind = "cuda", .compute = cuda->compute, .fusion = cuda->fusion};
   }
   auto device = factory::MakeDevice(options, /*why_not_cuda=*/nullptr);
@@ -50,4 +49,4 @@ std::vector<ModelSpec> SpecsOfTestCards() {
   return {{"gpt2-124m", small}, {"gpt2-1.5b", large}, {"wide-heads", wide_heads}};
 }
 
-}  // namespace lodestar
+}  // namespace lodestar::model
