@@ -325,7 +325,7 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
     absl::MutexLock lock(&mutex_);
     trouble_ = absl::StrCat("the certificate of ", name, " ends at ", UtcText(*ends),
                             " and cannot be renewed: ", kept.message(),
-                            "; from then on no program can connect, psctl neither");
+                            "; make room, because no program can connect from then on");
   }
   return kept;
 }
