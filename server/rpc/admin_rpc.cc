@@ -334,14 +334,14 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
     const std::string why = ReasonIn(request->reason());
     LogInfo("audit: {} orders the job back to {}: {}", who, found->path, why);
     rpc::RollBack(*deps_.strand, Round(request->round()), why, kRollBackPatience,
-                       [reactor, reply](const absl::StatusOr<RolledBack>& back) {
-                         if (back.ok()) {
-                           reply->set_path(back->path);
-                           reply->set_round(back->round.value());
-                           reply->set_rounds_undone(back->rounds_undone);
-                         }
-                         reactor->Finish(wire::ToGrpcStatus(back.status()));
-                       });
+                  [reactor, reply](const absl::StatusOr<RolledBack>& back) {
+                    if (back.ok()) {
+                      reply->set_path(back->path);
+                      reply->set_round(back->round.value());
+                      reply->set_rounds_undone(back->rounds_undone);
+                    }
+                    reactor->Finish(wire::ToGrpcStatus(back.status()));
+                  });
   });
   return reactor;
 }

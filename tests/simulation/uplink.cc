@@ -27,8 +27,8 @@ void SimulatedUplink::Start(site::Site* site, BlockingCode* code, std::function<
   workload_ = std::make_unique<site::SiteWorkload>(
       upstream_->coordinator.job,
       site::SiteWorkload::Deps{.site = &site_,
-                                 .is_stopping = [this] { return is_stopping_; },
-                                 .request_stop = [this] { RequestStop(); }});
+                               .is_stopping = [this] { return is_stopping_; },
+                               .request_stop = [this] { RequestStop(); }});
   worker_.Start();
 }
 

@@ -20,8 +20,8 @@ Parameter GetGptTensor(const ParameterArena& parameters, const std::string& name
 
 // Memory that all layers share, each for the time of one call.
 struct GptScratch {
-  kernels::Buf branch;  // [rows, width] output of a branch in forward; gradients to its output,
-                        // where dropout changes it, and to its input in backward
+  kernels::Buf branch;      // [rows, width] output of a branch in forward; gradients to its output,
+                            // where dropout changes it, and to its input in backward
   kernels::Buf dattention;  // [rows, width]
   kernels::Buf dwide;       // [rows, 4 * width] gradient to qkv or to the hidden values of the MLP
   kernels::Buf workspace;   // of the attention
