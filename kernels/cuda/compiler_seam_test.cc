@@ -57,7 +57,7 @@ class CompilerSeamTest : public testing::Test {
     cudaStreamDestroy(stream_);
   }
   template <typename T>
-  T* kernels::Device(const std::vector<T>& values) {
+  T* Device(const std::vector<T>& values) {
     void* memory = nullptr;
     EXPECT_EQ(cudaMalloc(&memory, values.size() * sizeof(T)), cudaSuccess);
     std::copy(values.begin(), values.end(), static_cast<T*>(memory));
@@ -73,9 +73,9 @@ TEST_F(CompilerSeamTest, MultipliesByTheFragmentLayouts) {
   std::vector<__nv_bfloat16> a, b;
   for (int i = 0; i < 256; ++i) a.push_back(__float2bfloat16_rn(static_cast<float>(i * 7 % 23)));
   for (int i = 0; i < 128; ++i) b.push_back(__float2bfloat16_rn(static_cast<float>(i * 5 % 19)));
-  float* c = kernels::Device(std::vector<float>(128));
+  float* c = Device(std::vector<float>(128));
   ASSERT_EQ(Launch(Multiply, {.grid = 1, .block = 32, .shared_bytes = 768, .stream = stream_}, c,
-                   kernels::Device(a), kernels::Device(b)),
+                   Device(a), Device(b)),
             cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess) << emulator::KernelFailure();
   for (int row = 0; row < 16; ++row) {
@@ -92,10 +92,10 @@ TEST_F(CompilerSeamTest, MultipliesByTheFragmentLayouts) {
 TEST_F(CompilerSeamTest, LoadsMatricesStraightAndTransposed) {
   std::vector<uint16_t> rows(256);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<uint16_t>(i);
-  uint32_t* plain = kernels::Device(std::vector<uint32_t>(128));
-  uint32_t* transposed = kernels::Device(std::vector<uint32_t>(128));
+  uint32_t* plain = Device(std::vector<uint32_t>(128));
+  uint32_t* transposed = Device(std::vector<uint32_t>(128));
   ASSERT_EQ(Launch(Load, {.grid = 1, .block = 32, .shared_bytes = 512, .stream = stream_}, plain,
-                   transposed, kernels::Device(rows)),
+                   transposed, Device(rows)),
             cudaSuccess);
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess) << emulator::KernelFailure();
   for (int matrix = 0; matrix < 4; ++matrix) {
