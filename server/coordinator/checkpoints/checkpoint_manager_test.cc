@@ -561,7 +561,8 @@ TEST_F(CheckpointManagerTest, CompleteCheckpointIsAwaitedWhileItIsPublished) {
   facts_.hands_out_work = true;
   EXPECT_EQ(manager_->AwaitReopening(facts_.journal_id), Reopening::kAwaited);
   EXPECT_EQ(manager_->AwaitReopening(/*journal_id=*/0), Reopening::kNone);
-  manager_->OnPublished(directory, PublishedCheckpoint{.path = record.final_directory}, now_);
+  manager_->OnPublished(
+      directory, PublishedCheckpoint{.path = record.final_directory, .round = record.round}, now_);
   EXPECT_EQ(manager_->AwaitReopening(facts_.journal_id), Reopening::kBegin);
 }
 
