@@ -1,6 +1,5 @@
 #include "server/coordinator/cluster_faults.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -55,10 +54,9 @@ absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
       entry != nullptr) {
     return absl::FailedPreconditionError(ShutOutText(*entry));
   }
-  const WorkerRecord* record = state_.membership.FindByName(call.name);
-  const auto desk = record == nullptr ? state_.desks.end() : state_.desks.find(record->id);
-  if (desk == state_.desks.end() || !desk->second.connection.IsProcess(call.instance_id) ||
-      !state_.faults.IsSick(record->id)) {
+  const WorkerRecord* record = state_.membership.table().FindByName(call.name);
+  if (record == nullptr || !state_.faults.IsSick(record->id) ||
+      !state_.membership.ConnectionOf(record->id).IsProcess(call.instance_id)) {
     return absl::OkStatus();
   }
   const int times = state_.faults.times_not_finite(record->id);
@@ -69,7 +67,7 @@ absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
 }
 
 FaultVerdict ClusterFaults::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
-  const WorkerRecord* record = state_.membership.Find(fault.worker);
+  const WorkerRecord* record = state_.membership.table().Find(fault.worker);
   // A fault of a life that has just ended counts as well: a worker that is refused may leave before
   // the shard is heard.
   if (record == nullptr || record->incarnation != fault.incarnation || !state_.is_ready()) {
@@ -136,8 +134,7 @@ FaultVerdict ClusterFaults::Follow(const SenderVerdict& verdict, WorkerId worker
                    "is not finite (--poison_limit=",
                    limit, "), the last time: ", text);
   // With a certificate it could come back under any name that begins with that of the certificate.
-  const auto desk = state_.desks.find(worker);
-  const std::string identity = desk == state_.desks.end() ? "" : desk->second.connection.identity();
+  const std::string& identity = state_.membership.ConnectionOf(worker).identity();
   const bool has_identity = !identity.empty();
   state_.faults.ShutOut({has_identity ? identity : name, reason, has_identity});
   saves_.OnOrdersChanged(now);
@@ -149,10 +146,10 @@ FaultVerdict ClusterFaults::Follow(const SenderVerdict& verdict, WorkerId worker
 
 std::vector<Sender> ClusterFaults::Senders() const {
   std::vector<Sender> senders;
-  for (const auto& [id, desk] : state_.desks) {
-    const WorkerRecord* record = state_.membership.Find(id);
+  for (const auto& [id, connection] : state_.membership.connections()) {
+    const WorkerRecord* record = state_.membership.table().Find(id);
     senders.push_back({.worker = id,
-                       .identity = desk.connection.identity(),
+                       .identity = connection.identity(),
                        .is_member = record != nullptr && record->is_member()});
   }
   return senders;
@@ -181,11 +178,11 @@ int ClusterFaults::NumCertificates(const std::vector<WorkerId>& workers) const {
   std::set<std::string> certificates;
   int without = 0;
   for (const WorkerId worker : workers) {
-    const auto desk = state_.desks.find(worker);
-    if (desk != state_.desks.end() && !desk->second.connection.identity().empty()) {
-      certificates.insert(desk->second.connection.identity());
-    } else {
+    const std::string& identity = state_.membership.ConnectionOf(worker).identity();
+    if (identity.empty()) {
       ++without;
+    } else {
+      certificates.insert(identity);
     }
   }
   return without + static_cast<int>(certificates.size());
@@ -198,7 +195,7 @@ void ClusterFaults::Accuse(absl::string_view what, absl::string_view seen, absl:
 absl::StatusOr<FaultVerdict> ClusterFaults::Evict(absl::string_view name, absl::string_view reason,
                                                   absl::Time now) {
   RETURN_IF_ERROR(CheckKnowsOrders(state_, now));
-  if (state_.membership.FindByName(name) == nullptr) return NoSuchWorker(name);
+  if (state_.membership.table().FindByName(name) == nullptr) return NoSuchWorker(name);
   return ShutOutByOperator(std::string(name), /*is_identity=*/false, reason, now);
 }
 
@@ -210,20 +207,13 @@ absl::StatusOr<FaultVerdict> ClusterFaults::EvictCertificate(absl::string_view c
 }
 
 absl::StatusOr<std::string> ClusterFaults::CertificateOf(absl::string_view name) const {
-  if (const WorkerRecord* record = state_.membership.FindByName(name); record != nullptr) {
-    const auto desk = state_.desks.find(record->id);
-    if (desk != state_.desks.end() && !desk->second.connection.identity().empty()) {
-      return desk->second.connection.identity();
-    }
+  if (const WorkerRecord* record = state_.membership.table().FindByName(name); record != nullptr) {
+    const std::string& identity = state_.membership.ConnectionOf(record->id).identity();
+    if (!identity.empty()) return identity;
     return absl::FailedPreconditionError(absl::StrCat(
         "worker '", name, "' has come without a certificate; evict it without --certificate"));
   }
-  const auto has_it = [name](const auto& desk) {
-    return desk.second.connection.identity() == name;
-  };
-  if (!name.empty() && std::any_of(state_.desks.begin(), state_.desks.end(), has_it)) {
-    return std::string(name);
-  }
+  if (!state_.membership.WorkersOf(name).empty()) return std::string(name);
   return NoSuchWorker(name);
 }
 
@@ -243,7 +233,7 @@ absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
                                             PeerText(name, MembershipTable::kMaxNameBytes),
                                             "' is shut out; psctl workers has the names"));
   }
-  state_.refusals.Forget(name);
+  state_.membership.OnReadmitted(name);
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
   outbox_.Tell(absl::StrCat("worker readmitted name=", name));
@@ -255,7 +245,7 @@ absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
 // finite or are still to come, no worker is to blame: the run has diverged.
 FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::string_view text,
                                         absl::Time now) {
-  const WorkerRecord* record = state_.membership.Find(worker);
+  const WorkerRecord* record = state_.membership.table().Find(worker);
   // A life counts once, however many buckets say so.
   const NotFiniteVerdict verdict =
       state_.faults.CountNotFinite(worker, record->incarnation, round, Senders());

@@ -40,7 +40,6 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   }
   memory.layout_hash = state.layout->hash();
   memory.shards = state.shards.memory();
-  memory.life_key = state.life_key;
   memory.map_version = state.map->version;
   if (!is_over) {
     memory.ending = state.ending.memory();
@@ -49,9 +48,11 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   memory.supply = state.supply.memory();
   memory.membership = state.membership.memory();
   for (const auto& [worker, desk] : state.desks) {
-    memory.desks.emplace(worker, RememberedWorker{.desk = desk.memory(),
-                                                  .activity = state.stragglers.Of(worker).memory(),
-                                                  .faults = state.faults.MemoryOf(worker)});
+    memory.desks.emplace(
+        worker, RememberedWorker{.connection = state.membership.ConnectionOf(worker).memory(),
+                                 .assignment = desk.assignment.memory(),
+                                 .activity = state.stragglers.Of(worker).memory(),
+                                 .faults = state.faults.MemoryOf(worker)});
   }
   memory.ledger = state.ledger.memory();
   for (const auto& [number, round] : state.open) memory.open.emplace(number, round.memory());
@@ -88,13 +89,12 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   }
   state.shards.Resume(std::move(memory.shards), now);
   RETURN_IF_ERROR(PlanMap(memory.map_version, state));
-  state.life_key = std::move(memory.life_key);
   state.ending.Resume(std::move(memory.ending), now);
   state.supply.Resume(memory.supply, now);
-  ASSIGN_OR_RETURN(state.membership, MembershipTable::Resume(state.membership.config(),
-                                                             std::move(memory.membership), now));
+  RETURN_IF_ERROR(state.membership.Resume(std::move(memory.membership), now));
   for (auto& [worker, of_worker] : memory.desks) {
-    state.desks[worker] = WorkerDesk(std::move(of_worker.desk), now);
+    state.membership.Resume(worker, std::move(of_worker.connection));
+    state.desks[worker] = {.assignment = WorkerAssignment(std::move(of_worker.assignment), now)};
     state.stragglers.Resume(worker, of_worker.activity);
     state.faults.Resume(worker, std::move(of_worker.faults));
   }

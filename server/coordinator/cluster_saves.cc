@@ -121,7 +121,7 @@ void ClusterSaves::BeginIfDue(absl::Time now) {
 void ClusterSaves::Begin(const CheckpointTry& begun, absl::Time now) {
   CoordinatorState state{.server_incarnation = state_.shards.server_incarnation(),
                          .ledger = {},
-                         .membership = state_.membership.Export(),
+                         .membership = state_.membership.table().Export(),
                          .progress = state_.progress.Export(),
                          .orders = state_.orders()};
   const std::string directory = state_.checkpoints.Begin(begun, std::move(state), now);
@@ -213,7 +213,7 @@ absl::Status ClusterSaves::OnPublished(absl::string_view directory,
   if (!published->alarm.empty()) outbox_.RaiseAlarm(published->alarm, now);
   outbox_.Tell(PublishedText(*published, verdict));
   const absl::Duration usual_round = state_.progress.usual_round();
-  const double round_bytes = static_cast<double>(state_.membership.Members().size()) *
+  const double round_bytes = static_cast<double>(state_.membership.table().Members().size()) *
                              static_cast<double>(state_.layout->num_elements()) * sizeof(float);
   const auto journal = state_.checkpoints.JournalToSuggest(round_bytes, usual_round);
   if (journal.has_value()) outbox_.Tell(JournalSuggestion(*journal, usual_round));

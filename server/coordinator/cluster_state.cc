@@ -22,10 +22,13 @@ ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> t
       awaits_settings(std::holds_alternative<ClientModelSpec>(config.job.model.architecture)),
       started_at(now),
       policy(MakeClusterPolicy(config.job)),
-      life_key(config.life_key),
       layout(std::move(the_layout)),
       shards(config.num_shards, config.lease, now),
-      membership(MembershipTable::Config{.lease = config.lease}),
+      membership({.num_shards = config.num_shards,
+                  .lease = config.lease,
+                  .caller_patience = kCallerPatience,
+                  .life_key = config.life_key,
+                  .registrations = config.registrations}),
       ledger(config.job, LedgerState{}),
       quota(config.job, config.lease),
       checkpoints({.num_shards = config.num_shards,
@@ -82,13 +85,13 @@ void ClusterState::TakeOrders(StandingOrders orders, absl::Time now) {
 }
 
 std::string ClusterState::NameOf(WorkerId worker) const {
-  const WorkerRecord* record = membership.Find(worker);
+  const WorkerRecord* record = membership.table().Find(worker);
   return record == nullptr ? absl::StrCat("worker ", worker.value()) : record->name;
 }
 
 std::vector<std::string> ClusterState::Present() const {
   std::vector<std::string> names;
-  for (const auto& [id, record] : membership.workers()) {
+  for (const auto& [id, record] : membership.table().workers()) {
     if (record.is_alive()) names.push_back(record.name);
   }
   return names;
@@ -101,7 +104,7 @@ std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   const absl::Time end = phase == CoordinatorPhase::kDone
                              ? ending.stop_requested_at().value_or(ending.over_since())
                              : absl::InfinitePast();
-  for (const auto& [id, record] : membership.workers()) {
+  for (const auto& [id, record] : membership.table().workers()) {
     const bool calls_again = record.state == WorkerState::kDropped && record.ended_at <= end &&
                              now < record.ended_at + kReturnTime &&
                              faults.quarantine().Find(record.name) == nullptr;
@@ -112,7 +115,7 @@ std::vector<std::string> ClusterState::Returning(absl::Time now) const {
 
 std::vector<RosterMember> ClusterState::Waiting() const {
   std::vector<RosterMember> waiting;
-  for (const WorkerRecord* record : membership.Members()) {
+  for (const WorkerRecord* record : membership.table().Members()) {
     if (desks.at(record->id).assignment.is_waiting())
       waiting.push_back({record->id, record->incarnation, 0});
   }
@@ -121,7 +124,7 @@ std::vector<RosterMember> ClusterState::Waiting() const {
 
 bool ClusterState::OwesContribution() const {
   if (ledger.is_exhausted()) return false;
-  const std::vector<const WorkerRecord*> members = membership.Members();
+  const std::vector<const WorkerRecord*> members = membership.table().Members();
   return std::any_of(members.begin(), members.end(), [this](const WorkerRecord* member) {
     return desks.at(member->id).assignment.owes_contribution();
   });
@@ -130,7 +133,7 @@ bool ClusterState::OwesContribution() const {
 ClusterView ClusterState::View(absl::Time now) const {
   ClusterView view;
   view.required = quota.Required(now);
-  for (const WorkerRecord* record : membership.Members()) {
+  for (const WorkerRecord* record : membership.table().Members()) {
     view.members.push_back(
         desks.at(record->id).Progress(record->id, record->name, stragglers.Of(record->id), now));
   }
@@ -170,7 +173,7 @@ StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
     facts.rounds.push_back({number, round.opened_at(),
                             missing.empty() ? WorkerId() : missing.front(), round.front_since()});
   }
-  for (const WorkerRecord* member : membership.Members()) {
+  for (const WorkerRecord* member : membership.table().Members()) {
     facts.members.push_back(FactsOf(member->id));
   }
   if (supply.is_awaited()) {
@@ -199,7 +202,7 @@ WorkerFacts ClusterState::FactsOf(WorkerId worker) const {
           .is_leaving = assignment.is_leaving(),
           .has_reported = assignment.has_reported(),
           .has_completed_round = assignment.has_completed_round(),
-          .certificate = desk.connection.identity()};
+          .certificate = membership.ConnectionOf(worker).identity()};
 }
 
 // Weights of all rounds that are over. Without rosters any weights will do.

@@ -24,8 +24,8 @@
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/job_progress.h"
 #include "server/coordinator/member_quota.h"
+#include "server/coordinator/membership/membership.h"
 #include "server/coordinator/open_round.h"
-#include "server/coordinator/refusal_book.h"
 #include "server/coordinator/shards/journal_comparison.h"
 #include "server/coordinator/shards/shard_command.h"
 #include "server/coordinator/shards/shard_fleet.h"
@@ -35,7 +35,6 @@
 #include "server/coordinator/weights_supply.h"
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_desk.h"
-#include "server/membership/membership_table.h"
 #include "server/sync/cluster_policy.h"
 
 namespace lodestar {
@@ -105,21 +104,6 @@ struct ClusterState {
   absl::Time started_at;
   std::unique_ptr<const ClusterPolicy> policy;
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;
-  std::string life_key;  // see CoordinatorConfig
-  // How many workers have told this process of an acknowledged report that it lacks.
-  int num_lacking_reports = 0;
-  // The checkpoint that this process began from. Not set if the process began with the first
-  // weights, or went on from a journal.
-  struct Beginning {
-    uint64_t saved_by = 0;            // the server incarnation that has written the checkpoint
-    uint64_t server_incarnation = 0;  // the first one of this process
-    int64_t next_round = 0;           // in the checkpoint
-  };
-  std::optional<Beginning> beginning;
-  // How many workers of other servers have registered with this process.
-  int num_of_other_servers = 0;
-  // See RestoreChoice. It is also empty once the alarm of it was raised.
-  std::string empty_folder;
 
   std::optional<Layout> layout;
   std::shared_ptr<const ClusterMap> map;
@@ -129,7 +113,7 @@ struct ClusterState {
   StartComparison comparison;
   uint64_t journal_id = 0;  // See CoordinatorRecord.
   ShardFleet shards;
-  MembershipTable membership;
+  Membership membership;
   WorkLedger ledger;
   ExchangeTuning tuning;
   std::optional<SiteCourse> site;  // not set if this is none
@@ -139,9 +123,6 @@ struct ClusterState {
   FaultPolicy faults;
   StragglerDetector stragglers;
   AlarmBook alarms;
-  RefusalBook refusals;
-  // Callers that the servers are not ready for, or whose name is held. They call again.
-  RefusalBook callers{"waiting", kCallerPatience};
   WaitLog waits;
   JobProgress progress;
   // Announced, and not on record yet as far as is known; the oldest go beyond kMaxUnrecorded.
@@ -191,7 +172,8 @@ struct ClusterState {
   // Whether workers of a server before this one may still come, and learn that the job is over: it
   // has left no checkpoint that names them.
   bool awaits_strangers(absl::Time now) const {
-    return map != nullptr && membership.workers().empty() && now < started_at + config.lease;
+    return map != nullptr && membership.table().workers().empty() &&
+           now < started_at + config.lease;
   }
   // Returns true if so many members are enough for the next round.
   bool CanGoOnWith(size_t num_members, absl::Time now) const {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/job/robust_mean.h"
 #include "common/runtime/status_macros.h"
 #include "common/runtime/time_text.h"
 
@@ -146,7 +147,7 @@ absl::Time DropTime(const ClusterState& state, absl::Span<const Stall> stalls, W
   const bool is_stalled = stall != stalls.end() && stall->worker == worker;
   absl::Time until = is_stalled ? stall->until : absl::InfiniteFuture();
   // Heartbeats come every third of a lease.
-  const WorkerRecord* const record = state.membership.Find(worker);
+  const WorkerRecord* const record = state.membership.table().Find(worker);
   const absl::Duration lease = state.config.lease;
   if (record != nullptr && now - record->renewed_at > lease / 2) {
     until = std::min(until, record->renewed_at + lease);
@@ -197,7 +198,7 @@ std::string PathStallsText(const ClusterState& state, std::optional<absl::Time> 
 // Empty if there are none.
 std::string WithoutPath(const ClusterState& state) {
   std::vector<std::string> names;
-  for (const auto& [id, record] : state.membership.workers()) {
+  for (const auto& [id, record] : state.membership.table().workers()) {
     if (record.state != WorkerState::kRegistered) continue;
     if (state.stragglers.Of(id).activity() == kNoPath) names.push_back(record.name);
   }
@@ -214,7 +215,7 @@ std::string WithoutPath(const ClusterState& state) {
 // "; worker 'a' has registered 40s ago and has not joined: ...". Empty while workers are joining.
 std::string NotJoined(const ClusterState& state, absl::Time now) {
   std::string text;
-  for (const auto& [id, record] : state.membership.workers()) {
+  for (const auto& [id, record] : state.membership.table().workers()) {
     if (record.state != WorkerState::kRegistered) continue;
     const auto desk = state.desks.find(id);
     if (desk == state.desks.end()) continue;
@@ -233,7 +234,7 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
 // "; worker a keeps space that others wait for: of bucket 3, ..." for all that do.
 std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
-  for (const WorkerRecord* member : state.membership.Members()) {
+  for (const WorkerRecord* member : state.membership.table().Members()) {
     for (const auto& push : state.stragglers.Of(member->id).pushes().unfinished()) {
       if (!push.others_wait) continue;
       absl::StrAppend(&text, "; worker ", member->name, " keeps space of shard ", push.shard,
@@ -248,7 +249,7 @@ std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_a
 // For how long some member has kept space that others wait for.
 absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
   absl::Duration longest;
-  for (const WorkerRecord* member : state.membership.Members()) {
+  for (const WorkerRecord* member : state.membership.table().Members()) {
     for (const auto& push : state.stragglers.Of(member->id).pushes().unfinished()) {
       if (push.others_wait) longest = std::max(longest, now - push.space_kept_since);
     }
@@ -262,7 +263,8 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                               std::optional<absl::Time> age_at) {
   std::vector<std::string> names;
   if (state.open.empty()) {
-    for (const WorkerRecord* member : state.membership.Members()) names.push_back(member->name);
+    for (const WorkerRecord* member : state.membership.table().Members())
+      names.push_back(member->name);
     if (names.empty()) return "";
     return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to ask for work");
   }
@@ -304,11 +306,11 @@ std::string WaitingForExit(const ClusterState& state) {
 
 std::string WaitingForLeave(const ClusterState& state, absl::Time now) {
   if (state.ending.should_exit()) return WaitingForExit(state);
-  if (const std::vector<WorkerSnapshot> callers = state.callers.Snapshot(now);
+  if (const std::vector<RecentRefusals::Refusal> callers = state.membership.Callers(now);
       state.ends() && !callers.empty()) {
     return absl::StrCat("waits for ",
                         absl::StrJoin(callers, ", ",
-                                      [](std::string* out, const WorkerSnapshot& caller) {
+                                      [](std::string* out, const RecentRefusals::Refusal& caller) {
                                         absl::StrAppend(out, caller.name);
                                       }),
                         " to call again and learn that the job is over");
@@ -387,24 +389,41 @@ void ShowShutOut(const ClusterState& state, std::vector<WorkerSnapshot>& workers
   std::move(lines.rbegin(), lines.rend(), std::back_inserter(workers));
 }
 
+WorkerSnapshot TurnedAway(const RecentRefusals::Refusal& refusal, absl::string_view state,
+                          absl::Time now) {
+  WorkerSnapshot worker;
+  worker.name = refusal.name;
+  worker.peer = refusal.peer;
+  worker.state = std::string(state);
+  worker.reason = refusal.reason;
+  worker.ended_age = now - refusal.at;
+  return worker;
+}
+
 // By id, those that were turned away last, and those that are shut out.
 std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time now,
                                          int64_t* num_hidden) {
   const int64_t newest = state.ledger.next_round().value() - 1;
-  std::vector<WorkerSnapshot> refused = state.refusals.Snapshot(now);
-  for (WorkerSnapshot& caller : state.callers.Snapshot(now)) refused.push_back(std::move(caller));
+  std::vector<WorkerSnapshot> refused;
+  for (const auto& refusal : state.membership.Refused(now)) {
+    refused.push_back(TurnedAway(refusal, "refused", now));
+  }
+  for (const auto& caller : state.membership.Callers(now)) {
+    refused.push_back(TurnedAway(caller, "waiting", now));
+  }
   std::set<std::string> refused_names;
   for (const WorkerSnapshot& worker : refused) refused_names.insert(worker.name);
-  const std::set<WorkerId> shown = ChooseShown(state.membership, now, num_hidden);
+  const std::set<WorkerId> shown = ChooseShown(state.membership.table(), now, num_hidden);
   std::vector<WorkerSnapshot> workers;
   const WorkerDesk none;
-  for (const auto& [id, record] : state.membership.workers()) {
+  for (const auto& [id, record] : state.membership.table().workers()) {
     // A worker that registered and was refused afterwards has one line, with the refusal.
     if (!shown.contains(id)) continue;
     if (!record.is_alive() && refused_names.contains(record.name)) continue;
     const auto desk = state.desks.find(id);
     workers.push_back((desk == state.desks.end() ? none : desk->second)
-                          .Snapshot(record, state.stragglers.Of(id), newest, now));
+                          .Snapshot(record, state.membership.ConnectionOf(id),
+                                    state.stragglers.Of(id), newest, now));
     if (const DataSetState* data = state.ledger.DataOf(id); data != nullptr) {
       workers.back().data = DataSnapshot{data->info.own_partition, data->info.fingerprint,
                                          data->info.num_train_samples,
@@ -505,8 +524,8 @@ std::string NotWaitedForText(const ClusterState& state) {
 // How the job has come to how it exchanges, or what its trial still waits for.
 std::string ExchangeText(const ClusterState& state) {
   const std::string& text = state.tuning.text();
-  const int64_t missing =
-      state.config.job.min_workers - static_cast<int64_t>(state.membership.Members().size());
+  const int64_t missing = state.config.job.min_workers -
+                          static_cast<int64_t>(state.membership.table().Members().size());
   if (!state.tuning.is_measuring() || missing <= 0) return text;
   return absl::StrCat(text, "; waits for ", missing, " more ", missing == 1 ? "worker" : "workers",
                       " to measure (--min_workers=", state.config.job.min_workers, ")");
@@ -957,7 +976,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
        .tokens_per_sample = state.ledger.tokens_per_sample(),
        .is_training = StateName(state) == kTraining},
       now, snapshot);
-  snapshot.view = state.membership.view();
+  snapshot.view = state.membership.table().view();
   snapshot.workers = ShownWorkers(state, now, &snapshot.num_workers_not_shown);
   // Until the journals have been compared, what this process knows of a round may be out of date.
   if (!state.open.empty() && !state.is_comparing()) {
@@ -1089,6 +1108,66 @@ absl::Status AcceptedOtherLoss(const JournalFacts& facts, const JournalLoss& los
 std::string ReasonOfStop(int shard) {
   return shard == 0 ? "the coordinator was told to stop"
                     : absl::StrCat("the server of shard ", shard, " was told to stop");
+}
+
+absl::Status MemberRefusalStatus(const ClusterState& state,
+                                 const std::optional<MemberRefusal>& refusal) {
+  if (!refusal.has_value()) return absl::OkStatus();
+  switch (refusal->kind) {
+    case MemberRefusal::Kind::kNoRoom:
+      return absl::UnavailableError(
+          absl::StrCat("the job has ", refusal->present,
+                       " workers, and --robust_mean=", RobustMeanText(state.config.job.robust_mean),
+                       " is for ", refusal->allowed, ": this one is let in when another has left"));
+    case MemberRefusal::Kind::kTooManyNames:
+      return absl::UnavailableError(absl::StrCat(
+          "certificate '", refusal->subject, "' has ", refusal->present, " workers here, and ",
+          refusal->allowed, " may be: they have completed ", refusal->rounds_completed,
+          " rounds, and each completed round admits one more worker. "
+          "The call is retried automatically; give each machine a certificate of its own"));
+  }
+  return absl::OkStatus();
+}
+
+std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm) {
+  switch (alarm.kind) {
+    case MemberAlarm::Kind::kFormerStart:
+      return absl::StrCat(
+          "the job began at round 0, as --checkpoint_dir=", alarm.folder,
+          " has no checkpoint, but worker '", alarm.worker, "' has contributed to round ",
+          alarm.round.value(),
+          " of an earlier start of the servers at this address. If that job is to go on, stop this "
+          "server and start it with the folder of that job. If this is another job, end that "
+          "worker, and start this server again with --resume=never, as the worker's data are the "
+          "job's now");
+    case MemberAlarm::Kind::kOtherServers:
+      if (alarm.is_one_of_many) {
+        return "more workers have contributed to servers that this run does not go on from";
+      }
+      return absl::StrCat("worker '", alarm.worker, "' has contributed to round ",
+                          alarm.round.value(),
+                          " of servers that this run does not go on from: it may belong to "
+                          "another job that had this address. It trains with this job now; "
+                          "`psctl evict ",
+                          alarm.worker, "` ends that");
+    case MemberAlarm::Kind::kLacksReport:
+      if (alarm.is_one_of_many) {
+        return "more workers say that rounds were acknowledged which these servers do not know of";
+      }
+      return absl::StrCat(
+          "worker '", alarm.worker, "' says that its round ", alarm.round.value(),
+          " was acknowledged, and these servers do not know of that: they are at round ",
+          state.ledger.next_round().value(),
+          ". Unless the worker errs, all their disks have gone back to an older state, "
+          "and what came after that is lost; the worker begins anew");
+  }
+  return "";
+}
+
+absl::Status LacksReportStatus(const ClusterState& state, Round round) {
+  return absl::AbortedError(absl::StrCat(
+      "the servers are at round ", state.ledger.next_round().value(), " and do not know of round ",
+      round.value(), ", which was acknowledged to this worker"));
 }
 
 }  // namespace lodestar

@@ -15,6 +15,7 @@
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/faults/quarantine.h"
+#include "server/coordinator/membership/membership.h"
 #include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
 
@@ -103,6 +104,13 @@ std::string JournalLossReason(const JournalFacts& facts, const JournalLoss& loss
 std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss);
 // Returns FailedPrecondition: --accept_loss names another round.
 absl::Status AcceptedOtherLoss(const JournalFacts& facts, const JournalLoss& loss);
+
+// Returns OK if there is no refusal. Error: Unavailable: the same call again.
+absl::Status MemberRefusalStatus(const ClusterState& state,
+                                 const std::optional<MemberRefusal>& refusal);
+std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm);
+// Returns Aborted, with the round that the servers are at, and that of the report that they lack.
+absl::Status LacksReportStatus(const ClusterState& state, Round round);
 
 // Why BeginLastSave() is called for a server.
 std::string ReasonOfStop(int shard);

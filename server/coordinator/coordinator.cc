@@ -13,7 +13,6 @@
 #include "common/job/job_settings.h"
 #include "common/plan/exchange_choice.h"
 #include "common/runtime/peer_text.h"
-#include "common/runtime/remedy.h"
 #include "common/runtime/status_hints.h"
 #include "common/runtime/status_macros.h"
 #include "server/coordinator/admission.h"
@@ -27,9 +26,12 @@ namespace {
 
 // An alarm may overtake the sign of life that its server has given before.
 constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
-// The subjects of alarms.
+// The subjects of alarms. The alarm about a worker of other servers ends with that worker's life.
 std::string JournalSubject(int shard) { return absl::StrCat("journal of shard ", shard); }
 std::string ServerSubject(int shard) { return absl::StrCat("server of shard ", shard); }
+std::string OtherServersSubject(absl::string_view worker) {
+  return absl::StrCat("worker of other servers ", worker);
+}
 
 void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_complete = heldout.complete;
@@ -39,15 +41,10 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
   summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
 }
 
-// How much later than its interval a heartbeat may come: the time of its way, and until its sender
-// has another connection.
-constexpr absl::Duration kLateHeartbeat = absl::Milliseconds(500);
-
 }  // namespace
 
 Coordinator::Coordinator(Config config, std::optional<Layout> layout, absl::Time now)
-    : state_(std::move(config), std::move(layout), now),
-      registrations_(state_.config.registrations) {}
+    : state_(std::move(config), std::move(layout), now) {}
 
 void Coordinator::TellWait(absl::Time now) {
   if (!state_.waits.IsDue(now)) return;
@@ -66,23 +63,10 @@ void Coordinator::Enter(CoordinatorPhase phase) {
 
 absl::StatusOr<Registration> Coordinator::Register(const RegisterCall& call, absl::Time now) {
   absl::StatusOr<Registration> answer = Admit(call, now);
-  if (answer.ok()) {
-    state_.refusals.Forget(call.name);
-    state_.callers.Forget(call.name);
-  } else if (IsJobOver(answer.status())) {
-    state_.callers.Forget(call.name);
-  } else if (absl::IsUnavailable(answer.status()) || absl::IsAlreadyExists(answer.status())) {
-    state_.callers.Note(call.name, call.peer, answer.status(), now);
-  } else {
-    state_.callers.Forget(call.name);
-    NoteRefusal(call.name, call.peer, answer.status(), now);
+  if (state_.membership.NoteAnswer(call.name, call.peer, answer.status(), now)) {
+    TellRefusal(call.name, call.peer, answer.status());
   }
   return answer;
-}
-
-bool Coordinator::GoesOn(const RegisterCall& call) const {
-  const WorkerRecord* record = state_.membership.FindByName(call.name);
-  return record != nullptr && record->is_alive() && record->instance_id == call.instance_id;
 }
 
 std::vector<uint64_t> Coordinator::shard_instances() const {
@@ -93,16 +77,13 @@ std::vector<uint64_t> Coordinator::shard_instances() const {
   return instances;
 }
 
-bool Coordinator::IsMember(const WorkerLife& life) const {
-  return state_.membership.Check(life.worker, life.incarnation).ok() &&
-         state_.membership.Find(life.worker)->is_member();
-}
-
 void Coordinator::NoteRefusal(absl::string_view name, absl::string_view peer,
                               const absl::Status& reason, absl::Time now) {
-  // Others try again by themselves.
-  if (RemedyFor(reason) != Remedy::kGiveUp) return;
-  if (!state_.refusals.Note(name, peer, reason, now)) return;
+  if (state_.membership.NoteRefusal(name, peer, reason, now)) TellRefusal(name, peer, reason);
+}
+
+void Coordinator::TellRefusal(absl::string_view name, absl::string_view peer,
+                              const absl::Status& reason) {
   outbox_.Tell(absl::StrCat("worker refused name=", PeerText(name, MembershipTable::kMaxNameBytes),
                             " peer=", peer, " reason=", reason.message()));
 }
@@ -123,12 +104,14 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
         absl::StrCat("not ready: ", WaitingFor(state_, now), "; the same call again"));
   }
   RETURN_IF_ERROR(faults_.CheckSound(call));
-  if (LacksAcknowledged(state_, call)) return RefuseAcknowledged(call, now);
-  if (KnowsFormerStart(state_, call)) {
-    outbox_.RaiseAlarm(EmptyFolderAlarm(state_, call), now);
-    state_.empty_folder.clear();
+  if (state_.membership.LacksAcknowledged(call, KnownReportsOf(state_, call.name))) {
+    return RefuseAcknowledged(call, now);
   }
-  const bool is_of_other_servers = IsOfOtherServers(state_, call);
+  if (const std::optional<MemberAlarm> alarm =
+          state_.membership.TakeFormerStart(call, state_.shards.server_incarnation());
+      alarm.has_value()) {
+    outbox_.RaiseAlarm(MemberAlarmText(state_, *alarm), now);
+  }
   if (state_.supply.is_awaited() && !state_.supply.supplier().has_value() &&
       state_.phase == CoordinatorPhase::kRunning && !state_.ending.is_stopping()) {
     RETURN_IF_ERROR(CheckMayClaimSupply(state_, call, now));
@@ -137,42 +120,36 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(state_, call));
   RETURN_IF_ERROR(CheckRoom(state_, call.name));
   RETURN_IF_ERROR(CheckMoreNames(state_, call));
-  if (call.holder_is_gone && PeerOfHolder(call).has_value()) {
-    const WorkerRecord& holder = *state_.membership.FindByName(call.name);
-    // A holder that lives is heard of again over another connection.
-    if (now - holder.renewed_at >= HeartbeatInterval() + kLateHeartbeat) {
-      DropWorker(holder.id, "its connection is closed, and another process has come under its name",
-                 now);
-    }
+  if (const std::optional<WorkerId> holder = state_.membership.GoneHolder(call, now);
+      holder.has_value()) {
+    DropWorker(*holder, "its connection is closed, and another process has come under its name",
+               now);
   }
-  const absl::StatusOr<MembershipTable::Admission> admitted =
-      state_.membership.Register(call.name, call.instance_id, now);
+  const absl::StatusOr<Membership::Admitted> registered =
+      state_.membership.Register(call, state_.map->version, now);
   // The name is mostly held by a process before this one. Once that life's lease is over, there may
   // be no server left to ask.
-  if (absl::IsAlreadyExists(admitted.status()) && state_.ends()) return JobIsOver();
-  ASSIGN_OR_RETURN(const MembershipTable::Admission admission, admitted);
-  WorkerDesk& desk = state_.desks[admission.id];
-  if (!admission.is_reconnect) {
-    const bool is_same_process = desk.BeginLife(call, now);
-    state_.faults.BeginLife(admission.id, is_same_process);
-    state_.stragglers.BeginLife(admission.id, is_same_process);
-    if (is_of_other_servers) {
-      ++state_.num_of_other_servers;
-      outbox_.RaiseAlarm(OtherServersAlarm(state_, call), now, AlarmKind::kAlarm,
+  if (absl::IsAlreadyExists(registered.status()) && state_.ends()) return JobIsOver();
+  ASSIGN_OR_RETURN(const Membership::Admitted admitted, registered);
+  const auto& [worker, incarnation] = admitted.life;
+  WorkerDesk& desk = state_.desks[worker];
+  if (admitted.is_new_life) {
+    desk.assignment.BeginLife(call, admitted.is_same_process, now);
+    state_.faults.BeginLife(worker, admitted.is_same_process);
+    state_.stragglers.BeginLife(worker, admitted.is_same_process);
+    if (admitted.alarm.has_value()) {
+      outbox_.RaiseAlarm(MemberAlarmText(state_, *admitted.alarm), now, AlarmKind::kAlarm,
                          OtherServersSubject(call.name));
     }
-    outbox_.Tell(absl::StrCat("worker registered name=", call.name,
-                              " worker=", admission.id.value(),
-                              " incarnation=", admission.incarnation.value(), " peer=", call.peer));
+    outbox_.Tell(absl::StrCat("worker registered name=", call.name, " worker=", worker.value(),
+                              " incarnation=", incarnation.value(), " peer=", call.peer));
   }
-  desk.connection.OnRegistered(call.peer, state_.map->version);
-  closed_connections_.OnHeard({admission.id, admission.incarnation}, call.peer);
   outbox_.Remember();
   Registration answer;
-  answer.life = {admission.id, admission.incarnation};
+  answer.life = admitted.life;
   answer.server_incarnation = state_.shards.server_incarnation();
   answer.lease = state_.config.lease;
-  answer.heartbeat_interval = HeartbeatInterval();
+  answer.heartbeat_interval = state_.membership.heartbeat_interval();
   answer.job = state_.config.job;
   answer.map = state_.map;
   answer.rounds_completed = desk.assignment.memory().rounds_completed;
@@ -185,16 +162,17 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
 absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_view layout_hash,
                                          const DatasetInfo& dataset, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
-  RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
+  RETURN_IF_ERROR(state_.membership.Renew(life, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
-  std::vector<const WorkerRecord*> members = state_.membership.Members();
-  if (state_.membership.Find(life.worker)->is_member()) return state_.membership.view();
+  std::vector<const WorkerRecord*> members = state_.membership.table().Members();
+  if (state_.membership.table().Find(life.worker)->is_member())
+    return state_.membership.table().view();
   // Else the next stall of a path that lets a trial through would follow at once on the last.
   RETURN_IF_ERROR(CheckRest(state_, life.worker, now));
   // Others may have joined since it has registered.
   if (const absl::Status room = CheckRoom(state_, state_.NameOf(life.worker)); !room.ok()) {
-    state_.callers.Note(state_.NameOf(life.worker), state_.desks[life.worker].connection.peer(),
-                        room, now);
+    state_.membership.NoteWaiting(state_.NameOf(life.worker),
+                                  state_.membership.ConnectionOf(life.worker).peer(), room, now);
     return room;
   }
   absl::Status admitted = CheckLayoutHash(state_, layout_hash);
@@ -204,21 +182,20 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
     admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
   }
   if (!admitted.ok()) {
-    NoteRefusal(state_.NameOf(life.worker), state_.desks[life.worker].connection.peer(), admitted,
-                now);
+    NoteRefusal(state_.NameOf(life.worker), state_.membership.ConnectionOf(life.worker).peer(),
+                admitted, now);
     return admitted;
   }
   int64_t slowest = members.empty() ? 0 : state_.desks[members.front()->id].assignment.progress();
   for (const WorkerRecord* member : members) {
     slowest = std::min(slowest, state_.desks[member->id].assignment.progress());
   }
-  RETURN_IF_ERROR(state_.membership.Join(life.worker, life.incarnation, now));
-  state_.callers.Forget(state_.NameOf(life.worker));
+  RETURN_IF_ERROR(state_.membership.Join(life, now));
   state_.desks[life.worker].assignment.BeginMembership(slowest, now);
   state_.supply.OnJoined(life);
   outbox_.Tell(absl::StrCat(
       "worker joined name=", state_.NameOf(life.worker), " worker=", life.worker.value(), " view=",
-      state_.membership.view().value(), " data=", dataset.own_partition ? "own" : "shared",
+      state_.membership.table().view().value(), " data=", dataset.own_partition ? "own" : "shared",
       " fingerprint=", dataset.fingerprint, " train_samples=", dataset.num_train_samples,
       " heldout_samples=", dataset.num_heldout_samples));
   const int64_t heldout_samples = state_.ledger.num_heldout_samples();
@@ -231,33 +208,32 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   AnnounceMembers();
   outbox_.Touch();
   Advance(now);
-  return state_.membership.view();
+  return state_.membership.table().view();
 }
 
 absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
   // First: a life that is over may tell of servers that this job does not have.
-  RETURN_IF_ERROR(state_.membership.Renew(call.life.worker, call.life.incarnation, now));
+  RETURN_IF_ERROR(state_.membership.Renew(call.life, now));
   if (call.standstill.has_value() && call.standstill->shard >= state_.config.num_shards) {
     return absl::InvalidArgumentError(absl::StrCat("standstill.shard=", call.standstill->shard,
                                                    ", but the cluster has ",
                                                    state_.config.num_shards, " shards"));
   }
-  WorkerDesk& desk = state_.desks[call.life.worker];
   if (call.acknowledged.has_value() &&
-      desk.assignment.memory().last_reported < call.acknowledged->value()) {
+      state_.desks[call.life.worker].assignment.memory().last_reported <
+          call.acknowledged->value()) {
     return LacksReportStatus(state_, *call.acknowledged);
   }
-  if (!desk.connection.Follows(call, state_.map->version)) {
+  if (!state_.membership.OnHeartbeat(call, state_.map->version)) {
     DropWorker(call.life.worker, "a server has another address, which this life cannot be told of",
                now);
-    return state_.membership.Check(call.life.worker, call.life.incarnation);
+    return state_.membership.Check(call.life);
   }
-  desk.connection.OnHeartbeat(call);
   state_.stragglers.OnHeartbeat(call, now);
   state_.tuning.OnHeartbeat(call.life.worker, call.path);
   HeartbeatAnswer answer;
-  answer.view = state_.membership.view();
+  answer.view = state_.membership.table().view();
   if (call.map_version.has_value() && *call.map_version != state_.map->version) {
     answer.servers = ServerAddresses{state_.map->version, {}};
     for (const ServerAddress& server : state_.map->servers) {
@@ -276,37 +252,28 @@ absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason
                                 const std::optional<RoundReport>& report, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
   // The answer to the first time was lost.
-  if (state_.membership.HasLeft(life.worker, life.incarnation)) return absl::OkStatus();
-  RETURN_IF_ERROR(state_.membership.Check(life.worker, life.incarnation));
+  if (state_.membership.table().HasLeft(life.worker, life.incarnation)) return absl::OkStatus();
+  RETURN_IF_ERROR(state_.membership.Check(life));
   // A report that does not fit is no reason to stay.
   if (report.has_value()) CountReport(life.worker, *report, now).IgnoreError();
-  ASSIGN_OR_RETURN(const EndedLife ended,
-                   state_.membership.Leave(life.worker, life.incarnation, reason, now));
+  ASSIGN_OR_RETURN(const EndedLife ended, state_.membership.Leave(life, reason, now));
   EndLives({ended}, now);
   return absl::OkStatus();
 }
 
 void Coordinator::DropWorker(WorkerId worker, absl::string_view reason, absl::Time now) {
-  absl::StatusOr<EndedLife> ended =
-      state_.membership.Drop(worker, state_.membership.Find(worker)->incarnation, reason, now);
-  if (ended.ok()) EndLives({*std::move(ended)}, now);
+  std::optional<EndedLife> ended = state_.membership.Drop(worker, reason, now);
+  if (ended.has_value()) EndLives({*std::move(ended)}, now);
 }
 
 std::string Coordinator::WorkerName(WorkerId worker) const {
-  const WorkerRecord* const record = state_.membership.Find(worker);
+  const WorkerRecord* const record = state_.membership.table().Find(worker);
   return record == nullptr ? "" : record->name;
 }
 
 int Coordinator::EvictWorkers(absl::FunctionRef<bool(absl::string_view name)> which,
                               absl::string_view reason, absl::Time now) {
-  std::vector<EndedLife> ended;
-  std::vector<WorkerLife> evicted;
-  for (const auto& [id, record] : state_.membership.workers()) {
-    if (record.is_alive() && which(record.name)) evicted.push_back({id, record.incarnation});
-  }
-  for (const WorkerLife& life : evicted) {
-    ended.push_back(*state_.membership.Drop(life.worker, life.incarnation, reason, now));
-  }
+  const std::vector<EndedLife> ended = state_.membership.DropWhere(which, reason, now);
   EndLives(ended, now);
   return static_cast<int>(ended.size());
 }
@@ -329,7 +296,7 @@ void Coordinator::Tick(absl::Time now) {
 void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
   // Workers tell by their own clocks for how long nothing has moved.
   state_.shards.NoteBack(now);
-  closed_connections_.OnGap(now);
+  state_.membership.OnGap(now);
   outbox_.Tell(absl::StrCat("this process was stopped, or starved, for ",
                             absl::FormatDuration(absl::Trunc(gap, absl::Milliseconds(1))),
                             ": no lease and no patience counts that time"));
@@ -417,13 +384,11 @@ void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
     view_changed |= life.was_member;
     supplier_lost |= state_.supply.OnEnded(life.incarnation);
   }
-  std::erase_if(state_.desks, [this](const auto& desk) {
-    const bool is_forgotten = state_.membership.Find(desk.first) == nullptr;
-    if (!is_forgotten) return false;
-    state_.faults.Forget(desk.first);
-    state_.stragglers.Forget(desk.first);
-    return true;
-  });
+  for (const WorkerId worker : state_.membership.ForgetGone()) {
+    state_.desks.erase(worker);
+    state_.faults.Forget(worker);
+    state_.stragglers.Forget(worker);
+  }
   if (view_changed) AnnounceMembers();
   if (!lives.empty()) outbox_.Touch();
   // All start over, so that another one learns that it has to supply the weights.
@@ -444,8 +409,8 @@ void Coordinator::AnnounceMembers() {
 }
 
 MembersCommand Coordinator::Members() const {
-  MembersCommand command = {.view = state_.membership.view(), .members = {}};
-  for (const WorkerRecord* record : state_.membership.Members()) {
+  MembersCommand command = {.view = state_.membership.table().view(), .members = {}};
+  for (const WorkerRecord* record : state_.membership.table().Members()) {
     command.members.push_back({record->id, record->incarnation, 0});
   }
   return command;
@@ -455,8 +420,8 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
                                                       const std::optional<RoundReport>& report,
                                                       absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
-  RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
-  if (!state_.membership.Find(life.worker)->is_member()) {
+  RETURN_IF_ERROR(state_.membership.Renew(life, now));
+  if (!state_.membership.table().Find(life.worker)->is_member()) {
     return absl::FailedPreconditionError(
         absl::StrCat("worker '", state_.NameOf(life.worker), "' has not joined; call Join first"));
   }
@@ -477,7 +442,7 @@ bool Coordinator::AwaitsContribution(const WorkerLife& life, Round round) const 
 
 absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
-  RETURN_IF_ERROR(state_.membership.Renew(life.worker, life.incarnation, now));
+  RETURN_IF_ERROR(state_.membership.Renew(life, now));
   state_.desks[life.worker].assignment.BeginLeave();
   outbox_.Remember();
   return absl::OkStatus();
@@ -485,7 +450,7 @@ absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
 
 absl::StatusOr<GrantAnswer> Coordinator::PollGrant(const WorkerLife& life, absl::Time now) const {
   RETURN_IF_ERROR(CheckCompared(now));
-  RETURN_IF_ERROR(state_.membership.Check(life.worker, life.incarnation));
+  RETURN_IF_ERROR(state_.membership.Check(life));
   return AnswerFor(life.worker);
 }
 
@@ -502,7 +467,7 @@ GrantAnswer Coordinator::AnswerFor(WorkerId worker) const {
     Grant done;
     done.kind = Grant::Kind::kDone;
     done.round = state_.ledger.next_round();
-    done.view = state_.membership.view();
+    done.view = state_.membership.table().view();
     done.total_rounds = state_.ledger.total_rounds();
     done.loss = state_.progress.loss();
     done.has_failed = !state_.ending.failure().ok();
@@ -540,12 +505,12 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
   if (match == WorkerAssignment::Match::kRepeat) return absl::OkStatus();
   outbox_.Remember();
   if (const std::string odd = OddLoss(report, state_.config.job.model); !odd.empty()) {
-    const Incarnation incarnation = state_.membership.Find(worker)->incarnation;
+    const WorkerLife life = {worker, state_.membership.table().Find(worker)->incarnation};
     Follow(faults_.OnNotFinite(
                worker, report.round,
                absl::StrCat("the loss of worker '", state_.NameOf(worker), "' ", odd), now),
            now);
-    return state_.membership.Check(worker, incarnation);
+    return state_.membership.Check(life);
   }
   state_.faults.CountFinite(worker);
   // A round that is not open any more was committed without this worker.
@@ -582,10 +547,9 @@ void Coordinator::Drop(const std::vector<Stall>& stalls, absl::Time now) {
     const std::string held_up = stall.kind == Stall::Kind::kPath
                                     ? absl::StrCat("round ", stall.round->value())
                                     : "the others";
-    absl::StatusOr<EndedLife> life =
-        state_.membership.Drop(stall.worker, state_.membership.Find(stall.worker)->incarnation,
-                               absl::StrCat("held up ", held_up, ": ", what), now);
-    if (life.ok()) ended.push_back(*std::move(life));
+    std::optional<EndedLife> life =
+        state_.membership.Drop(stall.worker, absl::StrCat("held up ", held_up, ": ", what), now);
+    if (life.has_value()) ended.push_back(*std::move(life));
   }
   if (!ended.empty()) EndLives(ended, now);
 }
@@ -595,12 +559,12 @@ void Coordinator::LetMembersRest(std::vector<EndedLife>& lives, absl::Time now) 
   for (const EndedLife& life : lives) ended.push_back(state_.FactsOf(life.id));
   for (const WorkerId resting :
        state_.stragglers.OnEnded(ended, state_.FactsOfStragglers(now), now)) {
-    absl::StatusOr<EndedLife> life = state_.membership.Drop(
-        resting, state_.membership.Find(resting)->incarnation,
-        absl::StrCat("certificate '", state_.desks.at(resting).connection.identity(),
+    std::optional<EndedLife> life = state_.membership.Drop(
+        resting,
+        absl::StrCat("certificate '", state_.membership.ConnectionOf(resting).identity(),
                      "' rests, because others waited for one of its workers"),
         now);
-    if (life.ok()) lives.push_back(*std::move(life));
+    if (life.has_value()) lives.push_back(*std::move(life));
   }
 }
 
@@ -612,7 +576,7 @@ void Coordinator::LookForStraggler() {
     return;
   }
   std::vector<StragglerWatch::Member> members;
-  for (const WorkerRecord* member : state_.membership.Members()) {
+  for (const WorkerRecord* member : state_.membership.table().Members()) {
     members.push_back({member->name, state_.desks.at(member->id).assignment.compute_speed()});
   }
   const StragglerWatch::Straggler straggler = state_.stragglers.OnRound(members);
@@ -633,7 +597,7 @@ void Coordinator::LookForStraggler() {
 void Coordinator::DropLingering(absl::Time now) {
   if (now < state_.ending.over_since()) return;
   std::vector<WorkerId> lingering;  // apart from dropping them, which may forget others
-  for (const auto& [id, record] : state_.membership.workers()) {
+  for (const auto& [id, record] : state_.membership.table().workers()) {
     if (record.is_alive() && now >= LeavesBy(id)) lingering.push_back(id);
   }
   for (WorkerId worker : lingering) {
@@ -701,7 +665,7 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
 
 bool Coordinator::IsTrialOver() const {
   if (!state_.tuning.is_measuring() || state_.ending.is_stopping()) return false;
-  const std::vector<const WorkerRecord*> members = state_.membership.Members();
+  const std::vector<const WorkerRecord*> members = state_.membership.table().Members();
   const auto num_measured = std::count_if(
       members.begin(), members.end(),
       [this](const WorkerRecord* member) { return state_.tuning.HasMeasured(member->id); });
@@ -757,7 +721,7 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
   if (roster.empty() || !state_.ledger.LackingFor(roster).empty() || AwaitsReopening()) {
     return false;
   }
-  Give(state_.ledger.OpenFinalEvaluation(state_.membership.view(), roster,
+  Give(state_.ledger.OpenFinalEvaluation(state_.membership.table().view(), roster,
                                          state_.ledger.next_round() + state_.evaluation_attempt,
                                          state_.committed_round()),
        now);
@@ -843,7 +807,7 @@ bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
   for (const MemberProgress& member : view.members) {
     if (static_cast<int>(roster.size()) == max_roster) break;
     if (!member.waiting || state_.policy->OnGrant(member, facts).action != Action::kApply) continue;
-    roster.push_back({member.worker, state_.membership.Find(member.worker)->incarnation,
+    roster.push_back({member.worker, state_.membership.table().Find(member.worker)->incarnation,
                       state_.desks.at(member.worker).assignment.SamplesInHand()});
   }
   if (roster.empty() || AwaitsReopening()) return false;
@@ -1000,7 +964,7 @@ void Coordinator::RepeatCommands(int shard) {
     }
   }
   if (!state_.supply.is_awaited()) repeat(Members());
-  for (const auto& [id, record] : state_.membership.workers()) {
+  for (const auto& [id, record] : state_.membership.table().workers()) {
     if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, record.end_reason});
   }
   for (const auto& [round, total] : state_.shards.norm_totals()) {
@@ -1031,7 +995,7 @@ void Coordinator::OnJournalState(int shard, JournalState journal, absl::Time now
 
 void Coordinator::OnPushSpace(int shard, const PushSpace& space, absl::Time now) {
   if (!state_.shards.Has(shard)) return;
-  for (const auto& [worker, record] : state_.membership.workers()) {
+  for (const auto& [worker, record] : state_.membership.table().workers()) {
     if (!record.is_alive()) continue;
     state_.stragglers.OnPushSpace(shard, space, {worker, record.incarnation}, now);
   }
@@ -1166,7 +1130,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   }
   if (choice.state.has_value()) state_.awaits_settings = false;
   CoordinatorState saved;
-  saved.membership = state_.membership.Export();
+  saved.membership = state_.membership.table().Export();
   Incarnation last_life = saved.membership.last_incarnation;
   if (choice.state.has_value()) saved = *choice.state;
   last_life = std::max(last_life, saved.membership.last_incarnation);
@@ -1197,21 +1161,19 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   saved.ledger.scale_by_operators = faults.scale_by_operators;
   state_.shards.BeginIncarnation(
       std::max({choice.server_incarnation, saved.server_incarnation + 1, last_life.value() + 1}));
+  Membership::Start start = {.server_incarnation = state_.shards.server_incarnation(),
+                             .empty_folder = choice.empty_folder};
   if (is_new_process && choice.state.has_value() && !state_.comparison.is_accepted) {
-    state_.beginning = {.saved_by = on_disk.server_incarnation,
-                        .server_incarnation = state_.shards.server_incarnation(),
-                        .next_round = on_disk.ledger.next_round};
+    start.beginning = {.saved_by = on_disk.server_incarnation,
+                       .server_incarnation = state_.shards.server_incarnation(),
+                       .next_round = on_disk.ledger.next_round};
   }
   const auto* checkpoint = std::get_if<CheckpointSource>(&choice.source);
   state_.checkpoints.SetComplete(choice.is_complete && checkpoint != nullptr ? checkpoint->directory
                                                                              : "");
   // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
   // server incarnations lie above them.
-  ASSIGN_OR_RETURN(MembershipTable membership,
-                   MembershipTable::Restore(state_.membership.config(), saved.membership,
-                                            Incarnation(state_.shards.server_incarnation()), now));
-  membership.RememberEnds(state_.membership);
-  state_.membership = std::move(membership);
+  RETURN_IF_ERROR(state_.membership.Restore(saved.membership, std::move(start), now));
   state_.ledger = WorkLedger(state_.config.job, saved.ledger);
   state_.progress.Restore(saved.progress);
   state_.source = choice.source;
@@ -1227,7 +1189,6 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   const bool is_rate_on_disk = faults.learning_rate_scale == on_disk.ledger.learning_rate_scale;
   if (state_.orders() != on_disk.orders || !is_rate_on_disk) saves_.OnOrdersChanged(now);
   state_.resumed = choice.resumed;
-  state_.empty_folder = choice.empty_folder;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (state_.ending.is_paused()) outbox_.Tell(PauseText(state_));
   if (const std::optional<Setback> setback = state_.faults.setback();
@@ -1272,7 +1233,7 @@ absl::Status Coordinator::Assign(absl::Time now) {
                            .map = state_.map,
                            .source = state_.source,
                            .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id},
-                           .life_key = state_.life_key};
+                           .life_key = state_.membership.life_key()};
   const double learning_rate_scale = state_.ledger.state().learning_rate_scale;
   command.job.schedule.peak *= learning_rate_scale;
   command.job.schedule.minimum *= learning_rate_scale;
@@ -1396,9 +1357,8 @@ void Coordinator::DropMissing(absl::Time now) {
   std::vector<MissedReport> missed;
   for (const auto& [number, round] : state_.open) {
     for (WorkerId worker : round.Missing()) {
-      const WorkerRecord* record = state_.membership.Find(worker);
-      auto life = state_.membership.Drop(worker, record->incarnation, reason, now);
-      if (!life.ok()) continue;
+      std::optional<EndedLife> life = state_.membership.Drop(worker, reason, now);
+      if (!life.has_value()) continue;
       missed.push_back({life->name, number});
       ended.push_back(*std::move(life));
     }
@@ -1463,7 +1423,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   if (!state_.ends() || !state_.checkpoints.last_save().outcome().has_value()) return false;
   state_.ending.OnOver(now);
   if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
-  if (state_.awaits_strangers(now) || !state_.callers.Snapshot(now).empty()) return false;
+  if (state_.awaits_strangers(now) || !state_.membership.Callers(now).empty()) return false;
   // A server that is away for long is not waited for to be told.
   if (state_.is_shard_away() && !state_.shards.any_told()) return false;
   Exit("the job is over", now);
@@ -1473,7 +1433,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
 bool Coordinator::AdvanceFailed(absl::Time now) {
   state_.ending.OnOver(now);
   if (state_.ending.should_exit() || !state_.Present().empty()) return false;
-  if (!state_.callers.Snapshot(now).empty()) return false;
+  if (!state_.membership.Callers(now).empty()) return false;
   Exit("the job has failed", now);
   return true;
 }

@@ -33,7 +33,6 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
-#include "server/coordinator/closed_connections.h"
 #include "server/coordinator/cluster_faults.h"
 #include "server/coordinator/cluster_memory.h"
 #include "server/coordinator/cluster_orders.h"
@@ -43,6 +42,7 @@
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/coordinator_memory.h"
+#include "server/coordinator/membership/membership.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/shards/journal_state.h"
@@ -53,8 +53,6 @@
 #include "server/coordinator/stragglers/straggler_detector.h"
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_desk.h"
-#include "server/membership/membership_table.h"
-#include "server/membership/registration_limit.h"
 #include "server/sync/push_space.h"
 #include "server/sync/worker_fault.h"
 
@@ -125,24 +123,26 @@ class Coordinator {
   // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
   // Whether a process that registers so goes on with a life that it has.
-  bool GoesOn(const RegisterCall& call) const;
+  bool GoesOn(const RegisterCall& call) const { return state_.membership.GoesOn(call); }
   // Returns from where the other process was last heard of that lives under the name of `call`,
   // which is refused because of that process. If that connection is closed, `call` may say so, and
   // has the name once nothing was heard of the other process for longer than a heartbeat takes. Not
   // set means that there is no such process, or that it was not heard of since this process began.
-  std::optional<std::string> PeerOfHolder(const RegisterCall& call) const;
+  std::optional<std::string> PeerOfHolder(const RegisterCall& call) const {
+    return state_.membership.PeerOfHolder(call);
+  }
   // A call of this life has come from there.
-  void NoteConnection(const WorkerLife& life, const std::string& peer);
+  void NoteConnection(const WorkerLife& life, const std::string& peer) {
+    state_.membership.OnHeard(life, peer);
+  }
   // Before Register(), once for every call whose life does not go on: counts it. Errors:
   // ResourceExhausted with RetryAfter: there are too many of this peer, or in all.
   absl::Status CheckRegistrationRate(absl::string_view peer, absl::Time now) {
-    return registrations_.Take(peer, now);
+    return state_.membership.TakeRegistration(peer, now);
   }
-  bool IsMember(const WorkerLife& life) const;
+  bool IsMember(const WorkerLife& life) const { return state_.membership.IsMember(life); }
   // Errors: Aborted if it is over, or was never given.
-  absl::Status CheckLife(const WorkerLife& life) const {
-    return state_.membership.Check(life.worker, life.incarnation);
-  }
+  absl::Status CheckLife(const WorkerLife& life) const { return state_.membership.Check(life); }
   // Empty means that no worker of that ID is known.
   std::string WorkerName(WorkerId worker) const;
   // Ends the lives of the workers whose names `which` says. Returns how many there were.
@@ -333,7 +333,7 @@ class Coordinator {
   uint64_t server_incarnation() const { return state_.shards.server_incarnation(); }
   // Whether a server above shard 0 that cannot load ends alone, and not the job.
   bool replaces_servers() const { return state_.shards.has_loaded(); }
-  const std::string& life_key() const { return state_.life_key; }
+  const std::string& life_key() const { return state_.membership.life_key(); }
   std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null if no layout yet
   // Returns the instance ID of the server process of each shard, by which these processes know the
   // coordinator from others. 0 means that the server is not there.
@@ -385,8 +385,8 @@ class Coordinator {
   void Enter(CoordinatorPhase phase);
 
   // Lives of workers.
-  absl::Duration HeartbeatInterval() const { return state_.config.lease / 3; }
   absl::StatusOr<Registration> Admit(const RegisterCall& call, absl::Time now);
+  void TellRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason);
   // Raises an alarm, and ends the life that the caller's process has here. One worker's word moves
   // nothing else. Returns LacksReportStatus().
   absl::Status RefuseAcknowledged(const RegisterCall& call, absl::Time now);
@@ -401,10 +401,6 @@ class Coordinator {
   absl::Status AdoptModel(const RegisterCall& call, absl::Time now);
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
-  // Returns true if no other member lives. No worker waits for the last member.
-  bool IsLastMember(WorkerId worker) const;
-  // How long a worker has to open another connection.
-  absl::Duration PatienceWithoutConnection(WorkerId worker) const;
   // Ends the life that others wait for alone, if its connections were closed for good.
   void EndUnconnected(absl::Time now);
   // Ends also the members that rest with the certificate of one of `lives`.
@@ -501,9 +497,6 @@ class Coordinator {
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;
-  ClosedConnections closed_connections_{
-      {.num_shards = state_.config.num_shards, .lease = state_.config.lease}};
-  RegistrationLimit registrations_;
   Outbox outbox_{&state_.alarms};
   ClusterSaves saves_{&state_, &outbox_};
   ClusterFaults faults_{&state_, &outbox_, &saves_};

@@ -153,7 +153,7 @@ TEST_F(CoordinatorCertificatesTest, NobodyRestsWhereTheOthersAreTooFew) {
 TEST_F(CoordinatorCertificatesTest, NamesOfACertificateGrowWithItsCompletedRounds) {
   Start();
   const TestWorker first = Add("box.1");
-  for (int i = 2; i <= kNamesPerCertificate; ++i) Add(absl::StrCat("box.", i));
+  for (int i = 2; i <= Membership::kNamesPerCertificate; ++i) Add(absl::StrCat("box.", i));
   EXPECT_THAT(RegisterAndJoin(New("box.17")),
               StatusIs(absl::StatusCode::kUnavailable, AllOf(HasSubstr("'box'"), HasSubstr("16"))));
   EXPECT_OK(RegisterAndJoin(New("ann.1"))) << "of another certificate";
@@ -164,8 +164,8 @@ TEST_F(CoordinatorCertificatesTest, NamesOfACertificateGrowWithItsCompletedRound
 }
 
 TEST_F(CoordinatorCertificatesTest, JobThatWaitsForMoreWorkersAllowsAsManyNames) {
-  Start(Config(kNamesPerCertificate + 4));
-  for (int i = 0; i < kNamesPerCertificate + 4; ++i) Add(absl::StrCat("box.", i));
+  Start(Config(Membership::kNamesPerCertificate + 4));
+  for (int i = 0; i < Membership::kNamesPerCertificate + 4; ++i) Add(absl::StrCat("box.", i));
   EXPECT_THAT(RegisterAndJoin(New("box.99")), StatusIs(absl::StatusCode::kUnavailable));
 }
 

@@ -77,7 +77,7 @@ absl::Status CheckWhole(const CoordinatorMemory& memory) {
           absl::StrCat("worker ", worker.value(), " has data set ", set, " of ", data.sets.size()));
     }
   }
-  for (const WorkerRecord& record : memory.membership.workers) {
+  for (const WorkerRecord& record : memory.membership.table.workers) {
     const bool lacks_desk = record.is_alive() && !memory.desks.contains(record.id);
     if (lacks_desk || (record.is_member() && !data.set_of.contains(record.id))) {
       return absl::DataLossError(absl::StrCat("nothing is said of what worker ", record.id.value(),

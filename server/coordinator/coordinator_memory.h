@@ -29,19 +29,21 @@
 #include "server/coordinator/faults/worker_faults.h"
 #include "server/coordinator/job_progress.h"
 #include "server/coordinator/member_quota.h"
+#include "server/coordinator/membership/membership.h"
+#include "server/coordinator/membership/worker_connection.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/stragglers/worker_activity.h"
 #include "server/coordinator/weights_supply.h"
 #include "server/coordinator/work_ledger.h"
-#include "server/coordinator/worker_desk.h"
-#include "server/membership/membership_table.h"
+#include "server/coordinator/worker_assignment.h"
 
 namespace lodestar {
 
 // What is kept of a worker, by the part that keeps it.
 struct RememberedWorker {
-  WorkerDesk::Memory desk;
+  WorkerConnection::Memory connection;
+  WorkerAssignment::Memory assignment;
   WorkerActivity::Memory activity;
   WorkerFaults::Memory faults;
   friend bool operator==(const RememberedWorker&, const RememberedWorker&) = default;
@@ -54,12 +56,11 @@ struct CoordinatorMemory {
   std::optional<Layout> layout;  // of the model `client`, which nothing else tells
   std::string layout_hash;       // empty if written by a release before it was kept
   ShardFleet::Memory shards;
-  std::string life_key;  // empty if written by a release whose lives had no secrets
   uint64_t map_version = 0;
   JobEnding::Memory ending;
   bool awaits_settings = false;  // see ClusterState
   WeightsSupply::Memory supply;
-  MembershipTable::Memory membership;
+  Membership::Memory membership;
   std::map<WorkerId, RememberedWorker> desks;
   WorkLedger::Memory ledger;
   std::map<Round, OpenRound::Memory> open;

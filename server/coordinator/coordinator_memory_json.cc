@@ -167,8 +167,8 @@ void Describe(Archive& archive, FaultPolicy::Memory& faults) {
 // One object, whichever part a field is of.
 template <typename Archive>
 void Describe(Archive& archive, RememberedWorker& worker) {
-  Describe(archive, worker.desk.connection);
-  Describe(archive, worker.desk.assignment);
+  Describe(archive, worker.connection);
+  Describe(archive, worker.assignment);
   Describe(archive, worker.activity);
   Describe(archive, worker.faults);
 }
@@ -367,14 +367,14 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive.Optional("layout_hash", memory.layout_hash);
   archive("shards", memory.shards.servers);
   archive("server_incarnation", memory.shards.server_incarnation);
-  archive.Optional("life_key", memory.life_key);
+  archive.Optional("life_key", memory.membership.life_key);
   archive.Optional("map_version", memory.map_version);
   archive("stop_reason", memory.ending.stop_reason);
   archive("stop_requested_at", memory.ending.stop_requested_at);
   archive.Optional("awaits_settings", memory.awaits_settings);
   archive("supply", memory.supply);
   archive("norms", memory.shards.norms);
-  archive("membership", memory.membership);
+  archive("membership", memory.membership.table);
   archive("desks", memory.desks);
   archive("ledger", memory.ledger);
   archive("open", memory.open);

@@ -647,8 +647,8 @@ TEST(CoordinatorMemoryJsonTest, SaysWhatIsWrongAndWhere) {
 TEST(CoordinatorMemoryJsonTest, RefusesChangesThatDoNotFit) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   CoordinatorMemory memory;
-  memory.membership.ended = {WorkerId(1), WorkerId(2)};
-  memory.desks[WorkerId(1)].desk.connection.device = "cpu";
+  memory.membership.table.ended = {WorkerId(1), WorkerId(2)};
+  memory.desks[WorkerId(1)].connection.device = "cpu";
   const std::string whole = CoordinatorMemoryToJson(memory, now);
   const auto read = [&](const std::string& changes) {
     const std::string record =
@@ -658,8 +658,8 @@ TEST(CoordinatorMemoryJsonTest, RefusesChangesThatDoNotFit) {
   const auto changed = read(R"({"desks":{"changed":[[1,{"device":"cuda"}]]},
                                 "membership":{"ended":{"from":1,"keep":1,"new":[3],"end":0}}})");
   ASSERT_OK(changed);
-  EXPECT_EQ((*changed)->desks.at(WorkerId(1)).desk.connection.device, "cuda");
-  EXPECT_THAT((*changed)->membership.ended, ElementsAre(WorkerId(2), WorkerId(3)));
+  EXPECT_EQ((*changed)->desks.at(WorkerId(1)).connection.device, "cuda");
+  EXPECT_THAT((*changed)->membership.table.ended, ElementsAre(WorkerId(2), WorkerId(3)));
   const struct {
     const char* changes;
     const char* field;
@@ -694,18 +694,18 @@ TEST(CoordinatorMemoryJsonTest, AChangeIsAsLongAsWhatHasChanged) {
     WorkerRecord worker;
     worker.id = WorkerId(id);
     worker.name = absl::StrCat("worker-", id);
-    memory.membership.workers.push_back(worker);
-    memory.membership.ended.push_back(WorkerId(id));
-    memory.desks[WorkerId(id)].desk.connection.device = "cpu";
+    memory.membership.table.workers.push_back(worker);
+    memory.membership.table.ended.push_back(WorkerId(id));
+    memory.desks[WorkerId(id)].connection.device = "cpu";
   }
   MemoryRecords records;
   const MemoryRecords::Record whole = records.Next(memory, now, 1, /*must_be_whole=*/true);
   EXPECT_GT(whole.text.size(), 1'000'000);
   memory.faults.finite_reports = 9;
-  memory.desks[WorkerId(77)].desk.assignment.progress = 1;
-  memory.membership.workers.erase(memory.membership.workers.begin());
-  memory.membership.ended.erase(memory.membership.ended.begin());
-  memory.membership.ended.push_back(WorkerId(5001));
+  memory.desks[WorkerId(77)].assignment.progress = 1;
+  memory.membership.table.workers.erase(memory.membership.table.workers.begin());
+  memory.membership.table.ended.erase(memory.membership.table.ended.begin());
+  memory.membership.table.ended.push_back(WorkerId(5001));
   const absl::Time later = now + absl::Seconds(1);
   const MemoryRecords::Record change = records.Next(memory, later, 1, /*must_be_whole=*/false);
   EXPECT_FALSE(change.is_whole);

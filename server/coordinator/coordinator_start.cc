@@ -118,12 +118,11 @@ void Coordinator::Command(ShardCommand command) {
 
 absl::Status Coordinator::RefuseAcknowledged(const RegisterCall& call, absl::Time now) {
   const AcknowledgedReport& report = *call.process.acknowledged;
-  const WorkerRecord* const record = state_.membership.FindByName(call.name);
+  const WorkerRecord* const record = state_.membership.table().FindByName(call.name);
   if (record != nullptr && record->is_alive()) {
     DropWorker(record->id, "it has contributed to a round that these servers do not have", now);
   }
-  ++state_.num_lacking_reports;
-  outbox_.RaiseAlarm(LacksReportAlarm(state_, call.name, report.round), now);
+  outbox_.RaiseAlarm(MemberAlarmText(state_, state_.membership.CountLacking(call)), now);
   return LacksReportStatus(state_, report.round);
 }
 

@@ -32,7 +32,7 @@ WorkLedger::Work OpenNextRound(ClusterState& state, const ClusterView& view,
         std::max(speeds.fastest, state.desks.at(member.worker).assignment.compute_speed());
   }
   if (state.policy->uses_rosters()) state.before_open_round = state.ledger.state();
-  const ViewId view_id = state.membership.view();
+  const ViewId view_id = state.membership.table().view();
   const Round min_round = state.committed_round();
   const SiteOrder* const order = OrderOf(state);
   if (order == nullptr) {

@@ -2,12 +2,6 @@
 
 namespace lodestar {
 
-bool WorkerDesk::BeginLife(const RegisterCall& call, absl::Time now) {
-  const bool is_same_process = connection.BeginLife(call);
-  assignment.BeginLife(call, is_same_process, now);
-  return is_same_process;
-}
-
 MemberProgress WorkerDesk::Progress(WorkerId worker, const std::string& name,
                                     const WorkerActivity& activity, absl::Time now) const {
   const bool is_working = assignment.grant().has_value();
@@ -20,8 +14,9 @@ MemberProgress WorkerDesk::Progress(WorkerId worker, const std::string& name,
           .since = now - (is_working ? assignment.given_at() : assignment.idle_since())};
 }
 
-WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, const WorkerActivity& activity,
-                                    int64_t newest, absl::Time now) const {
+WorkerSnapshot WorkerDesk::Snapshot(const WorkerRecord& record, const WorkerConnection& connection,
+                                    const WorkerActivity& activity, int64_t newest,
+                                    absl::Time now) const {
   WorkerSnapshot snapshot;
   snapshot.name = record.name;
   snapshot.worker = record.id;

@@ -668,7 +668,7 @@ void Audit::OnResumed(const CoordinatorMemory& memory) {
                 ", which is not the last one");
   }
   std::map<WorkerId, const WorkerRecord*> workers;
-  for (const WorkerRecord& worker : memory.membership.workers) workers[worker.id] = &worker;
+  for (const WorkerRecord& worker : memory.membership.table.workers) workers[worker.id] = &worker;
   for (const auto& [worker, incarnation] : begun_) {
     // Those of before are answered late.
     if (incarnation <= Incarnation(memory.shards.server_incarnation)) continue;
@@ -693,7 +693,7 @@ void Audit::OnResumed(const CoordinatorMemory& memory) {
       return Fail("a coordinator that goes on takes the life ", worker->incarnation.value(),
                   " of worker ", id.value(), " for alive, which was ended");
     }
-    const WorkerAssignment::Memory& work = memory.desks.at(id).desk.assignment;
+    const WorkerAssignment::Memory& work = memory.desks.at(id).assignment;
     const auto acknowledged = acknowledged_.find(worker->incarnation);
     if (acknowledged != acknowledged_.end() && work.last_reported < acknowledged->second.value()) {
       return Fail("a coordinator that goes on has forgotten the report of round ",

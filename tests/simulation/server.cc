@@ -1160,7 +1160,7 @@ void SimulatedServer::CheckIsKnown(const WorkerLife& life, Round reported) const
   if (holder.memory_->shards.server_incarnation != life_->coordinator->server_incarnation()) return;
   const auto desk = holder.memory_->desks.find(life.worker);
   if (desk != holder.memory_->desks.end() &&
-      desk->second.desk.assignment.last_reported >= reported.value())
+      desk->second.assignment.last_reported >= reported.value())
     return;
   cluster_->audit->Fail(process_.name(), " has acknowledged the report of round ", reported.value(),
                         " of worker ", life.worker.value(), ", which ", holder.process_.name(),

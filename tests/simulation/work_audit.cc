@@ -80,7 +80,7 @@ void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
       share = {member.incarnation, 0, member.num_samples};
       const auto desk = memory.desks.find(member.worker);
       if (desk == memory.desks.end()) continue;
-      const std::optional<Grant>& grant = desk->second.desk.assignment.grant;
+      const std::optional<Grant>& grant = desk->second.assignment.grant;
       if (grant.has_value() && grant->round == number) {
         share.first = grant->first_sample - ledger.next_sample;
       }

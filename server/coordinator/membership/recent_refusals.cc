@@ -1,4 +1,4 @@
-#include "server/coordinator/refusal_book.h"
+#include "server/coordinator/membership/recent_refusals.h"
 
 #include <algorithm>
 
@@ -14,8 +14,8 @@ std::string Printable(absl::string_view text) {
 
 }  // namespace
 
-bool RefusalBook::Note(absl::string_view name, absl::string_view peer, const absl::Status& reason,
-                       absl::Time now) {
+bool RecentRefusals::Note(absl::string_view name, absl::string_view peer,
+                          const absl::Status& reason, absl::Time now) {
   Refusal refusal = {Printable(name), Printable(peer), std::string(reason.message()), now};
   const auto same_name =
       std::find_if(refusals_.begin(), refusals_.end(),
@@ -31,22 +31,16 @@ bool RefusalBook::Note(absl::string_view name, absl::string_view peer, const abs
   return is_new;
 }
 
-void RefusalBook::Forget(absl::string_view name) {
+void RecentRefusals::Forget(absl::string_view name) {
   std::erase_if(refusals_, [name](const Refusal& refusal) { return refusal.name == name; });
 }
 
-std::vector<WorkerSnapshot> RefusalBook::Snapshot(absl::Time now) const {
-  std::vector<WorkerSnapshot> workers;
+std::vector<RecentRefusals::Refusal> RecentRefusals::Shown(absl::Time now) const {
+  std::vector<Refusal> shown;
   for (const Refusal& refusal : refusals_) {
-    if (now - refusal.at > shown_for_) continue;
-    WorkerSnapshot& worker = workers.emplace_back();
-    worker.name = refusal.name;
-    worker.peer = refusal.peer;
-    worker.state = state_;
-    worker.reason = refusal.reason;
-    worker.ended_age = now - refusal.at;
+    if (now - refusal.at <= shown_for_) shown.push_back(refusal);
   }
-  return workers;
+  return shown;
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-#include "server/coordinator/closed_connections.h"
+#include "server/coordinator/membership/closed_connections.h"
 
 #include <algorithm>
 #include <cstddef>
