@@ -12,8 +12,10 @@
 namespace lodestar {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using Verdict = ClosedConnections::Verdict;
 
@@ -105,6 +107,11 @@ TEST_F(MembershipTest, UnknownWorkerHasEmptyConnection) {
   EXPECT_TRUE(membership_.ConnectionOf(WorkerId(3)).identity().empty());
 }
 
+TEST_F(MembershipTest, WorkersWithoutCertificateAreOfNone) {
+  Join("a", 7);
+  EXPECT_THAT(membership_.WorkersOf(""), IsEmpty());
+}
+
 TEST_F(MembershipTest, MemberIsWhatHasJoinedAndLives) {
   const WorkerLife a = Register(Call("a", 7)).life;
   EXPECT_FALSE(membership_.IsMember(a));
@@ -139,12 +146,13 @@ TEST_F(MembershipTest, DropWhereEndsLivingWorkersOfThoseNames) {
 TEST_F(MembershipTest, ConnectionsOfForgottenWorkersStayUntilForgetGone) {
   WorkerId first;
   for (int i = 0; i <= MembershipTable::kMaxEndedStrangers; ++i) {
-    const WorkerLife life = Register(Call(absl::StrCat("w", i), 100 + i)).life;
+    const WorkerLife life = Register(Call(absl::StrCat("w", i), 100 + i, kBox)).life;
     if (i == 0) first = life.worker;
     membership_.Drop(life.worker, "", now_);
   }
   ASSERT_EQ(membership_.table().Find(first), nullptr);
   EXPECT_TRUE(membership_.ConnectionOf(first).IsProcess(100));
+  EXPECT_THAT(membership_.WorkersOf(kBox), Not(Contains(first)));
   EXPECT_THAT(membership_.ForgetGone(), ElementsAre(first));
   EXPECT_FALSE(membership_.ConnectionOf(first).IsProcess(100));
   EXPECT_THAT(membership_.ForgetGone(), IsEmpty());
@@ -202,7 +210,8 @@ TEST_F(MembershipTest, CertificateMayHaveAsManyNamesAsAreAllowedOrNeededOrEarned
   EXPECT_EQ(membership_.CheckNames(call, {.workers_needed = kAll - 3}),
             (MemberRefusal{MemberRefusal::Kind::kTooManyNames, kBox, kAll, kAll, 0}));
   EXPECT_FALSE(membership_.CheckNames(Call("more", 99), {}).has_value()) << "no certificate";
-  EXPECT_FALSE(membership_.CheckNames(Call("0", 99, kBox), {}).has_value()) << "it lives";
+  Register(call);
+  EXPECT_FALSE(membership_.CheckNames(Call("0", 100, kBox), {}).has_value()) << "it lives";
 }
 
 TEST_F(MembershipTest, NameThatHasEndedCountsOnlyIfItHasCompletedRound) {
