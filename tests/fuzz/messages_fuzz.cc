@@ -21,6 +21,7 @@ namespace lodestar::fuzz {
 namespace {
 
 using rpc::FromProto;
+using rpc::ToProto;
 using wire::FromProto;
 using wire::ToProto;
 
