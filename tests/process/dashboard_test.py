@@ -325,7 +325,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
     self.assertEqual(self.get("nothing")[0], 404)
     for flag, code, words in (("10.0.0.1:8080", 2, "give --tls"),
                               (self.url[len("http://"):-1], 129, "choose another --http")):
-      refused = self.start(self.server_command(http=flag), "refused")
+      refused = self.start(self.server_command(http=flag, metrics_out=self.path("refused.jsonl")), "refused")
       self.assertEqual(refused.wait(), code, refused.log())
       self.assertIn(words, refused.log())
     server.kill()

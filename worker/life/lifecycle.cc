@@ -396,8 +396,11 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
   // end at once.
   if (waits_for_servers() &&
       (state_ == State::kWorking || (state_ == State::kAsking && !unanswered_.ok()))) {
-    const std::string lost = WhatIsLost();
-    effects.push_back(TellPatience(lost.empty() ? "the servers do not answer" : lost, next_wake()));
+    const std::string owed =
+        round_at_hand_.has_value()
+            ? absl::StrCat("round ", round_at_hand_->value(), " is still being handed in")
+            : "the servers do not answer";
+    effects.push_back(TellPatience(owed, next_wake()));
   }
   switch (state_) {
     case State::kBackingOff:
