@@ -272,7 +272,8 @@ class KeepingStrandTest : public testing::Test {
     const auto memory = CoordinatorMemoryFromRecords(contents->records, clock_.Now());
     EXPECT_OK(memory);
     if (!memory.ok() || !memory->has_value()) return {"no memory"};
-    for (const WorkerRecord& worker : (*memory)->membership.workers) names.push_back(worker.name);
+    for (const WorkerRecord& worker : (*memory)->membership.table.workers)
+      names.push_back(worker.name);
     return names;
   }
 

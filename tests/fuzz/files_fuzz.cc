@@ -324,9 +324,9 @@ Seeds CoordinatorMemorySeeds() {
   LODESTAR_CHECK(memory.has_value());
   MemoryRecords records;
   const std::string whole = records.Next(memory, now, /*journal_id=*/7, true).text;
-  memory->desks[WorkerId(900)].desk.connection.device = "cpu";
-  memory->membership.ended.push_back(WorkerId(900));
-  memory->membership.workers.pop_back();
+  memory->desks[WorkerId(900)].connection.device = "cpu";
+  memory->membership.table.ended.push_back(WorkerId(900));
+  memory->membership.table.workers.pop_back();
   memory->ending.stop_reason = "an operator";
   ++memory->ledger.state.next_round;
   const absl::Time later = now + absl::Seconds(3);
