@@ -26,7 +26,7 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_hints.h"
 #include "common/runtime/status_macros.h"
-#include "common/security/openssl_start.h"
+#include "common/security/openssl_handles.h"
 #include "proto/bulk_options.h"
 #include "server/durability/lease/leader_lease.h"
 #include "server/durability/lease/lease_address.h"

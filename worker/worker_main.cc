@@ -23,7 +23,7 @@
 #include "common/runtime/join_secret.h"
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
-#include "common/security/openssl_start.h"
+#include "common/security/openssl_handles.h"
 #include "proto/bulk_options.h"
 #include "worker/built_in_workload.h"
 #include "worker/notice/notice_source_factory.h"

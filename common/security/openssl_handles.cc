@@ -1,7 +1,12 @@
 #include "common/security/openssl_handles.h"
 
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/rand.h>
+
+#include <cstdio>
+#include <cstdlib>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -17,6 +22,20 @@ std::string OpensslError() {
   char text[256];
   ERR_error_string_n(code, text, sizeof(text));
   return text;
+}
+
+void ExitUnlessOpensslWorks(absl::string_view program) {
+  unsigned char byte = 0;
+  if (RAND_bytes(&byte, 1) == 1 && OwnedSslContext(SSL_CTX_new(TLS_method())) != nullptr) return;
+  const char* const file = std::getenv("OPENSSL_CONF");
+  const std::string text = absl::StrCat(
+      program, ": OpenSSL cannot encrypt (", OpensslError(), "). Its configuration is ",
+      file == nullptr ? "openssl.cnf in " : absl::StrCat("OPENSSL_CONF=", file, "; else it is in "),
+      OpenSSL_version(OPENSSL_DIR),
+      ". Activate the default provider in it, or set OPENSSL_CONF to another file\n");
+  std::fputs(text.c_str(), stderr);
+  constexpr int kExitFailed = 1;
+  std::_Exit(kExitFailed);
 }
 
 absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem) {

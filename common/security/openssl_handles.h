@@ -1,4 +1,5 @@
-// Owners of OpenSSL's objects, PEM text in and out, and what OpenSSL says of an error.
+// Owners of OpenSSL's objects, PEM text in and out, what OpenSSL says of an error, and whether it
+// works at all.
 #pragma once
 
 #include <openssl/bio.h>
@@ -39,6 +40,11 @@ using OwnedSsl = std::unique_ptr<SSL, OpensslDelete<SSL_free>>;
 
 // The oldest error of this thread, in words; none remain.
 std::string OpensslError();
+
+// Ends the process with exit code 1 and a sentence if OpenSSL gives no random bytes or makes no
+// TLS context: its configuration may have no default provider. OpenSSL and gRPC would abort, or
+// read address 0, later. Every program of ours calls it at the top of main(). `program`: its name.
+void ExitUnlessOpensslWorks(absl::string_view program);
 
 // Errors: InvalidArgument. `what` names the text.
 absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem);

@@ -40,7 +40,7 @@
 #include "common/runtime/status_macros.h"
 #include "common/runtime/suggestion.h"
 #include "common/runtime/text_table.h"
-#include "common/security/openssl_start.h"
+#include "common/security/openssl_handles.h"
 #include "common/security/security_flags.h"
 #include "common/storage/file_system.h"
 #include "deploy/psctl/cluster_client.h"

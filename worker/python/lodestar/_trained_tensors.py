@@ -178,7 +178,7 @@ class TrainedTensors:
             worker.add_averaged(averaged.name, averaged.shape, block + 1)
 
     def _warn_of_others(self, optimized: Iterable[int]) -> None:
-        """Of parameters that another optimizer may train, of which no other worker hears."""
+        """Warns of parameters that another optimizer may train: no other worker hears of them."""
         others = [plain_name(name) for name, parameter in self._model.named_parameters()
                   if parameter.requires_grad and id(parameter) not in optimized]
         if others:

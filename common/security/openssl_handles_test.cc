@@ -1,4 +1,4 @@
-#include "common/security/openssl_start.h"
+#include "common/security/openssl_handles.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-TEST(OpensslStartDeathTest, ConfigurationWithoutADefaultProviderEndsTheProcess) {
+TEST(OpensslHandlesDeathTest, ConfigurationWithoutADefaultProviderEndsTheProcess) {
   const std::string path = testing::TempDir() + "/no_default_provider.cnf";
   std::ofstream(path) << "openssl_conf = all\n[all]\nproviders = these\n[these]\nnull = one\n"
                          "[one]\nactivate = 1\n";
@@ -23,7 +23,7 @@ TEST(OpensslStartDeathTest, ConfigurationWithoutADefaultProviderEndsTheProcess) 
       testing::ExitedWithCode(1), "^psctl: .*OPENSSL_CONF=.*no_default_provider.cnf");
 }
 
-TEST(OpensslStartDeathTest, UsualConfigurationIsTaken) {
+TEST(OpensslHandlesDeathTest, UsualConfigurationIsTaken) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
