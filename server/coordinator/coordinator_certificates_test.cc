@@ -163,6 +163,19 @@ TEST_F(CoordinatorCertificatesTest, NamesOfACertificateGrowWithItsCompletedRound
   EXPECT_THAT(RegisterAndJoin(New("box.18")), StatusIs(absl::StatusCode::kUnavailable));
 }
 
+TEST_F(CoordinatorCertificatesTest, NameWithACompletedRoundComesBackThoughItsCertificateIsFull) {
+  Start();
+  const TestWorker known = Add("box.0");
+  MakeRound({known});
+  ASSERT_OK(cluster_->coordinator().Leave(known.life, "", {}, cluster_->now()));
+  // The completed round allows one name more.
+  for (int i = 1; i <= Membership::kNamesPerCertificate + 1; ++i) Add(absl::StrCat("box.", i));
+  EXPECT_THAT(RegisterAndJoin(New("box.99")), StatusIs(absl::StatusCode::kUnavailable));
+  TestWorker again = New("box.0");
+  again.instance_id = 4711;
+  EXPECT_OK(RegisterAndJoin(again));
+}
+
 TEST_F(CoordinatorCertificatesTest, JobThatWaitsForMoreWorkersAllowsAsManyNames) {
   Start(Config(Membership::kNamesPerCertificate + 4));
   for (int i = 0; i < Membership::kNamesPerCertificate + 4; ++i) Add(absl::StrCat("box.", i));
