@@ -310,7 +310,13 @@ echo '{{"operation": "head forward", "microseconds": 1, "rate": 1, "unit": "TFLO
 
   def test_a_sampler_that_ends_early_is_a_failure(self):
     self.all_pass()
-    self.script(self.tools / "nvidia-smi", NVIDIA_SMI.replace("sleep 0.5; done", "exit 9; done"))
+    sampler = self.folder / "sampler"
+    self.script(self.tools / "nvidia-smi",
+                NVIDIA_SMI.replace("while", f"echo $$ >{sampler}; while").replace("sleep 0.5; done", "exit 9; done"))
+    # The lease ends after the sampler: a shell without a state, or one that is a zombie, has ended.
+    self.program("cuda_device_test", f"""until [[ -s {sampler} ]]; do sleep 0.05; done
+while grep -qs '^State:[[:space:]]*[^Z[:space:]]' "/proc/$(<{sampler})/status"; do sleep 0.05; done
+{PASSES}""")
     code, summary = self.lease("--from=never", "--until=never")
     self.assertEqual(code, 1)
     self.assertRegex(summary, r"- FAILED nvidia_smi.csv: nvidia-smi ended with 9")

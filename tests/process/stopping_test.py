@@ -30,6 +30,11 @@ class StoppingTest(ClusterTestCase):
   def assert_saved(self, number):
     self.assertIn(f"round-{number:08d}", self.saved(self.checkpoints), self.logs())
 
+  def is_awaited(self, worker):
+    """Whether an open round waits for this worker's contribution."""
+    missing = self.status().get("open_round", {}).get("missing", [])
+    return worker in [row["worker"] for row in missing]
+
   def test_servers_told_to_stop_together_save_the_last_round(self):
     servers = self.start_two_servers()
     worker = self.start_worker("a")
@@ -59,7 +64,7 @@ class StoppingTest(ClusterTestCase):
     self.wait_for_round(5)
     # It holds its round, which therefore cannot be saved.
     worker.send(signal.SIGSTOP)
-    while "open_round" not in self.status():
+    while not self.is_awaited("a"):
       worker.send(signal.SIGCONT)
       worker.send(signal.SIGSTOP)
     server.send(signal.SIGTERM)
@@ -72,13 +77,13 @@ class StoppingTest(ClusterTestCase):
     server = self.start_server(checkpoint_dir=self.checkpoints, mode="local_sgd",
                                local_steps=20000, checkpoint_interval="0")
     worker = self.start_worker("a")
-    wait_until(lambda: "open_round" in self.status() or not worker.is_running(), self.logs)
+    wait_until(lambda: self.is_awaited("a") or not worker.is_running(), self.logs)
     # The first round ends early, the second one is open for long.
     worker.send(signal.SIGTERM)
     self.assert_ends(worker)
     self.assertEqual(self.saved(self.checkpoints).count("round-00000001"), 0)
     self.start_worker("b")
-    wait_until(lambda: len(self.metrics()) == 1 and "open_round" in self.status(), self.logs)
+    wait_until(lambda: len(self.metrics()) == 1 and self.is_awaited("b"), self.logs)
     server.send(signal.SIGTERM)
     server.wait_for_log("checkpoint published")
     server.kill()
