@@ -28,6 +28,7 @@
 #include "server/checkpoint/checkpoint_folder.h"
 #include "server/checkpoint/shard_files.h"
 #include "server/coordinator/coordinator_memory_json.h"
+#include "server/coordinator/model/job_model.h"
 #include "server/http/status_pages.h"
 #include "server/limits/memory_bound.h"
 #include "server/page_names.h"
@@ -353,14 +354,14 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   }
   ASSIGN_OR_RETURN(Coordinator::Config settings, CoordinatorSettings());
   if (!memory.has_value() || !is_wanted) return Coordinator::Create(std::move(settings), now);
-  const JobSpec job = JobOf(*memory, config_.job, config_.given, config_.open_settings);
+  const JobSpec job = JobOf(memory->model, config_.job, config_.given, config_.open_settings);
   const absl::Status same = CheckSameJob(*memory, job, config_.cluster.num_shards);
   if (!same.ok() && IsAllInCheckpoint(*memory)) {
     LogInfo("settings are not those of the journal ({}); a checkpoint has all of it: {}",
             same.message(), memory->checkpoints.tracker.last->path);
     return Coordinator::Create(std::move(settings), now);
   }
-  if (same.ok() && IsOfEarlierLayout(*memory, config_.job)) {
+  if (same.ok() && IsOfEarlierLayout(memory->model, config_.job)) {
     if (IsAllInCheckpoint(*memory)) {
       LogInfo(
           "the journal is of a release that named the model's tensors otherwise; a checkpoint "

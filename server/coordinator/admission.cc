@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "common/checkpoints/same_tensors.h"
 #include "common/job/robust_mean.h"
 #include "common/runtime/time_text.h"
 #include "server/coordinator/cluster_words.h"
@@ -20,38 +17,14 @@ std::string SecondsText(absl::Duration duration) {
 
 }  // namespace
 
-absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding::Kind>& known) {
-  for (const auto& [encoding, flag] : {std::pair(job.push_encoding, "push_encoding"),
-                                       std::pair(job.pull_encoding, "pull_encoding")}) {
-    if (std::find(known.begin(), known.end(), encoding.kind()) != known.end()) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("this job has --", flag, "=", EncodingText(encoding), ", this client knows ",
-                     absl::StrJoin(known, ", ",
-                                   [](std::string* out, Encoding::Kind one) {
-                                     absl::StrAppend(out, EncodingKindName(one));
-                                   }),
-                     "; use another client, or start the job with --", flag, "=",
-                     EncodingKindName(known.front())));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckOffered(const ClusterState& state, const RegisterCall& call) {
-  if (call.adopts_order) {
-    return CheckSameTensors(*state.layout, "the job", *call.layout, "this client");
-  }
-  const absl::Status same = CheckSameLayout(*state.layout, "the job", *call.layout, "this client");
-  return same.ok() ? same : absl::InvalidArgumentError(same.message());
-}
-
 absl::Status CheckRoom(const ClusterState& state, absl::string_view name) {
-  if (!state.config.job.robust_mean.is_robust()) return absl::OkStatus();
+  if (!state.model.job().robust_mean.is_robust()) return absl::OkStatus();
   return MemberRefusalStatus(state, state.membership.CheckRoom(name, kMaxRobustContributions));
 }
 
 absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call) {
   NameFacts facts = {.workers_needed =
-                         std::max(state.config.job.min_workers, state.config.job.keep_workers)};
+                         std::max(state.model.job().min_workers, state.model.job().keep_workers)};
   for (const WorkerId worker : state.membership.WorkersOf(call.identity)) {
     const WorkerAssignment& assignment = state.desks.at(worker).assignment;
     facts.rounds_completed += static_cast<int64_t>(assignment.memory().rounds_completed);
@@ -78,13 +51,6 @@ absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time no
       "' held up a round, and new names of the certificate rest for as long: this worker may join "
       "in ",
       SecondsText(rest.left), "; give each machine a certificate of its own"));
-}
-
-absl::Status CheckLayoutHash(const ClusterState& state, absl::string_view layout_hash) {
-  if (layout_hash == state.layout->hash()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("layout hash of this worker is ", layout_hash,
-                                                    ", the job's is ", state.layout->hash(),
-                                                    "; build the model from the job's settings"));
 }
 
 absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& call,

@@ -1,23 +1,14 @@
 // Checks whether a caller may come into the job as it stands. Pure.
 #pragma once
 
-#include <vector>
-
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/job/job_spec.h"
 #include "common/messages/cluster_messages.h"
-#include "common/params/encoding.h"
 #include "server/coordinator/cluster_state.h"
 
 namespace lodestar {
 
-// Error: FailedPrecondition: the client does not know the encodings of the job.
-absl::Status CheckEncodings(const JobSpec& job, const std::vector<Encoding::Kind>& known);
-// Whether the layout that the client brings is the job's. Errors: InvalidArgument;
-// FailedPrecondition if it would go by the job's, and has other tensors.
-absl::Status CheckOffered(const ClusterState& state, const RegisterCall& call);
 // Checks that the members are not as many yet as a round takes contributions at most, where a round
 // has such a limit: see Membership::CheckRoom(). Error: Unavailable.
 absl::Status CheckRoom(const ClusterState& state, absl::string_view name);
@@ -28,8 +19,6 @@ absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call)
 // The others go on meanwhile; if they are too few for that, no worker rests. Error: Unavailable,
 // saying how long.
 absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now);
-// Error: FailedPrecondition.
-absl::Status CheckLayoutHash(const ClusterState& state, absl::string_view layout_hash);
 // Checks that the caller does not rest because it was dropped when it did not supply the weights
 // that others waited for. Error: Unavailable, because the others come first.
 absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& call,

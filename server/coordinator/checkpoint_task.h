@@ -13,7 +13,7 @@
 #include "common/runtime/ids.h"
 #include "server/coordinator/checkpoints/checkpoint_record.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
-#include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/model/resume_snapshot.h"
 #include "server/coordinator/shards/journal_state.h"
 #include "server/coordinator/shards/shard_command.h"
 

@@ -156,7 +156,7 @@ std::vector<Sender> ClusterFaults::Senders() const {
 }
 
 void ClusterFaults::LookForFewSenders(const OpenRound& round, int num_workers, absl::Time now) {
-  const RobustMean& mean = state_.config.job.robust_mean;
+  const RobustMean& mean = state_.model.job().robust_mean;
   if (num_workers < mean.MinContributions()) {
     outbox_.RaiseAlarm(
         absl::StrCat("rounds had fewer than the ", mean.MinContributions(),
@@ -323,7 +323,7 @@ absl::Status ClusterFaults::CheckMayRollBack(Round round, absl::Time now) const 
                                state_.site->upstream(),
                                " with each round there; use psctl rollback on that server"));
   }
-  if (state_.tuning.is_measuring()) return refuse("it measures how to exchange");
+  if (state_.model.tuning().is_measuring()) return refuse("it measures how to exchange");
   if (!state_.saves()) return refuse("nothing is saved, because there is no --checkpoint_dir");
   if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
   if (state_.ending.is_stopping() || state_.ending.should_exit() || !state_.ending.failure().ok() ||

@@ -15,14 +15,7 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state);
 
 // All that MemoryOf() has told, into a state that has nothing yet; the phase is the caller's. All
 // servers are away until they connect, and leases are whole. Errors: DataLoss for what does not fit
-// together; those of PlanMap().
+// together; those of JobModel::Resume().
 absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& state);
-
-// Returns the version of a map with other addresses. A heartbeat tells of it before the journal has
-// it, so that the version contains the time: a process that is started again without that record
-// must not give the same version to a map with yet another address.
-uint64_t NextMapVersion(uint64_t version, absl::Time now);
-// Which server has which part of the layout. Errors: InvalidArgument if that cannot be cut so.
-absl::Status PlanMap(uint64_t version, ClusterState& state);
 
 }  // namespace lodestar

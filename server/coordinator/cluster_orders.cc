@@ -67,15 +67,15 @@ absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
     return refuse(absl::StrCat("this is a site, whose learning rate comes from ",
                                state_.site->upstream(), "; set it there"));
   }
-  if (ReducesOnly(state_.config.job)) {
+  if (ReducesOnly(state_.model.job())) {
     return refuse("the clients make the steps, with their own");
   }
-  if (!HasRosters(state_.config.job) && !HasLocalSteps(state_.config.job)) {
+  if (!HasRosters(state_.model.job()) && !HasLocalSteps(state_.model.job())) {
     return refuse(
         "in --mode=async every server has the schedule; stop the job, and start it again with "
         "--learning_rate");
   }
-  if (state_.tuning.is_measuring()) return refuse("the job measures how to exchange");
+  if (state_.model.tuning().is_measuring()) return refuse("the job measures how to exchange");
   if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
   if (state_.ledger.is_exhausted()) return refuse("no round follows");
   return absl::OkStatus();

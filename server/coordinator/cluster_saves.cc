@@ -45,7 +45,7 @@ std::string JournalSuggestion(absl::Duration journal_time, absl::Duration usual_
 // Says why there is nothing to save for the last save, or nowhere.
 std::string NothingToSaveText(const ClusterState& state, absl::Time now) {
   if (state.saves()) return WaitingFor(state, now);
-  return state.tuning.is_measuring()
+  return state.model.tuning().is_measuring()
              ? "the job was still measuring how to exchange, of which nothing is kept"
              : "no --checkpoint_dir";
 }
@@ -69,7 +69,7 @@ CheckpointFacts ClusterSaves::Facts() const {
                             state_.phase != CoordinatorPhase::kDone,
           .is_ready = state_.is_ready(),
           .is_comparing = state_.is_comparing(),
-          .awaits_weights = state_.supply.is_awaited(),
+          .awaits_weights = state_.model.supply().is_awaited(),
           .has_failed = !state_.ending.failure().ok(),
           .is_shard_away = state_.is_shard_away(),
           .all_serving = state_.shards.all_serving(),
@@ -77,7 +77,7 @@ CheckpointFacts ClusterSaves::Facts() const {
 }
 
 absl::StatusOr<uint64_t> ClusterSaves::Request(absl::Time now) {
-  if (state_.tuning.is_measuring()) {
+  if (state_.model.tuning().is_measuring()) {
     return absl::FailedPreconditionError(
         "nothing to save yet: the job measures how to exchange, and begins anew with what it "
         "chooses");
@@ -89,7 +89,8 @@ absl::StatusOr<uint64_t> ClusterSaves::Request(absl::Time now) {
   if (state_.phase == CoordinatorPhase::kDone && !state_.ending.failure().ok()) {
     return state_.ending.failure();
   }
-  if (absl::Status ready = CheckReady(state_, now); !ready.ok() || state_.supply.is_awaited()) {
+  if (absl::Status ready = CheckReady(state_, now);
+      !ready.ok() || state_.model.supply().is_awaited()) {
     return absl::FailedPreconditionError(
         absl::StrCat("nothing to save yet: ", WaitingFor(state_, now)));
   }
@@ -146,7 +147,7 @@ bool ClusterSaves::SaveCompleteRounds(absl::Time now) {
 
 bool ClusterSaves::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
   if (!state_.is_ready() || !state_.shards.Has(shard)) return false;
-  const int64_t weights = state_.map->servers[shard].range.size() * int64_t{sizeof(float)};
+  const int64_t weights = state_.model.map()->servers[shard].range.size() * int64_t{sizeof(float)};
   const std::optional<int64_t> limit = state_.checkpoints.OnJournalSize(shard, bytes, weights);
   if (!limit.has_value()) return false;
   outbox_.Tell(absl::StrCat("shard ", shard, " has written ", BytesText(bytes),
@@ -184,8 +185,8 @@ absl::Status ClusterSaves::OnShardSaved(int shard, const ShardSaved& saved, absl
   auto record = state_.checkpoints.OnSaved(shard, directory, saved.manifest_part, Facts());
   if (!record.has_value()) return absl::OkStatus();
   if (!record->ok()) return OnFailed(directory, record->status(), now);
-  (*record)->job = state_.config.job;
-  (*record)->layout = *state_.layout;
+  (*record)->job = state_.model.job();
+  (*record)->layout = *state_.model.layout();
   JournalManifest& journal = (*record)->journal;
   journal.journal_id = state_.journal_id;
   for (const ShardFleet::Server& server : state_.shards.servers()) {
@@ -214,7 +215,8 @@ absl::Status ClusterSaves::OnPublished(absl::string_view directory,
   outbox_.Tell(PublishedText(*published, verdict));
   const absl::Duration usual_round = state_.progress.usual_round();
   const double round_bytes = static_cast<double>(state_.membership.table().Members().size()) *
-                             static_cast<double>(state_.layout->num_elements()) * sizeof(float);
+                             static_cast<double>(state_.model.layout()->num_elements()) *
+                             sizeof(float);
   const auto journal = state_.checkpoints.JournalToSuggest(round_bytes, usual_round);
   if (journal.has_value()) outbox_.Tell(JournalSuggestion(*journal, usual_round));
   state_.shards.OnPublished({temporary, published->path, published->round});
@@ -337,7 +339,7 @@ void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
   state_.ending.Restart();
   state_.checkpoints.ForgetLast();
   state_.before_open_round.reset();
-  const auto* checkpoint = std::get_if<CheckpointSource>(&state_.source);
+  const auto* checkpoint = std::get_if<CheckpointSource>(&state_.model.source());
   if (checkpoint == nullptr) return state_.checkpoints.ForgetNewest();
   state_.checkpoints.Restart({.path = checkpoint->directory,
                               .round = state_.ledger.next_round(),

@@ -61,8 +61,8 @@ class ClusterSaves {
   // A process has taken over what the one before it has written down, and waits for nothing any
   // more. Returns whether anything has changed.
   bool ForgetAsker(absl::string_view reason);
-  // The servers begin a new life from state.source. `on_disk`: what the checkpoint has, if it is
-  // one.
+  // The servers begin a new life from the source of the JobModel. `on_disk`: what the checkpoint
+  // has, if it is one.
   void Restart(const CoordinatorState& on_disk, absl::Time now);
   // Takes a checkpoint out of turn, so that a process without a journal goes by the orders as well.
   void OnOrdersChanged(absl::Time now);

@@ -14,6 +14,7 @@
 #include "common/messages/cluster_messages.h"
 #include "common/params/layout.h"
 #include "common/runtime/ids.h"
+#include "server/coordinator/model/resume_snapshot.h"
 
 namespace lodestar {
 
@@ -84,20 +85,6 @@ struct CheckpointSnapshot {
   absl::Duration age;
   uint64_t bytes = 0;
   absl::Duration write_time;
-};
-
-struct SettingSnapshot {
-  std::string flag;
-  std::string saved;  // in the checkpoint
-  std::string asked;
-  std::string effect;
-};
-
-// What the job was resumed from, and the settings that are not those of the checkpoint.
-struct ResumeSnapshot {
-  std::string path;
-  Round round;
-  std::vector<SettingSnapshot> changes;
 };
 
 struct AlarmSnapshot {

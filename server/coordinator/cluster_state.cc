@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "server/sync/policy_factory.h"
@@ -15,14 +14,11 @@ constexpr absl::Duration kReturnTime = absl::Seconds(3);
 
 }  // namespace
 
-ClusterState::ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout,
-                           absl::Time now)
+ClusterState::ClusterState(CoordinatorConfig the_config, JobModel the_model, absl::Time now)
     : config(std::move(the_config)),
-      asked_job(config.job),
-      awaits_settings(std::holds_alternative<ClientModelSpec>(config.job.model.architecture)),
       started_at(now),
       policy(MakeClusterPolicy(config.job)),
-      layout(std::move(the_layout)),
+      model(std::move(the_model)),
       shards(config.num_shards, config.lease, now),
       membership({.num_shards = config.num_shards,
                   .lease = config.lease,
@@ -57,14 +53,14 @@ bool ClusterState::is_ready() const {
     case CoordinatorPhase::kSaving:
       return true;
     case CoordinatorPhase::kDone:
-      return map != nullptr;
+      return model.map() != nullptr;
     default:
       return false;
   }
 }
 
 bool ClusterState::AwaitsJournals(WorkerId worker, Round round, bool is_patience_over) const {
-  if (!is_ready() || DefersContributions(config.job) || !shards.all_keep_journals()) return false;
+  if (!is_ready() || DefersContributions(model.job()) || !shards.all_keep_journals()) return false;
   for (int shard = 0; shard < config.num_shards; ++shard) {
     const bool is_waited_for = !is_patience_over || shards.servers()[shard].is_away();
     if (is_waited_for && desks.at(worker).assignment.AwaitsJournal(round, shard)) return true;
@@ -176,7 +172,7 @@ StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
   for (const WorkerRecord* member : membership.table().Members()) {
     facts.members.push_back(FactsOf(member->id));
   }
-  if (supply.is_awaited()) {
+  if (const WeightsSupply& supply = model.supply(); supply.is_awaited()) {
     const bool is_waited_for =
         supply.supplier().has_value() && supply.others_since().has_value() && Present().size() > 1;
     facts.is_working &= is_waited_for;

@@ -14,17 +14,16 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/messages/cluster_messages.h"
-#include "common/params/layout.h"
 #include "common/runtime/ids.h"
 #include "server/coordinator/alarm_book.h"
 #include "server/coordinator/checkpoints/checkpoint_manager.h"
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/ending/job_ending.h"
-#include "server/coordinator/exchange_tuning.h"
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/job_progress.h"
 #include "server/coordinator/member_quota.h"
 #include "server/coordinator/membership/membership.h"
+#include "server/coordinator/model/job_model.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/shards/journal_comparison.h"
 #include "server/coordinator/shards/shard_command.h"
@@ -32,7 +31,6 @@
 #include "server/coordinator/site_course.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
 #include "server/coordinator/wait_log.h"
-#include "server/coordinator/weights_supply.h"
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_desk.h"
 #include "server/sync/cluster_policy.h"
@@ -86,40 +84,22 @@ struct StartComparison {
 };
 
 struct ClusterState {
-  ClusterState(CoordinatorConfig the_config, std::optional<Layout> the_layout, absl::Time now);
+  ClusterState(CoordinatorConfig the_config, JobModel the_model, absl::Time now);
 
-  CoordinatorConfig config;  // `job`: with what a client has proposed, or a checkpoint has
-  const JobSpec asked_job;   // by the operator
-  // The model is a client's, and layout and settings of the next one that registers count.
-  bool awaits_settings = false;
-  // The client whose model the job has, as long as that client is given time to come back with the
-  // weights. The models of other clients do not count meanwhile. Not set means that the client has
-  // come, or that there is none.
-  struct Proposer {
-    std::string name;
-    uint64_t instance_id = 0;
-    absl::Time until;
-  };
-  std::optional<Proposer> proposer;
+  const CoordinatorConfig config;  // as the operator asks; the job as it is: JobModel::job()
   absl::Time started_at;
   std::unique_ptr<const ClusterPolicy> policy;
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;
 
-  std::optional<Layout> layout;
-  std::shared_ptr<const ClusterMap> map;
-  WeightsSource source;
-  WeightsSupply supply;
-
   StartComparison comparison;
   uint64_t journal_id = 0;  // See CoordinatorRecord.
+  JobModel model;
   ShardFleet shards;
   Membership membership;
   WorkLedger ledger;
-  ExchangeTuning tuning;
   std::optional<SiteCourse> site;  // not set if this is none
   MemberQuota quota;
   CheckpointManager checkpoints;
-  std::optional<ResumeSnapshot> resumed;
   FaultPolicy faults;
   StragglerDetector stragglers;
   AlarmBook alarms;
@@ -147,7 +127,7 @@ struct ClusterState {
   // It was stopped, and workers cannot even join to learn that.
   bool is_over_for_callers() const {
     return phase == CoordinatorPhase::kDone && ending.failure().ok() && ending.is_stopping() &&
-           (map == nullptr || !shards.all_serving());
+           (model.map() == nullptr || !shards.all_serving());
   }
   // The servers exit once all have learned that the job is over, or has failed.
   bool ends() const {
@@ -161,7 +141,7 @@ struct ClusterState {
   // No round is opened, closed or saved: a server cannot be told.
   bool is_shard_away() const { return shards.any_away(); }
   // What a trial of settings trains is not kept.
-  bool saves() const { return !config.checkpoint_dir.empty() && !tuning.is_measuring(); }
+  bool saves() const { return !config.checkpoint_dir.empty() && !model.tuning().is_measuring(); }
 
   std::string NameOf(WorkerId worker) const;
   // Workers that have not left yet.
@@ -172,7 +152,7 @@ struct ClusterState {
   // Whether workers of a server before this one may still come, and learn that the job is over: it
   // has left no checkpoint that names them.
   bool awaits_strangers(absl::Time now) const {
-    return map != nullptr && membership.table().workers().empty() &&
+    return model.map() != nullptr && membership.table().workers().empty() &&
            now < started_at + config.lease;
   }
   // Returns true if so many members are enough for the next round.

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/job/robust_mean.h"
+#include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
 #include "common/runtime/time_text.h"
 
@@ -523,12 +524,12 @@ std::string NotWaitedForText(const ClusterState& state) {
 
 // How the job has come to how it exchanges, or what its trial still waits for.
 std::string ExchangeText(const ClusterState& state) {
-  const std::string& text = state.tuning.text();
-  const int64_t missing = state.config.job.min_workers -
+  const std::string& text = state.model.tuning().text();
+  const int64_t missing = state.model.job().min_workers -
                           static_cast<int64_t>(state.membership.table().Members().size());
-  if (!state.tuning.is_measuring() || missing <= 0) return text;
+  if (!state.model.tuning().is_measuring() || missing <= 0) return text;
   return absl::StrCat(text, "; waits for ", missing, " more ", missing == 1 ? "worker" : "workers",
-                      " to measure (--min_workers=", state.config.job.min_workers, ")");
+                      " to measure (--min_workers=", state.model.job().min_workers, ")");
 }
 
 }  // namespace
@@ -605,12 +606,12 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
     case CoordinatorPhase::kEvaluating:
       break;
   }
-  if (state.supply.is_awaited()) {
-    return state.supply.supplier().has_value()
-               ? absl::StrCat("waits for ", state.NameOf(state.supply.supplier()->worker),
+  if (state.model.supply().is_awaited()) {
+    return state.model.supply().supplier().has_value()
+               ? absl::StrCat("waits for ", state.NameOf(state.model.supply().supplier()->worker),
                               " to supply the initial weights",
                               age_at.has_value()
-                                  ? TimeLeft(state, {state.supply.supplier()->worker}, now)
+                                  ? TimeLeft(state, {state.model.supply().supplier()->worker}, now)
                                   : "")
                : "waits for a client that supplies the initial weights";
   }
@@ -770,7 +771,7 @@ absl::Duration WaitPatience(const ClusterState& state) {
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now) {
   if (state.is_shard_away() || state.phase != CoordinatorPhase::kRunning ||
       state.ending.is_stopping() || state.ending.is_work_held() || state.ending.is_paused() ||
-      state.ledger.is_exhausted() || state.supply.is_awaited() ||
+      state.ledger.is_exhausted() || state.model.supply().is_awaited() ||
       !WaitingForJournals(state).empty()) {
     return WaitingFor(state, now, Ages::kLeftOut);
   }
@@ -787,7 +788,7 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
     }
   }
   return absl::StrCat("there are more workers than --global_batch_size=",
-                      state.config.job.global_batch_size, " has samples; waits for one to leave");
+                      state.model.job().global_batch_size, " has samples; waits for one to leave");
 }
 
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now) {
@@ -933,7 +934,7 @@ absl::string_view StateName(const ClusterState& state) {
 int64_t UntrainedSamples(const ClusterState& state, const LedgerState& ledger) {
   int64_t untrained = ledger.next_sample - ledger.trained_samples;
   for (const auto& [worker, desk] : state.desks) {
-    untrained -= desk.assignment.UnreportedSamples(state.config.job);
+    untrained -= desk.assignment.UnreportedSamples(state.model.job());
   }
   for (const auto& [number, round] : state.open) untrained -= round.memory().samples;
   return std::max<int64_t>(untrained, 0);
@@ -942,7 +943,7 @@ int64_t UntrainedSamples(const ClusterState& state, const LedgerState& ledger) {
 ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   ClusterSnapshot snapshot;
   const LedgerState ledger = state.ledger.state();
-  snapshot.job = state.config.job;
+  snapshot.job = state.model.job();
   snapshot.server_incarnation = state.shards.server_incarnation();
   snapshot.uptime = now - state.started_at;
   snapshot.state = std::string(StateName(state));
@@ -970,7 +971,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   const auto open_rounds = static_cast<int64_t>(state.open.size());
   state.progress.Describe(
       // A trial has no length of its own.
-      {.remaining_rounds = state.tuning.is_measuring()
+      {.remaining_rounds = state.model.tuning().is_measuring()
                                ? 0
                                : snapshot.total_rounds - ledger.next_round + open_rounds,
        .tokens_per_sample = state.ledger.tokens_per_sample(),
@@ -997,19 +998,19 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   }
   for (size_t i = 0; i < state.shards.servers().size(); ++i) {
     const ShardFleet::Server& server = state.shards.servers()[i];
-    snapshot.shards.push_back({static_cast<int>(i), server.address,
-                               std::string(ServerStateName(server)),
-                               state.map == nullptr ? ElementRange{} : state.map->servers[i].range,
-                               server.is_there() ? server.journal.replica : ""});
+    snapshot.shards.push_back(
+        {static_cast<int>(i), server.address, std::string(ServerStateName(server)),
+         state.model.map() == nullptr ? ElementRange{} : state.model.map()->servers[i].range,
+         server.is_there() ? server.journal.replica : ""});
   }
   snapshot.last_checkpoint = NewestCheckpoint(state.checkpoints.tracker(), now);
   if (state.site.has_value()) snapshot.upstream = state.site->upstream();
-  snapshot.resumed = state.resumed;
+  snapshot.resumed = state.model.resumed();
   snapshot.alarms = state.alarms.Snapshot(now);
   snapshot.requests = RequestsOf(state, now);
-  if (state.layout.has_value()) {
-    snapshot.num_parameters = static_cast<uint64_t>(state.layout->num_elements());
-    snapshot.layout_hash = state.layout->hash();
+  if (state.model.layout().has_value()) {
+    snapshot.num_parameters = static_cast<uint64_t>(state.model.layout()->num_elements());
+    snapshot.layout_hash = state.model.layout()->hash();
   }
   return snapshot;
 }
@@ -1115,16 +1116,75 @@ absl::Status MemberRefusalStatus(const ClusterState& state,
   if (!refusal.has_value()) return absl::OkStatus();
   switch (refusal->kind) {
     case MemberRefusal::Kind::kNoRoom:
-      return absl::UnavailableError(
-          absl::StrCat("the job has ", refusal->present,
-                       " workers, and --robust_mean=", RobustMeanText(state.config.job.robust_mean),
-                       " is for ", refusal->allowed, ": this one is let in when another has left"));
+      return absl::UnavailableError(absl::StrCat(
+          "the job has ", refusal->present,
+          " workers, and --robust_mean=", RobustMeanText(state.model.job().robust_mean), " is for ",
+          refusal->allowed, ": this one is let in when another has left"));
     case MemberRefusal::Kind::kTooManyNames:
       return absl::UnavailableError(absl::StrCat(
           "certificate '", refusal->subject, "' has ", refusal->present, " workers here, and ",
           refusal->allowed, " may be: they have completed ", refusal->rounds_completed,
           " rounds, and each completed round admits one more worker. "
           "The call is retried automatically; give each machine a certificate of its own"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelRefusalStatus(const ClusterState& state,
+                                const std::optional<ModelRefusal>& refusal) {
+  using Kind = ModelRefusal::Kind;
+  if (!refusal.has_value()) return absl::OkStatus();
+  const auto refuse_layout = [](const auto&... reason) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the layout that this client brings is refused: ", reason...));
+  };
+  switch (refusal->kind) {
+    case Kind::kEncoding: {
+      const JobSpec& job = state.model.job();
+      const absl::string_view flag = refusal->subject;
+      const Encoding encoding = flag == "push_encoding" ? job.push_encoding : job.pull_encoding;
+      return absl::FailedPreconditionError(
+          absl::StrCat("this job has --", flag, "=", EncodingText(encoding), ", this client knows ",
+                       absl::StrJoin(refusal->known, ", ",
+                                     [](std::string* out, Encoding::Kind one) {
+                                       absl::StrAppend(out, EncodingKindName(one));
+                                     }),
+                       "; use another client, or start the job with --", flag, "=",
+                       EncodingKindName(refusal->known.front())));
+    }
+    case Kind::kOtherLayout:
+      return absl::InvalidArgumentError(refusal->cause.message());
+    case Kind::kOtherTensors:
+    case Kind::kShards:
+      return refusal->cause;
+    case Kind::kLayoutHash:
+      return absl::FailedPreconditionError(
+          absl::StrCat("layout hash of this worker is ", refusal->subject, ", the job's is ",
+                       state.model.layout()->hash(), "; build the model from the job's settings"));
+    case Kind::kLacksLayout:
+      return absl::UnavailableError(
+          "not ready: waits for a client that brings the layout of its model; the same call again");
+    case Kind::kAwaitsOther:
+      return absl::UnavailableError(absl::StrCat(
+          "not ready: waits for ", PeerText(refusal->subject, MembershipTable::kMaxNameBytes),
+          ", whose settings the job has, to supply the first weights; the same call "
+          "again"));
+    case Kind::kSettings:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the settings that this client proposes are refused: ", refusal->cause.message()));
+    case Kind::kTensors:
+      return refuse_layout("it has ", refusal->present, " tensors, allowed are ", refusal->allowed);
+    case Kind::kNames:
+      return refuse_layout("names and shapes of its tensors take ", refusal->present,
+                           " bytes, allowed are ", refusal->allowed);
+    case Kind::kMemory:
+      return refuse_layout("it has ", refusal->present, " elements, ", refusal->largest_shard,
+                           " for one server: ", refusal->cause.message());
+    case Kind::kCut:
+      return refuse_layout(refusal->cause.message());
+    case Kind::kBuckets:
+      return refuse_layout("it would have ", refusal->present, " buckets, allowed are ",
+                           refusal->allowed, "; give the server a larger --bucket_bytes");
   }
   return absl::OkStatus();
 }

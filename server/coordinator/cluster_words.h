@@ -16,6 +16,7 @@
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/faults/quarantine.h"
 #include "server/coordinator/membership/membership.h"
+#include "server/coordinator/model/model_refusal.h"
 #include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
 
@@ -108,6 +109,11 @@ absl::Status AcceptedOtherLoss(const JournalFacts& facts, const JournalLoss& los
 // Returns OK if there is no refusal. Error: Unavailable: the same call again.
 absl::Status MemberRefusalStatus(const ClusterState& state,
                                  const std::optional<MemberRefusal>& refusal);
+// Returns OK if there is no refusal. Errors: Unavailable: the same call again; FailedPrecondition
+// if the client knows other encodings, or is to go by the job's layout and does not;
+// InvalidArgument, or that of PlanShards(), for what the client brings or proposes.
+absl::Status ModelRefusalStatus(const ClusterState& state,
+                                const std::optional<ModelRefusal>& refusal);
 std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm);
 // Returns Aborted, with the round that the servers are at, and that of the report that they lack.
 absl::Status LacksReportStatus(const ClusterState& state, Round round);

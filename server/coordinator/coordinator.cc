@@ -7,16 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "common/job/exchange_settings.h"
 #include "common/job/job_loss.h"
-#include "common/job/job_settings.h"
-#include "common/plan/exchange_choice.h"
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_hints.h"
 #include "common/runtime/status_macros.h"
 #include "server/coordinator/admission.h"
-#include "server/coordinator/client_layout.h"
 #include "server/coordinator/cluster_words.h"
 #include "server/coordinator/next_round.h"
 #include "server/coordinator/site_facts.h"
@@ -43,8 +38,8 @@ void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
 
 }  // namespace
 
-Coordinator::Coordinator(Config config, std::optional<Layout> layout, absl::Time now)
-    : state_(std::move(config), std::move(layout), now) {}
+Coordinator::Coordinator(Config config, JobModel model, absl::Time now)
+    : state_(std::move(config), std::move(model), now) {}
 
 void Coordinator::TellWait(absl::Time now) {
   if (!state_.waits.IsDue(now)) return;
@@ -89,7 +84,7 @@ void Coordinator::TellRefusal(absl::string_view name, absl::string_view peer,
 }
 
 absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::Time now) {
-  RETURN_IF_ERROR(CheckEncodings(state_.config.job, call.encodings));
+  RETURN_IF_ERROR(ModelRefusalStatus(state_, state_.model.CheckEncodings(call.encodings)));
   if (state_.is_over_for_callers()) {
     return WithJobOver(absl::FailedPreconditionError(absl::StrCat(
         "stopped: ", *state_.ending.stop_reason(), ", before all servers were there")));
@@ -97,7 +92,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   // The servers go, so no server would tell this worker of the end.
   if (state_.ending.should_exit()) return JobIsOver();
   RETURN_IF_ERROR(CheckCompared(now));
-  if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(AdoptLayout(call, now));
+  if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(Adopt(call, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
   if (state_.is_shard_away()) {
     return absl::UnavailableError(
@@ -112,12 +107,14 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
       alarm.has_value()) {
     outbox_.RaiseAlarm(MemberAlarmText(state_, *alarm), now);
   }
-  if (state_.supply.is_awaited() && !state_.supply.supplier().has_value() &&
-      state_.phase == CoordinatorPhase::kRunning && !state_.ending.is_stopping()) {
+  if (state_.model.lacks_supplier() && state_.phase == CoordinatorPhase::kRunning &&
+      !state_.ending.is_stopping()) {
     RETURN_IF_ERROR(CheckMayClaimSupply(state_, call, now));
-    RETURN_IF_ERROR(AdoptModel(call, now));
+    RETURN_IF_ERROR(Adopt(call, now));
   }
-  if (call.layout.has_value()) RETURN_IF_ERROR(CheckOffered(state_, call));
+  if (call.layout.has_value()) {
+    RETURN_IF_ERROR(ModelRefusalStatus(state_, state_.model.CheckOffered(call)));
+  }
   RETURN_IF_ERROR(CheckRoom(state_, call.name));
   RETURN_IF_ERROR(CheckMoreNames(state_, call));
   if (const std::optional<WorkerId> holder = state_.membership.GoneHolder(call, now);
@@ -126,7 +123,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
                now);
   }
   const absl::StatusOr<Membership::Admitted> registered =
-      state_.membership.Register(call, state_.map->version, now);
+      state_.membership.Register(call, state_.model.map()->version, now);
   // The name is mostly held by a process before this one. Once that life's lease is over, there may
   // be no server left to ask.
   if (absl::IsAlreadyExists(registered.status()) && state_.ends()) return JobIsOver();
@@ -150,12 +147,11 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.server_incarnation = state_.shards.server_incarnation();
   answer.lease = state_.config.lease;
   answer.heartbeat_interval = state_.membership.heartbeat_interval();
-  answer.job = state_.config.job;
-  answer.map = state_.map;
+  answer.job = state_.model.job();
+  answer.map = state_.model.map();
   answer.rounds_completed = desk.assignment.memory().rounds_completed;
   answer.next_round = state_.ledger.next_round();
-  answer.needs_initial_weights = state_.supply.Claim(answer.life, now);
-  if (answer.needs_initial_weights) state_.proposer.reset();
+  answer.needs_initial_weights = state_.model.ClaimSupply(answer.life, now);
   return answer;
 }
 
@@ -175,7 +171,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
                                   state_.membership.ConnectionOf(life.worker).peer(), room, now);
     return room;
   }
-  absl::Status admitted = CheckLayoutHash(state_, layout_hash);
+  absl::Status admitted = ModelRefusalStatus(state_, state_.model.CheckLayoutHash(layout_hash));
   admitted.Update(CheckBrings(state_, dataset));
   const int64_t heldout_samples_before = state_.ledger.num_heldout_samples();
   if (admitted.ok()) {
@@ -192,7 +188,7 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   }
   RETURN_IF_ERROR(state_.membership.Join(life, now));
   state_.desks[life.worker].assignment.BeginMembership(slowest, now);
-  state_.supply.OnJoined(life);
+  state_.model.OnJoined(life);
   outbox_.Tell(absl::StrCat(
       "worker joined name=", state_.NameOf(life.worker), " worker=", life.worker.value(), " view=",
       state_.membership.table().view().value(), " data=", dataset.own_partition ? "own" : "shared",
@@ -225,18 +221,18 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
           call.acknowledged->value()) {
     return LacksReportStatus(state_, *call.acknowledged);
   }
-  if (!state_.membership.OnHeartbeat(call, state_.map->version)) {
+  if (!state_.membership.OnHeartbeat(call, state_.model.map()->version)) {
     DropWorker(call.life.worker, "a server has another address, which this life cannot be told of",
                now);
     return state_.membership.Check(call.life);
   }
   state_.stragglers.OnHeartbeat(call, now);
-  state_.tuning.OnHeartbeat(call.life.worker, call.path);
+  state_.model.OnHeartbeat(call.life.worker, call.path);
   HeartbeatAnswer answer;
   answer.view = state_.membership.table().view();
-  if (call.map_version.has_value() && *call.map_version != state_.map->version) {
-    answer.servers = ServerAddresses{state_.map->version, {}};
-    for (const ServerAddress& server : state_.map->servers) {
+  if (call.map_version.has_value() && *call.map_version != state_.model.map()->version) {
+    answer.servers = ServerAddresses{state_.model.map()->version, {}};
+    for (const ServerAddress& server : state_.model.map()->servers) {
       answer.servers->addresses.push_back(server.address);
     }
   }
@@ -302,67 +298,25 @@ void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
                             ": no lease and no patience counts that time"));
 }
 
-absl::Status Coordinator::AdoptLayout(const RegisterCall& call, absl::Time now) {
-  if (!call.layout.has_value()) {
-    return absl::UnavailableError(
-        "not ready: waits for a client that brings the layout of its model; the same call again");
-  }
-  ASSIGN_OR_RETURN(SettledJob settled, SettleWith(call, *call.layout));
-  state_.layout = call.layout;
-  TakeSettings(call, std::move(settled), now);
-  absl::Status assigned = Assign(now);
-  if (!assigned.ok()) state_.layout.reset();
-  return assigned;
-}
-
-absl::StatusOr<SettledJob> Coordinator::SettleWith(const RegisterCall& call,
-                                                   const Layout& layout) const {
-  SettledJob settled = Settle(state_.asked_job, state_.config.given, call.proposed);
-  absl::Status possible = ValidateJobSpec(settled.job);
-  possible.Update(CheckFits(state_.config.divergence, settled.job));
-  if (!possible.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the settings that this client proposes are refused: ", possible.message()));
-  }
-  RETURN_IF_ERROR(CheckClientLayout(state_.config, settled.job, layout));
-  return settled;
-}
-
-void Coordinator::TakeSettings(const RegisterCall& call, SettledJob settled, absl::Time now) {
-  state_.awaits_settings = false;
-  state_.proposer = {call.name, call.instance_id, now + kCallerPatience};
-  state_.config.job = std::move(settled.job);
-  state_.ledger = WorkLedger(state_.config.job, state_.ledger.state());
+absl::Status Coordinator::Adopt(const RegisterCall& call, absl::Time now) {
+  using Kind = Proposal::Kind;
+  const Proposal proposal = state_.model.Judge(call, now);
+  if (proposal.kind == Kind::kNone) return absl::OkStatus();
+  if (proposal.kind == Kind::kRefused) return ModelRefusalStatus(state_, proposal.refusal);
+  state_.model.Take(call, proposal, now);
+  state_.ledger = WorkLedger(state_.model.job(), state_.ledger.state());
   outbox_.Remember();
-  if (call.proposed.is_empty()) return;
-  outbox_.Tell(absl::StrCat(
-      "settings proposed by name=", PeerText(call.name, MembershipTable::kMaxNameBytes),
-      " peer=", call.peer, ": taken ", SettingsText(settled.taken),
-      settled.not_taken.empty() ? ""
-                                : absl::StrCat("; not taken, because the operator decides them, ",
-                                               SettingsText(settled.not_taken))));
-}
-
-absl::Status Coordinator::AdoptModel(const RegisterCall& call, absl::Time now) {
-  const bool is_anothers_turn = !state_.awaits_settings && state_.proposer.has_value() &&
-                                state_.proposer->instance_id != call.instance_id;
-  if (!state_.awaits_settings && !is_anothers_turn) return absl::OkStatus();
-  const bool is_other_layout = call.layout.has_value() && !CheckOffered(state_, call).ok();
-  absl::StatusOr<SettledJob> settled =
-      SettleWith(call, is_other_layout ? *call.layout : *state_.layout);
-  const bool is_another = settled.ok() && (is_other_layout || JobSettings(settled->job) !=
-                                                                  JobSettings(state_.config.job));
-  if (is_anothers_turn && !is_another) return absl::OkStatus();
-  if (is_anothers_turn && now < state_.proposer->until) {
-    return absl::UnavailableError(absl::StrCat(
-        "not ready: waits for ", PeerText(state_.proposer->name, MembershipTable::kMaxNameBytes),
-        ", whose settings the job has, to supply the first weights; the same call "
-        "again"));
+  if (!call.proposed.is_empty()) {
+    const SettledJob& settled = proposal.settled;
+    outbox_.Tell(absl::StrCat(
+        "settings proposed by name=", PeerText(call.name, MembershipTable::kMaxNameBytes),
+        " peer=", call.peer, ": taken ", SettingsText(settled.taken),
+        settled.not_taken.empty() ? ""
+                                  : absl::StrCat("; not taken, because the operator decides them, ",
+                                                 SettingsText(settled.not_taken))));
   }
-  RETURN_IF_ERROR(settled.status());
-  if (is_other_layout) state_.layout = call.layout;
-  TakeSettings(call, *std::move(settled), now);
-  if (!is_another) return absl::OkStatus();
+  if (proposal.kind == Kind::kSame) return absl::OkStatus();
+  if (state_.phase == CoordinatorPhase::kAwaitingLayout) return Assign(now);
   BeginRestoring({});
   return absl::UnavailableError(
       "not ready: the servers start over with the model of this client; the same call again");
@@ -375,14 +329,13 @@ void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
   for (const EndedLife& life : lives) {
     state_.desks[life.id].assignment.EndLife();
     state_.alarms.End(OtherServersSubject(life.name), now, now);
-    state_.tuning.OnEnded(life.id);
     state_.ledger.ReleaseWorker(life.id);
     for (auto& [number, round] : state_.open) round.Lose(life.id, now);
     Command(DropCommand{life.id, life.incarnation, life.reason});
     outbox_.Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
                               " incarnation=", life.incarnation.value(), " reason=", life.reason));
     view_changed |= life.was_member;
-    supplier_lost |= state_.supply.OnEnded(life.incarnation);
+    supplier_lost |= state_.model.OnEnded({life.id, life.incarnation});
   }
   for (const WorkerId worker : state_.membership.ForgetGone()) {
     state_.desks.erase(worker);
@@ -392,10 +345,7 @@ void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
   if (view_changed) AnnounceMembers();
   if (!lives.empty()) outbox_.Touch();
   // All start over, so that another one learns that it has to supply the weights.
-  if (supplier_lost) {
-    state_.awaits_settings = true;
-    return DropAll("the client that was to supply the weights is gone", now);
-  }
+  if (supplier_lost) return DropAll("the client that was to supply the weights is gone", now);
   Advance(now);
 }
 
@@ -405,7 +355,7 @@ void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
 
 void Coordinator::AnnounceMembers() {
   // A shard that knows of members takes no first weights any more.
-  if (!state_.supply.is_awaited()) Command(Members());
+  if (!state_.model.supply().is_awaited()) Command(Members());
 }
 
 MembersCommand Coordinator::Members() const {
@@ -501,10 +451,10 @@ std::string Coordinator::ReasonOfEnd() const {
 absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report, absl::Time now) {
   WorkerDesk& desk = state_.desks[worker];
   ASSIGN_OR_RETURN(const WorkerAssignment::Match match,
-                   desk.assignment.Classify(report, state_.config.job));
+                   desk.assignment.Classify(report, state_.model.job()));
   if (match == WorkerAssignment::Match::kRepeat) return absl::OkStatus();
   outbox_.Remember();
-  if (const std::string odd = OddLoss(report, state_.config.job.model); !odd.empty()) {
+  if (const std::string odd = OddLoss(report, state_.model.job().model); !odd.empty()) {
     const WorkerLife life = {worker, state_.membership.table().Find(worker)->incarnation};
     Follow(faults_.OnNotFinite(
                worker, report.round,
@@ -522,10 +472,10 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
                               " rounds=", report.lost_residual_rounds));
   }
   if (desk.assignment.grant().has_value()) {
-    state_.tuning.OnReport(worker, report, desk.assignment.grant()->local_steps);
+    state_.model.OnReport(worker, report, desk.assignment.grant()->local_steps);
   }
   state_.stragglers.OnReport(worker, desk.assignment.grant(), now - desk.assignment.given_at());
-  desk.assignment.Complete(report, state_.config.job, now);
+  desk.assignment.Complete(report, state_.model.job(), now);
   return absl::OkStatus();
 }
 
@@ -569,10 +519,10 @@ void Coordinator::LetMembersRest(std::vector<EndedLife>& lives, absl::Time now) 
 }
 
 void Coordinator::LookForStraggler() {
-  JobSpec balanced = state_.config.job;
+  JobSpec balanced = state_.model.job();
   balanced.balance = Balance::kSpeed;
   const bool waits_for_all = state_.policy->uses_rosters() && balanced.quorum == 0;
-  if (!waits_for_all || state_.config.job.balance == Balance::kSpeed || state_.site.has_value()) {
+  if (!waits_for_all || state_.model.job().balance == Balance::kSpeed || state_.site.has_value()) {
     return;
   }
   std::vector<StragglerWatch::Member> members;
@@ -657,37 +607,31 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
     return true;
   }
   if (state_.ending.is_work_held()) return state_.open.empty() && AdvanceLastSave(now);
-  if (state_.supply.is_awaited()) return false;
+  if (state_.model.supply().is_awaited()) return false;
   saves_.BeginIfDue(now);
   if (state_.ending.is_paused() || !state_.has_next_round()) return false;
   return GrantNext(WorkLedger::Computes::kYes, now);
 }
 
 bool Coordinator::IsTrialOver() const {
-  if (!state_.tuning.is_measuring() || state_.ending.is_stopping()) return false;
-  const std::vector<const WorkerRecord*> members = state_.membership.table().Members();
-  const auto num_measured = std::count_if(
-      members.begin(), members.end(),
-      [this](const WorkerRecord* member) { return state_.tuning.HasMeasured(member->id); });
-  const auto num_members = static_cast<int64_t>(members.size());
-  // If there are more members than a step has samples, some of them never get work.
-  return num_members >= state_.config.job.min_workers &&
-         num_measured >= std::min<int64_t>(num_members, state_.ledger.max_roster());
+  if (state_.ending.is_stopping()) return false;
+  std::vector<WorkerId> members;
+  for (const WorkerRecord* member : state_.membership.table().Members()) {
+    members.push_back(member->id);
+  }
+  return state_.model.IsTrialOver(members, state_.ledger.max_roster());
 }
 
 // All start over with what has been chosen, as after a rollback.
 bool Coordinator::ChooseExchangeSettings(absl::Time now) {
-  const absl::StatusOr<ExchangeTuning::Choice> choice = state_.tuning.Choose(
-      state_.asked_job, state_.config.open_settings, *state_.layout, state_.config.num_shards);
+  const absl::StatusOr<std::string> choice = state_.model.ChooseExchange();
   if (!choice.ok()) {
     Fail(absl::Status(choice.status().code(), absl::StrCat("the job finds no settings of its own: ",
                                                            choice.status().message())),
          now);
     return true;
   }
-  state_.config.job = choice->job;
-  state_.tuning.End(choice->text);
-  outbox_.Tell(absl::StrCat("exchange chosen: ", choice->text));
+  outbox_.Tell(absl::StrCat("exchange chosen: ", *choice));
   BeginRestoring({});
   return true;
 }
@@ -906,8 +850,8 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
                        .is_comparing = state_.is_comparing(),
                        .is_resumed = state_.comparison.is_resumed,
                        .is_ready = state_.is_ready()};
-  if (state_.map != nullptr && state_.shards.Has(shard)) {
-    facts.address_in_map = state_.map->servers[shard].address;
+  if (state_.model.map() != nullptr && state_.shards.Has(shard)) {
+    facts.address_in_map = state_.model.map()->servers[shard].address;
   }
   using Kind = AttachVerdict::Kind;
   const AttachVerdict verdict = state_.shards.JudgeAttach(attachment, facts);
@@ -945,7 +889,7 @@ absl::Status Coordinator::GoOnWith(const Attachment& attachment, const AttachVer
   for (auto& [worker, desk] : state_.desks) desk.assignment.OnServerAttached(shard);
   // A server that was started again on what it had may have another port.
   if (verdict.has_moved) {
-    RETURN_IF_ERROR(PlanMap(NextMapVersion(state_.map->version, now), state_));
+    RETURN_IF_ERROR(state_.model.MoveServers(state_.shards.addresses(), now));
     outbox_.Remember();
   }
   if (!state_.is_comparing()) RepeatCommands(shard);
@@ -963,7 +907,7 @@ void Coordinator::RepeatCommands(int shard) {
       repeat(OpenRoundCommand{round.plan()});
     }
   }
-  if (!state_.supply.is_awaited()) repeat(Members());
+  if (!state_.model.supply().is_awaited()) repeat(Members());
   for (const auto& [id, record] : state_.membership.table().workers()) {
     if (!record.is_alive()) repeat(DropCommand{id, record.incarnation, record.end_reason});
   }
@@ -1119,32 +1063,14 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
 
 absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (!choice.alarm.empty()) outbox_.RaiseAlarm(choice.alarm, now);
-  if (choice.job.has_value()) state_.config.job = *choice.job;
-  if (state_.config.open_settings.any() && choice.state.has_value()) {
-    state_.tuning.End(absl::StrCat("as the checkpoint and the flags have it: ",
-                                   absl::StrJoin(ExchangeFlags(state_.config.job), " ")));
-  } else if (state_.config.open_settings.any() &&
-             (state_.tuning.is_measuring() || state_.tuning.text().empty())) {
-    state_.tuning.Begin();
-    state_.config.job = TrialOf(state_.asked_job);
-  }
-  if (choice.state.has_value()) state_.awaits_settings = false;
+  RETURN_IF_ERROR(state_.model.Restore({.job = choice.job,
+                                        .layout = choice.layout,
+                                        .is_from_checkpoint = choice.state.has_value()}));
   CoordinatorState saved;
   saved.membership = state_.membership.table().Export();
   Incarnation last_life = saved.membership.last_incarnation;
   if (choice.state.has_value()) saved = *choice.state;
   last_life = std::max(last_life, saved.membership.last_incarnation);
-  const bool is_client_model =
-      std::holds_alternative<ClientModelSpec>(state_.config.job.model.architecture);
-  if (choice.layout.has_value() && state_.layout.has_value() && !is_client_model) {
-    // A job that has gone on from a journal of an earlier release leaves its layout here.
-    ASSIGN_OR_RETURN(state_.layout, BuildLayout(state_.config.job.model));
-    RETURN_IF_ERROR(
-        TransposedBetween(*state_.layout, "the job", *choice.layout, "the weights on disk")
-            .status());
-  } else if (choice.layout.has_value()) {
-    state_.layout = choice.layout;
-  }
   // What this process knows is newer: it may have gone back.
   const bool is_new_process = state_.shards.server_incarnation() == 0;
   if (is_new_process) state_.TakeOrders(saved.orders, now);
@@ -1174,21 +1100,19 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
   // server incarnations lie above them.
   RETURN_IF_ERROR(state_.membership.Restore(saved.membership, std::move(start), now));
-  state_.ledger = WorkLedger(state_.config.job, saved.ledger);
+  state_.ledger = WorkLedger(state_.model.job(), saved.ledger);
   state_.progress.Restore(saved.progress);
-  state_.source = choice.source;
   state_.desks.clear();
   state_.faults.ForgetWorkers();
   state_.stragglers.ForgetWorkers();
   state_.open.clear();
   state_.unrecorded.clear();
   state_.shards.ForgetRounds();
-  state_.supply.Begin(std::holds_alternative<ClientSource>(state_.source));
+  state_.model.BeginFrom(choice.source, choice.resumed);
   state_.evaluation_attempt = 0;
   saves_.Restart(on_disk, now);
   const bool is_rate_on_disk = faults.learning_rate_scale == on_disk.ledger.learning_rate_scale;
   if (state_.orders() != on_disk.orders || !is_rate_on_disk) saves_.OnOrdersChanged(now);
-  state_.resumed = choice.resumed;
   if (!choice.note.empty()) outbox_.Tell(choice.note);
   if (state_.ending.is_paused()) outbox_.Tell(PauseText(state_));
   if (const std::optional<Setback> setback = state_.faults.setback();
@@ -1216,7 +1140,7 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
                                  state_.policy->uses_rosters(),
                                  /*is_from_journal=*/false,
                                  /*last_rounds=*/{}, state_.progress.loss()});
-  if (!state_.layout.has_value()) {
+  if (!state_.model.layout().has_value()) {
     Enter(CoordinatorPhase::kAwaitingLayout);
     return absl::OkStatus();
   }
@@ -1224,14 +1148,14 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
 }
 
 absl::Status Coordinator::Assign(absl::Time now) {
-  RETURN_IF_ERROR(PlanMap(/*version=*/0, state_));
-  outbox_.Announce(DecidedJob{state_.config.job});
+  RETURN_IF_ERROR(state_.model.PlanMap(/*version=*/0, state_.shards.addresses()));
+  outbox_.Announce(DecidedJob{state_.model.job()});
   state_.shards.MarkLoading(now);
   Enter(CoordinatorPhase::kLoading);
   AssignCommand command = {.server_incarnation = state_.shards.server_incarnation(),
-                           .job = state_.config.job,
-                           .map = state_.map,
-                           .source = state_.source,
+                           .job = state_.model.job(),
+                           .map = state_.model.map(),
+                           .source = state_.model.source(),
                            .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id},
                            .life_key = state_.membership.life_key()};
   const double learning_rate_scale = state_.ledger.state().learning_rate_scale;

@@ -27,9 +27,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/job/job_spec.h"
-#include "common/job/proposed_settings.h"
 #include "common/messages/cluster_messages.h"
-#include "common/params/layout.h"
 #include "common/runtime/ids.h"
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
@@ -43,6 +41,7 @@
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/coordinator_memory.h"
 #include "server/coordinator/membership/membership.h"
+#include "server/coordinator/model/job_model.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
 #include "server/coordinator/shards/journal_state.h"
@@ -329,12 +328,14 @@ class Coordinator {
   // could have a new answer.
   uint64_t state_version() const { return outbox_.state_version(); }
   CoordinatorPhase phase() const { return state_.phase; }
-  const JobSpec& job() const { return state_.config.job; }
+  const JobSpec& job() const { return state_.model.job(); }
   uint64_t server_incarnation() const { return state_.shards.server_incarnation(); }
   // Whether a server above shard 0 that cannot load ends alone, and not the job.
   bool replaces_servers() const { return state_.shards.has_loaded(); }
   const std::string& life_key() const { return state_.membership.life_key(); }
-  std::shared_ptr<const ClusterMap> map() const { return state_.map; }  // null if no layout yet
+  std::shared_ptr<const ClusterMap> map() const {
+    return state_.model.map();
+  }  // null if no layout yet
   // Returns the instance ID of the server process of each shard, by which these processes know the
   // coordinator from others. 0 means that the server is not there.
   std::vector<uint64_t> shard_instances() const;
@@ -378,7 +379,7 @@ class Coordinator {
   void On(int shard, const ShardAlarm& alarm, absl::Time now);
   void On(int shard, const ShardExiting& exiting, absl::Time now);
   void On(int shard, const WorkerFault& fault, absl::Time now);
-  Coordinator(Config config, std::optional<Layout> layout, absl::Time now);
+  Coordinator(Config config, JobModel model, absl::Time now);
 
   // Tells the log what has been waited for for a while, once.
   void TellWait(absl::Time now);
@@ -390,15 +391,10 @@ class Coordinator {
   // Raises an alarm, and ends the life that the caller's process has here. One worker's word moves
   // nothing else. Returns LacksReportStatus().
   absl::Status RefuseAcknowledged(const RegisterCall& call, absl::Time now);
-  absl::Status AdoptLayout(const RegisterCall& call, absl::Time now);
-  // Returns the job with what this client proposes, if it could be a job of the layout. Errors:
-  // InvalidArgument.
-  absl::StatusOr<SettledJob> SettleWith(const RegisterCall& call, const Layout& layout) const;
-  void TakeSettings(const RegisterCall& call, SettledJob settled, absl::Time now);
-  // The layout and the settings of a client that may be the one to supply the weights, if those of
-  // another do not count any more. Errors: Unavailable: that other may come, or the servers start
-  // over with these; as SettleWith().
-  absl::Status AdoptModel(const RegisterCall& call, absl::Time now);
+  // The model and the settings of this client become the job's, if they count: see
+  // JobModel::Judge(). Errors: those of ModelRefusalStatus(); Unavailable if the servers start over
+  // with them.
+  absl::Status Adopt(const RegisterCall& call, absl::Time now);
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
   // Ends the life that others wait for alone, if its connections were closed for good.

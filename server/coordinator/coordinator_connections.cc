@@ -32,7 +32,7 @@ void Coordinator::EndUnconnected(absl::Time now) {
       state_.stragglers.OnlyStalled(state_.FactsOfStragglers(now), now);
   if (!awaited.has_value()) return;
   const absl::Duration long_round =
-      HasLocalSteps(state_.config.job) ? state_.progress.usual_round() : absl::ZeroDuration();
+      HasLocalSteps(state_.model.job()) ? state_.progress.usual_round() : absl::ZeroDuration();
   const Membership::Unconnected judged =
       state_.membership.JudgeUnconnected(*awaited, long_round, now);
   switch (judged.verdict) {

@@ -4,7 +4,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/job/job_fields.h"
-#include "common/job/proposed_settings.h"
 #include "common/params/model_spec_json.h"
 #include "server/coordinator/data_sets.h"
 
@@ -27,26 +26,6 @@ bool IsAllInCheckpoint(const CoordinatorMemory& memory) {
          memory.checkpoints.tracker.last_orders == memory.orders;
 }
 
-bool IsOfEarlierLayout(const CoordinatorMemory& memory, const JobSpec& job) {
-  if (memory.layout.has_value()) return false;
-  const absl::StatusOr<Layout> layout = BuildLayout(job.model);
-  const absl::StatusOr<Layout> earlier = BuildEarlierLayout(job.model);
-  return layout.ok() && earlier.ok() && layout->hash() != earlier->hash() &&
-         memory.layout_hash != layout->hash();
-}
-
-JobSpec JobOf(const CoordinatorMemory& memory, const JobSpec& asked,
-              const std::set<std::string>& given, const OpenSettings& open) {
-  if (std::holds_alternative<ClientModelSpec>(asked.model.architecture)) {
-    return Settle(asked, given, ProposedBySaved(memory.settings)).job;
-  }
-  if (!open.any()) return asked;
-  const absl::StatusOr<JobSpec> chosen = WithExchangeOf(memory.settings, asked);
-  if (!chosen.ok()) return asked;
-  const JobSpec job = InRounds(WithOpenOf(*chosen, asked, open), open);
-  return ValidateJobSpec(job).ok() ? job : asked;
-}
-
 absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards) {
   std::vector<std::string> differences;
   const auto compare = [&](absl::string_view flag, absl::string_view was, absl::string_view asked) {
@@ -56,9 +35,9 @@ absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, i
   };
   compare("shard", absl::StrCat("0/", memory.shards.servers.size()),
           absl::StrCat("0/", num_shards));
-  compare("model", memory.model, ModelSpecToJson(job.model));
+  compare("model", memory.model.spec, ModelSpecToJson(job.model));
   std::map<std::string, std::string> settings;
-  for (const JobSetting& setting : memory.settings) settings[setting.flag] = setting.value;
+  for (const JobSetting& setting : memory.model.settings) settings[setting.flag] = setting.value;
   for (const JobSetting& setting : JobSettings(job)) {
     // One that the release which wrote it did not know has had no effect there.
     const auto was = settings.find(setting.flag);

@@ -10,17 +10,11 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/job/exchange_settings.h"
-#include "common/job/job_settings.h"
 #include "common/job/job_spec.h"
-#include "common/params/layout.h"
 #include "common/runtime/ids.h"
 #include "server/coordinator/checkpoints/checkpoint_manager.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
@@ -31,10 +25,10 @@
 #include "server/coordinator/member_quota.h"
 #include "server/coordinator/membership/membership.h"
 #include "server/coordinator/membership/worker_connection.h"
+#include "server/coordinator/model/job_model.h"
 #include "server/coordinator/open_round.h"
 #include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/stragglers/worker_activity.h"
-#include "server/coordinator/weights_supply.h"
 #include "server/coordinator/work_ledger.h"
 #include "server/coordinator/worker_assignment.h"
 
@@ -50,16 +44,9 @@ struct RememberedWorker {
 };
 
 struct CoordinatorMemory {
-  // What it is the memory of: see CheckSameJob().
-  std::vector<JobSetting> settings;
-  std::string model;             // ModelSpecToJson()
-  std::optional<Layout> layout;  // of the model `client`, which nothing else tells
-  std::string layout_hash;       // empty if written by a release before it was kept
+  JobModel::Memory model;  // What it is the memory of: see CheckSameJob().
   ShardFleet::Memory shards;
-  uint64_t map_version = 0;
   JobEnding::Memory ending;
-  bool awaits_settings = false;  // see ClusterState
-  WeightsSupply::Memory supply;
   Membership::Memory membership;
   std::map<WorkerId, RememberedWorker> desks;
   WorkLedger::Memory ledger;
@@ -73,14 +60,8 @@ struct CoordinatorMemory {
   StandingOrders orders;
 };
 
-// The job that goes on from it: the one asked for, with what its client had proposed, or what the
-// job had chosen by measurement, where the operator gives nothing; see Settle() and WithOpenOf().
-JobSpec JobOf(const CoordinatorMemory& memory, const JobSpec& asked,
-              const std::set<std::string>& given, const OpenSettings& open);
 // Whether the newest checkpoint has all of it but for the lives of workers.
 bool IsAllInCheckpoint(const CoordinatorMemory& memory);
-// Whether its journals are of a layout that the model has no more.
-bool IsOfEarlierLayout(const CoordinatorMemory& memory, const JobSpec& job);
 // Checks that it is the memory of this job, but for settings that only the coordinator looks at.
 // Error: FailedPrecondition naming what differs.
 absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards);

@@ -361,18 +361,18 @@ void Describe(Archive& archive, RoundSummary& round) {
 
 template <typename Archive>
 void Describe(Archive& archive, CoordinatorMemory& memory) {
-  archive("settings", memory.settings);
-  archive("model", memory.model);
-  archive("layout", memory.layout);
-  archive.Optional("layout_hash", memory.layout_hash);
+  archive("settings", memory.model.settings);
+  archive("model", memory.model.spec);
+  archive("layout", memory.model.layout);
+  archive.Optional("layout_hash", memory.model.layout_hash);
   archive("shards", memory.shards.servers);
   archive("server_incarnation", memory.shards.server_incarnation);
   archive.Optional("life_key", memory.membership.life_key);
-  archive.Optional("map_version", memory.map_version);
+  archive.Optional("map_version", memory.model.map_version);
   archive("stop_reason", memory.ending.stop_reason);
   archive("stop_requested_at", memory.ending.stop_requested_at);
-  archive.Optional("awaits_settings", memory.awaits_settings);
-  archive("supply", memory.supply);
+  archive.Optional("awaits_settings", memory.model.awaits_settings);
+  archive("supply", memory.model.supply);
   archive("norms", memory.shards.norms);
   archive("membership", memory.membership.table);
   archive("desks", memory.desks);

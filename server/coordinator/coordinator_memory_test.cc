@@ -514,14 +514,6 @@ TEST(CoordinatorMemoryTest, AServerMayComeBackAtAnotherAddress) {
   EXPECT_EQ(cluster.coordinator().Memory()->shards.servers[1].address, "other:9");
 }
 
-TEST(CoordinatorMemoryTest, MapsOfProcessesThatHaveReadTheSameMemoryHaveDifferentVersions) {
-  const absl::Time now = absl::FromUnixMillis(1'000'000);
-  const uint64_t first = NextMapVersion(7, now);
-  EXPECT_GT(first, 7);
-  EXPECT_NE(NextMapVersion(7, now + absl::Milliseconds(1)), first);
-  EXPECT_GT(NextMapVersion(first, now - absl::Hours(1)), first) << "the clock was put back";
-}
-
 TEST(CoordinatorMemoryTest, WorkersFollowAServerToItsAddressWithTheirNextHeartbeat) {
   CoordinatorHarness cluster(PairConfig());
   cluster.Start();
@@ -725,14 +717,14 @@ TEST(CoordinatorMemoryJsonTest, WhatALayoutMarksIsKept) {
   mean.averaged = true;
   weight.embedding = true;
   CoordinatorMemory memory;
-  memory.layout = *Layout::FromTensors({weight, mean});
+  memory.model.layout = *Layout::FromTensors({weight, mean});
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   const auto back = CoordinatorMemoryFromRecords({CoordinatorMemoryToJson(memory, now)}, now);
   ASSERT_OK(back);
   ASSERT_TRUE(back->has_value());
-  EXPECT_EQ((*back)->layout->hash(), memory.layout->hash());
-  EXPECT_TRUE((*back)->layout->tensors()[0].embedding);
-  EXPECT_FALSE((*back)->layout->tensors()[1].embedding);
+  EXPECT_EQ((*back)->model.layout->hash(), memory.model.layout->hash());
+  EXPECT_TRUE((*back)->model.layout->tensors()[0].embedding);
+  EXPECT_FALSE((*back)->model.layout->tensors()[1].embedding);
 }
 
 TEST(CoordinatorMemoryJsonTest, NoneIsNone) {

@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/job/fragment_plan.h"
-#include "common/params/bucket_plan.h"
 #include "common/params/shard_plan.h"
 #include "common/runtime/status_macros.h"
 #include "server/coordinator/admission.h"
@@ -19,16 +17,6 @@
 #include "server/coordinator/shards/journal_comparison.h"
 
 namespace lodestar {
-namespace {
-
-absl::Status CheckFragments(const Layout& layout, const CoordinatorConfig& config) {
-  ASSIGN_OR_RETURN(const std::vector<ElementRange> shards, PlanShards(layout, config.num_shards));
-  ASSIGN_OR_RETURN(const std::vector<Bucket> buckets,
-                   PlanBuckets(layout, shards, config.job.bucket_bytes));
-  return FragmentPlan(buckets, config.job.fragments).CheckComplete();
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, absl::Time now) {
   RETURN_IF_ERROR(ValidateJobSpec(config.job));
@@ -40,18 +28,22 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Create(Config config, 
     return absl::InvalidArgumentError(absl::StrCat("--lease=", absl::FormatDuration(config.lease),
                                                    " is too short; at least 100ms"));
   }
-  std::optional<Layout> layout;
-  if (!std::holds_alternative<ClientModelSpec>(config.job.model.architecture)) {
-    ASSIGN_OR_RETURN(layout, BuildLayout(config.job.model));
-    RETURN_IF_ERROR(CheckFragments(*layout, config));
-  }
-  return std::unique_ptr<Coordinator>(new Coordinator(std::move(config), std::move(layout), now));
+  ASSIGN_OR_RETURN(JobModel model,
+                   JobModel::Create({.job = config.job,
+                                     .given = config.given,
+                                     .open_settings = config.open_settings,
+                                     .divergence = config.divergence,
+                                     .room = {.num_shards = config.num_shards,
+                                              .memory = config.memory,
+                                              .staging_bytes = config.staging_bytes},
+                                     .caller_patience = kCallerPatience}));
+  return std::unique_ptr<Coordinator>(new Coordinator(std::move(config), std::move(model), now));
 }
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Resume(Config config,
                                                                  CoordinatorMemory memory,
                                                                  absl::Time now) {
-  const JobSpec job = JobOf(memory, config.job, config.given, config.open_settings);
+  const JobSpec job = JobOf(memory.model, config.job, config.given, config.open_settings);
   RETURN_IF_ERROR(CheckSameJob(memory, job, config.num_shards));
   ASSIGN_OR_RETURN(std::unique_ptr<Coordinator> coordinator, Create(std::move(config), now));
   RETURN_IF_ERROR(coordinator->GoOnFrom(std::move(memory), now));
@@ -164,7 +156,7 @@ void Coordinator::EndComparison(absl::Time now) {
       /*is_from_journal=*/true,
       {state_.unrecorded.begin(), state_.unrecorded.end()},
       state_.progress.loss()});
-  outbox_.Announce(DecidedJob{state_.config.job});
+  outbox_.Announce(DecidedJob{state_.model.job()});
   outbox_.Touch();
   if (!state_.shards.untold_losses().empty()) {
     for (const auto& [shard, loss] : state_.shards.untold_losses()) {

@@ -8,7 +8,7 @@
 #include "common/job/exchange_settings.h"
 #include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/exchange_tuning.h"
+#include "server/coordinator/model/exchange_tuning.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
 
 namespace lodestar {
@@ -117,7 +117,7 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
                                        absl::StrCat("host:", shard), cluster.now()));
   }
   ASSERT_TRUE(resumed->Memory().has_value());
-  EXPECT_EQ(resumed->Memory()->settings, memory->settings);
+  EXPECT_EQ(resumed->Memory()->model.settings, memory->model.settings);
   // What the operator gives counts: another number of steps is another job.
   Coordinator::Config other = AutoConfig();
   other.open_settings.local_steps = false;

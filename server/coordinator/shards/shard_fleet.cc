@@ -124,6 +124,12 @@ void ShardFleet::NoteKnowledge(const Attachment& attachment) {
   knowledge_[attachment.shard] = {attachment.shard, attachment.memory_of, attachment.journal};
 }
 
+std::vector<std::string> ShardFleet::addresses() const {
+  std::vector<std::string> addresses;
+  for (const Server& server : servers_) addresses.push_back(server.address);
+  return addresses;
+}
+
 bool ShardFleet::IsHeldBy(int shard, uint64_t instance_id) const {
   return Has(shard) && servers_[shard].state != State::kMissing &&
          servers_[shard].instance_id == instance_id;

@@ -137,6 +137,7 @@ class ShardFleet {
 
   bool Has(int shard) const { return shard >= 0 && shard < static_cast<int>(servers_.size()); }
   const std::vector<Server>& servers() const { return servers_; }
+  std::vector<std::string> addresses() const;  // by shard
 
   // Servers come and go. The functions with a shard require that the fleet has it.
 

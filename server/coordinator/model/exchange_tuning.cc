@@ -1,4 +1,4 @@
-#include "server/coordinator/exchange_tuning.h"
+#include "server/coordinator/model/exchange_tuning.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,0 +1,261 @@
+#include "server/coordinator/model/job_model.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/checkpoints/same_tensors.h"
+#include "common/job/fragment_plan.h"
+#include "common/params/bucket_plan.h"
+#include "common/params/model_spec_json.h"
+#include "common/params/shard_plan.h"
+#include "common/plan/exchange_choice.h"
+#include "common/runtime/status_macros.h"
+
+namespace lodestar {
+namespace {
+
+struct LayoutPlan {
+  std::vector<ElementRange> shards;
+  std::vector<Bucket> buckets;
+};
+
+absl::StatusOr<LayoutPlan> PlanLayout(const Layout& layout, int num_shards, int64_t bucket_bytes) {
+  LayoutPlan plan;
+  ASSIGN_OR_RETURN(plan.shards, PlanShards(layout, num_shards));
+  ASSIGN_OR_RETURN(plan.buckets, PlanBuckets(layout, plan.shards, bucket_bytes));
+  return plan;
+}
+
+Proposal Refused(ModelRefusal refusal) {
+  return {.kind = Proposal::Kind::kRefused, .refusal = std::move(refusal)};
+}
+
+}  // namespace
+
+JobModel::JobModel(Config config)
+    : config_(std::move(config)), job_(config_.job), awaits_settings_(is_client_model()) {}
+
+absl::StatusOr<JobModel> JobModel::Create(Config config) {
+  JobModel model(std::move(config));
+  if (model.is_client_model()) return model;
+  const JobSpec& job = model.job_;
+  ASSIGN_OR_RETURN(model.layout_, BuildLayout(job.model));
+  ASSIGN_OR_RETURN(const LayoutPlan plan,
+                   PlanLayout(*model.layout_, model.config_.room.num_shards, job.bucket_bytes));
+  RETURN_IF_ERROR(FragmentPlan(plan.buckets, job.fragments).CheckComplete());
+  return model;
+}
+
+JobModel::Memory JobModel::memory() const {
+  Memory memory = {.settings = JobSettings(job_),
+                   .spec = ModelSpecToJson(job_.model),
+                   .layout_hash = layout_->hash(),
+                   .map_version = map_->version,
+                   .awaits_settings = awaits_settings_,
+                   .supply = supply_.memory()};
+  if (is_client_model()) memory.layout = layout_;
+  return memory;
+}
+
+absl::Status JobModel::Resume(Memory memory, const std::vector<std::string>& addresses,
+                              absl::Time now) {
+  job_ = JobOf(memory, config_.job, config_.given, config_.open_settings);
+  if (config_.open_settings.any()) EndTrial("journal");
+  awaits_settings_ = memory.awaits_settings;
+  const bool has_layout = memory.layout.has_value();
+  if (has_layout) layout_ = std::move(memory.layout);
+  if (!layout_.has_value()) return absl::DataLossError("the layout of the model is not there");
+  if (!has_layout && memory.layout_hash != layout_->hash()) {
+    // The rounds in the journals of the shards are of the layout in which they were trained.
+    ASSIGN_OR_RETURN(Layout earlier, BuildEarlierLayout(job_.model));
+    if (!memory.layout_hash.empty() && memory.layout_hash != earlier.hash()) {
+      return absl::DataLossError(absl::StrCat(
+          "the layout of the model has hash ", memory.layout_hash, ", this release has ",
+          layout_->hash(), " and, as earlier ones had it, ", earlier.hash()));
+    }
+    layout_ = std::move(earlier);
+  }
+  RETURN_IF_ERROR(PlanMap(memory.map_version, addresses));
+  supply_.Resume(memory.supply, now);
+  return absl::OkStatus();
+}
+
+bool JobModel::is_client_model() const {
+  return std::holds_alternative<ClientModelSpec>(job_.model.architecture);
+}
+
+std::optional<ModelRefusal> JobModel::CheckOffered(const RegisterCall& call) const {
+  const absl::Status same = call.adopts_order
+                                ? CheckSameTensors(*layout_, "the job", *call.layout, "this client")
+                                : CheckSameLayout(*layout_, "the job", *call.layout, "this client");
+  if (same.ok()) return std::nullopt;
+  return ModelRefusal{.kind = call.adopts_order ? ModelRefusal::Kind::kOtherTensors
+                                                : ModelRefusal::Kind::kOtherLayout,
+                      .cause = same};
+}
+
+std::optional<ModelRefusal> JobModel::CheckLayoutHash(absl::string_view hash) const {
+  if (hash == layout_->hash()) return std::nullopt;
+  return ModelRefusal{.kind = ModelRefusal::Kind::kLayoutHash, .subject = std::string(hash)};
+}
+
+std::optional<ModelRefusal> JobModel::CheckEncodings(
+    const std::vector<Encoding::Kind>& known) const {
+  for (const auto& [encoding, flag] : {std::pair(job_.push_encoding, "push_encoding"),
+                                       std::pair(job_.pull_encoding, "pull_encoding")}) {
+    if (std::find(known.begin(), known.end(), encoding.kind()) == known.end()) {
+      return ModelRefusal{.kind = ModelRefusal::Kind::kEncoding, .subject = flag, .known = known};
+    }
+  }
+  return std::nullopt;
+}
+
+Proposal JobModel::SettleWith(const RegisterCall& call, const Layout& layout) const {
+  SettledJob settled = Settle(config_.job, config_.given, call.proposed);
+  absl::Status possible = ValidateJobSpec(settled.job);
+  possible.Update(CheckFits(config_.divergence, settled.job));
+  if (!possible.ok()) {
+    return Refused({.kind = ModelRefusal::Kind::kSettings, .cause = possible});
+  }
+  std::optional<ModelRefusal> refusal = CheckClientLayout(config_.room, settled.job, layout);
+  if (refusal.has_value()) return Refused(*std::move(refusal));
+  return {.kind = Proposal::Kind::kAnother, .settled = std::move(settled)};
+}
+
+Proposal JobModel::Judge(const RegisterCall& call, absl::Time now) const {
+  if (!layout_.has_value()) {
+    if (!call.layout.has_value()) return Refused({.kind = ModelRefusal::Kind::kLacksLayout});
+    Proposal first = SettleWith(call, *call.layout);
+    first.has_other_layout = true;
+    return first;
+  }
+  const bool is_anothers_turn =
+      !awaits_settings_ && proposer_.has_value() && proposer_->instance_id != call.instance_id;
+  if (!awaits_settings_ && !is_anothers_turn) return {};
+  const bool is_other_layout = call.layout.has_value() && CheckOffered(call).has_value();
+  Proposal proposal = SettleWith(call, is_other_layout ? *call.layout : *layout_);
+  proposal.has_other_layout = is_other_layout;
+  if (proposal.kind == Proposal::Kind::kAnother && !is_other_layout &&
+      JobSettings(proposal.settled.job) == JobSettings(job_)) {
+    proposal.kind = Proposal::Kind::kSame;
+  }
+  if (!is_anothers_turn) return proposal;
+  if (proposal.kind != Proposal::Kind::kAnother) return {};
+  if (now < proposer_->until) {
+    return Refused({.kind = ModelRefusal::Kind::kAwaitsOther, .subject = proposer_->name});
+  }
+  return proposal;
+}
+
+void JobModel::Take(const RegisterCall& call, const Proposal& proposal, absl::Time now) {
+  if (proposal.has_other_layout) layout_ = call.layout;
+  awaits_settings_ = false;
+  proposer_ = {call.name, call.instance_id, now + config_.caller_patience};
+  job_ = proposal.settled.job;
+}
+
+bool JobModel::ClaimSupply(const WorkerLife& life, absl::Time now) {
+  const bool is_supplier = supply_.Claim(life, now);
+  if (is_supplier) proposer_.reset();
+  return is_supplier;
+}
+
+bool JobModel::OnEnded(const WorkerLife& life) {
+  tuning_.OnEnded(life.worker);
+  const bool is_supplier_lost = supply_.OnEnded(life.incarnation);
+  awaits_settings_ |= is_supplier_lost;
+  return is_supplier_lost;
+}
+
+bool JobModel::IsTrialOver(const std::vector<WorkerId>& members, int64_t max_roster) const {
+  if (!tuning_.is_measuring()) return false;
+  const int64_t num_measured =
+      std::count_if(members.begin(), members.end(),
+                    [this](WorkerId member) { return tuning_.HasMeasured(member); });
+  const auto num_members = static_cast<int64_t>(members.size());
+  // If there are more members than a step has samples, some of them never get work.
+  return num_members >= job_.min_workers && num_measured >= std::min(num_members, max_roster);
+}
+
+absl::StatusOr<std::string> JobModel::ChooseExchange() {
+  ASSIGN_OR_RETURN(
+      ExchangeTuning::Choice choice,
+      tuning_.Choose(config_.job, config_.open_settings, *layout_, config_.room.num_shards));
+  job_ = std::move(choice.job);
+  tuning_.End(choice.text);
+  return std::move(choice.text);
+}
+
+absl::Status JobModel::Restore(RestoredModel restored) {
+  if (restored.job.has_value()) job_ = *std::move(restored.job);
+  if (restored.is_from_checkpoint) {
+    if (config_.open_settings.any()) EndTrial("checkpoint");
+    awaits_settings_ = false;
+  } else if (config_.open_settings.any() && (tuning_.is_measuring() || tuning_.text().empty())) {
+    tuning_.Begin();
+    job_ = TrialOf(config_.job);
+  }
+  if (!restored.layout.has_value()) return absl::OkStatus();
+  if (!layout_.has_value() || is_client_model()) {
+    layout_ = std::move(restored.layout);
+    return absl::OkStatus();
+  }
+  // A job that has gone on from a journal of an earlier release leaves its layout here.
+  ASSIGN_OR_RETURN(layout_, BuildLayout(job_.model));
+  return TransposedBetween(*layout_, "the job", *restored.layout, "the weights on disk").status();
+}
+
+void JobModel::BeginFrom(WeightsSource source, std::optional<ResumeSnapshot> resumed) {
+  source_ = std::move(source);
+  supply_.Begin(std::holds_alternative<ClientSource>(source_));
+  resumed_ = std::move(resumed);
+}
+
+absl::Status JobModel::PlanMap(uint64_t version, const std::vector<std::string>& addresses) {
+  ASSIGN_OR_RETURN(LayoutPlan plan,
+                   PlanLayout(*layout_, config_.room.num_shards, job_.bucket_bytes));
+  auto map = std::make_shared<ClusterMap>();
+  map->version = version;
+  map->layout = *layout_;
+  map->buckets = std::move(plan.buckets);
+  for (int i = 0; i < config_.room.num_shards; ++i) {
+    map->servers.push_back({i, addresses[i], plan.shards[i]});
+  }
+  map_ = std::move(map);
+  return absl::OkStatus();
+}
+
+absl::Status JobModel::MoveServers(const std::vector<std::string>& addresses, absl::Time now) {
+  const auto at_least = static_cast<uint64_t>(std::max<int64_t>(absl::ToUnixMillis(now), 0));
+  return PlanMap(std::max(map_->version + 1, at_least), addresses);
+}
+
+void JobModel::EndTrial(absl::string_view kept_by) {
+  tuning_.End(absl::StrCat("as the ", kept_by,
+                           " and the flags have it: ", absl::StrJoin(ExchangeFlags(job_), " ")));
+}
+
+JobSpec JobOf(const JobModel::Memory& memory, const JobSpec& asked,
+              const std::set<std::string>& given, const OpenSettings& open) {
+  if (std::holds_alternative<ClientModelSpec>(asked.model.architecture)) {
+    return Settle(asked, given, ProposedBySaved(memory.settings)).job;
+  }
+  if (!open.any()) return asked;
+  const absl::StatusOr<JobSpec> chosen = WithExchangeOf(memory.settings, asked);
+  if (!chosen.ok()) return asked;
+  const JobSpec job = InRounds(WithOpenOf(*chosen, asked, open), open);
+  return ValidateJobSpec(job).ok() ? job : asked;
+}
+
+bool IsOfEarlierLayout(const JobModel::Memory& memory, const JobSpec& job) {
+  if (memory.layout.has_value()) return false;
+  const absl::StatusOr<Layout> layout = BuildLayout(job.model);
+  const absl::StatusOr<Layout> earlier = BuildEarlierLayout(job.model);
+  return layout.ok() && earlier.ok() && layout->hash() != earlier->hash() &&
+         memory.layout_hash != layout->hash();
+}
+
+}  // namespace lodestar
