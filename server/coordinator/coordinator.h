@@ -391,7 +391,7 @@ class Coordinator {
   // Raises an alarm, and ends the life that the caller's process has here. One worker's word moves
   // nothing else. Returns LacksReportStatus().
   absl::Status RefuseAcknowledged(const RegisterCall& call, absl::Time now);
-  // The model and the settings of this client become the job's, if they count: see
+  // Makes the model and the settings of this client the job's, if they count: see
   // JobModel::Judge(). Errors: those of ModelRefusalStatus(); Unavailable if the servers start over
   // with them.
   absl::Status Adopt(const RegisterCall& call, absl::Time now);

@@ -88,7 +88,6 @@ class JobModel {
   absl::Status Resume(Memory memory, const std::vector<std::string>& addresses, absl::Time now);
 
   const JobSpec& job() const { return job_; }
-  bool is_client_model() const;
   // Not set means that no client has brought the layout of its model yet.
   const std::optional<Layout>& layout() const { return layout_; }
   // Null means that PlanMap() was not called.
@@ -100,8 +99,8 @@ class JobModel {
   // Returns true if a client is to supply the first weights, and none has come forward.
   bool lacks_supplier() const { return supply_.is_awaited() && !supply_.supplier().has_value(); }
 
-  // Verdicts on a client that registers or joins. They change nothing. The first two require that
-  // the layout is set.
+  // These functions decide about a client that registers or joins, and change nothing. The first
+  // two require that the layout is set.
 
   // Returns kOtherTensors or kOtherLayout. Requires: the client brings a layout.
   std::optional<ModelRefusal> CheckOffered(const RegisterCall& call) const;
@@ -113,8 +112,8 @@ class JobModel {
   // lacks_supplier(). The model of a client that may be the one to supply the weights counts, if
   // that of another does not count any more.
   Proposal Judge(const RegisterCall& call, absl::Time now) const;
-  // The job becomes what the proposal of this client makes of it. It is given time to come back
-  // with the weights. Requires: kSame or kAnother.
+  // Makes the job what the proposal says, and gives this client time to come back with the weights.
+  // Requires: kSame or kAnother.
   void Take(const RegisterCall& call, const Proposal& proposal, absl::Time now);
 
   // Returns true if this life is to supply the first weights.
@@ -131,21 +130,21 @@ class JobModel {
   // Returns whether so many members have measured as can have work. `max_roster`: members that a
   // round gives work at most.
   bool IsTrialOver(const std::vector<WorkerId>& members, int64_t max_roster) const;
-  // The job has the settings that its trial says. Returns what was chosen, and why. Errors: those
+  // Gives the job the settings that its trial says. Returns what was chosen, and why. Errors: those
   // of ExchangeTuning::Choose().
   absl::StatusOr<std::string> ChooseExchange();
 
-  // The servers begin an incarnation: with this job, and with a trial if the job still has no
+  // Begins an incarnation of the servers with this job, and with a trial if the job still has no
   // settings of its own. Errors: those of BuildLayout() and TransposedBetween().
   absl::Status Restore(RestoredModel restored);
-  // The weights of the incarnation come from there.
+  // Takes the weights of the incarnation from there.
   void BeginFrom(WeightsSource source, std::optional<ResumeSnapshot> resumed);
   // Plans which server has which part of the layout, and which buckets. `addresses`: of the
   // servers, by shard. Errors: those of PlanShards() and PlanBuckets(). Requires: layout().
   absl::Status PlanMap(uint64_t version, const std::vector<std::string>& addresses);
-  // The servers have other addresses, so that the map has a higher version. A heartbeat tells of it
-  // before the journal has it. Therefore the version contains the time: a process that is started
-  // again without that record must not give the same version to a map with yet another address.
+  // Makes a map with other addresses and a higher version. A heartbeat tells of it before the
+  // journal has it. Therefore the version contains the time: a process that is started again
+  // without that record must not give the same version to a map with yet another address.
   // Errors: those of PlanMap(). Requires: map() != nullptr.
   absl::Status MoveServers(const std::vector<std::string>& addresses, absl::Time now);
 
@@ -158,7 +157,9 @@ class JobModel {
   };
 
   explicit JobModel(Config config);
-  // Returns the job with what this client proposes, as kAnother if it could be a job of the layout.
+  bool is_client_model() const;
+  // Returns the job with what this client proposes, as kAnother, if it could be a job of the
+  // layout.
   Proposal SettleWith(const RegisterCall& call, const Layout& layout) const;
   // `kept_by`: what has the settings, beside the flags.
   void EndTrial(absl::string_view kept_by);

@@ -187,6 +187,13 @@ TEST_F(ClientModelTest, NextModelCountsIfTheSupplierIsLost) {
   EXPECT_TRUE(other.has_other_layout);
   EXPECT_EQ(model_.Judge(CallOf("b", {.momentum = 1.5}), now_).refusal.kind,
             RefusalKind::kSettings);
+  RegisterCall tiny = CallOf("b", kMomentum);
+  TensorSpec scalar;
+  scalar.name = "v";
+  scalar.shape = {1};
+  tiny.layout = *Layout::FromTensors({scalar});
+  EXPECT_EQ(model_.Judge(tiny, now_).refusal.kind, RefusalKind::kShards)
+      << "its own layout is looked at";
   RegisterCall without_layout = CallOf("b", kSgd);
   without_layout.layout.reset();
   const Proposal settings = model_.Judge(without_layout, now_);
@@ -274,6 +281,12 @@ TEST_F(ClientModelTest, MapsOfProcessesThatHaveReadTheSameMemoryHaveDifferentVer
   EXPECT_GT(first, 7);
   EXPECT_NE(version_after(7, now_ + absl::Milliseconds(1)), first);
   EXPECT_GT(version_after(first, now_ - absl::Hours(1)), first) << "the clock was put back";
+}
+
+TEST_F(ClientModelTest, MemoryOfSettledJobAwaitsNoOtherSettings) {
+  JobModel next = ModelOf(ConfigOf("client"));
+  ASSERT_OK(next.Resume(model_.memory(), kAddresses, now_));
+  EXPECT_EQ(next.Judge(CallOf("b", kSgd), now_).kind, ProposalKind::kNone);
 }
 
 TEST_F(ClientModelTest, MemoryHasAllOfAClientsModel) {
