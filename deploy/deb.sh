@@ -57,7 +57,7 @@ for unit in "$from"/deploy/systemd/*.service; do
   sed -e 's|/opt/lodestar/bin/|/usr/bin/|' -e 's| Put the package in$||' -e 's|^# /opt/lodestar, and into|# Write into|' "$unit" \
     >"$root/lib/systemd/system/$(basename "$unit")"
 done
-cp -a "$from"/{README.md,CHANGELOG.md,SECURITY.md,licences,bill_of_materials.spdx.json,deploy} "$root/usr/share/doc/lodestar/"
+cp -a "$from"/{README.md,CHANGELOG.md,SECURITY.md,licences,bill_of_materials.spdx.json,deploy,docs} "$root/usr/share/doc/lodestar/"
 install -m 644 LICENSE "$root/usr/share/doc/lodestar/copyright"
 cat >"$root/DEBIAN/control" <<CONTROL
 Package: lodestar

@@ -40,7 +40,7 @@ std::vector<int> StepsToTry(int most, int fragments, int overlap_steps) {
   return steps;
 }
 
-// What comes a round late can make steps grow at higher ones (deploy/docs/slow_links.md).
+// What comes a round late can make steps grow at higher ones (docs/howto/slow_links.md).
 constexpr double kMostRateOfOverlappedRounds = 0.4;
 
 // How a kind of exchange differs from the base; what is tried of it is what its fields leave open.
@@ -130,7 +130,7 @@ std::vector<Kind> KindsOf(const JobSpec& base, const ExchangeBounds& bounds) {
     if (!open.pull_encoding) kind.pull = base.pull_encoding;
     const bool is_late = kind.is_cut || kind.has_overlap || kind.overlaps_rounds;
     if (is_client && is_late) continue;
-    // Two ways to hide the same exchange, and steps that may grow (deploy/docs/slow_links.md).
+    // Two ways to hide the same exchange, and steps that may grow (docs/howto/slow_links.md).
     if (kind.overlaps_rounds && (kind.is_cut || kind.has_overlap)) continue;
     const bool may_grow = !open.mode && base.outer_optimizer == OuterOptimizerKind::kNesterov &&
                           base.outer_learning_rate > kMostRateOfOverlappedRounds;

@@ -112,7 +112,7 @@ std::string MemoryText(const MemoryPlan& plan, int columns) {
       plan.num_servers == 1 ? "Server: " : absl::StrCat("Each of ", plan.num_servers, " servers: "),
       absl::StrCat(server.Describe(), "; ", BytesText(server.peak()),
                    " while a checkpoint is written; messages and connections beside it "
-                   "(deploy/docs/limits.md). A checkpoint takes ",
+                   "(docs/reference/limits.md). A checkpoint takes ",
                    BytesText(plan.checkpoint_bytes), " on disk",
                    plan.num_servers == 1 ? "." : ", all servers together."),
       columns);

@@ -1008,7 +1008,7 @@ std::vector<Command> Commands() {
            "each way to exchange with the local steps, fragments and overlap\n"
            "that reach --utilisation at the least loss, and the flags of ps_server of the best "
            "one\n"
-           "(deploy/docs/planning.md). FLAGS of ps_server: that job is forecast, too, and memory "
+           "(docs/howto/planning.md). FLAGS of ps_server: that job is forecast, too, and memory "
            "is\n"
            "that job's. Exit code: 0 there is a way, or nothing was asked of a network; 1 none is\n"
            "within the bounds, and what would do is said.\n",
@@ -1075,7 +1075,7 @@ std::string UnknownCommand(const std::vector<Command>& commands, const std::stri
   if (HasJoinString(name)) return std::string(StrayJoinString(name).message());
   if (name == "doctor") {
     return "no command 'doctor'; the Python wheel of Lodestar has it, see "
-           "deploy/docs/python_wheel.md: "
+           "docs/howto/python_wheel.md: "
            "lodestar doctor HOST:PORT";
   }
   std::vector<std::string> names = {"help"};

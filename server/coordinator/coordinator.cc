@@ -538,7 +538,7 @@ void Coordinator::LookForStraggler() {
       ValidateJobSpec(balanced).ok()
           ? "start the servers with --balance=speed, which gives each worker as many samples as it "
             "computes meanwhile"
-          : "deploy/docs/unequal_workers.md says what helps"));
+          : "docs/howto/unequal_workers.md says what helps"));
 }
 
 // A worker that still has a round at hand has its time to hand it in. A worker that has none has

@@ -1,6 +1,6 @@
 // What one server takes of others, per peer and in all: those limits that an operator may have a
 // reason to change. Filled from flags by server_flags, by hand in tests; each part of the server is
-// given its piece. All others are constants where they hold: deploy/docs/limits.md has both.
+// given its piece. All others are constants where they hold: docs/reference/limits.md has both.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@ namespace lodestar {
 namespace {
 
 // Share of a window by which workers of equal speeds, or with windows cut by speed, differ: see
-// deploy/docs/unequal_workers.md.
+// docs/howto/unequal_workers.md.
 constexpr double kGraceOfLocalSteps = 0.2;
 
 int QuorumOf(const JobSpec& job) { return job.mode == Mode::kSync ? job.quorum : 0; }

@@ -2,7 +2,7 @@
 # GPU benchmarks, a Markdown table per section: tests/bench/gpu.sh [--section=NAME] [--out=FOLDER] [flags of gpu/gpu_table.py]
 # A section takes at most ten minutes. If a call may not take as long as all sections, give one section per call.
 # In a package (deploy/package.sh) nothing is built. PYTHON names the Python that has PyTorch, the yardstick; the default is
-# python3. deploy/docs/gpu_tables.md explains the columns. Exit code 77 means that there is no usable card.
+# python3. docs/reference/gpu_tables.md explains the columns. Exit code 77 means that there is no usable card.
 set -euo pipefail
 
 root="$(readlink -f "$(dirname "$(readlink -f "$0")")/../..")"

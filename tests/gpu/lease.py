@@ -872,7 +872,7 @@ EPILOG = f"""files in --out, at most 8, of at most 16 MiB each; the middle of a 
   {SUMMARY}       result and reason of each step, the main numbers
   {LOG}        all that was printed
   {SAMPLES}   clocks, power and temperature, every 0.5 s
-  SECTION.md       one table of each step that measures; deploy/docs/gpu_tables.md explains the columns
+  SECTION.md       one table of each step that measures; docs/reference/gpu_tables.md explains the columns
   traces.tar.gz    traces of rounds, for ui.perfetto.dev
   {COMPILED}  what PyTorch has compiled (a copy of that in --kept)
   {PROFILE}      what ncu printed

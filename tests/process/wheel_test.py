@@ -15,7 +15,7 @@ import zipfile
 from cluster_processes import GPT, PATIENCE_SECONDS, wait_until, write_words
 
 WHEEL = os.path.abspath(sys.argv.pop(1))
-PAGE = os.path.abspath("deploy/docs/python_wheel.md")
+PAGE = os.path.abspath("docs/howto/python_wheel.md")
 PROGRAMS = {"server": "ps_server", "worker": "gpu_worker", "psctl": "psctl"}
 
 # What a process must have one of, and what a machine has: of the C library and of the compiler.

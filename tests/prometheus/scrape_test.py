@@ -19,7 +19,7 @@ scrape_configs:
   - job_name: lodestar
     static_configs: [{{targets: ['{target}']}}]
 """
-# A Prometheus on another machine has this configuration, from deploy/docs/monitoring.md.
+# A Prometheus on another machine has this configuration, from docs/howto/monitoring.md.
 TLS_CONFIG = CONFIG + """
     scheme: https
     authorization: {{credentials_file: '{token}'}}

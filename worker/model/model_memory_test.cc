@@ -260,7 +260,7 @@ TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
   EXPECT_GT(num_fitting, 20);
 }
 
-// Which cards do for which, with one sample at a time and the reserve: deploy/docs/planning.md.
+// Which cards do for which, with one sample at a time and the reserve: docs/howto/planning.md.
 TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
   const auto smallest = [](const ModelSpec& spec, kernels::DType compute,
                            Recompute recompute) -> int64_t {

@@ -8,7 +8,7 @@ Sections:
   gpt-mini    trains gpt-mini on --text
 
 Each section ends within --minutes. If a case does not fit into them, its row says so. Rows are written as they come. If a
-program fails, the rows that it printed before are kept. deploy/docs/gpu_tables.md explains the columns and their units.
+program fails, the rows that it printed before are kept. docs/reference/gpu_tables.md explains the columns and their units.
 """
 
 import argparse
@@ -49,7 +49,7 @@ LEARNING_RATE = 3e-4
 LOSSES_COMPARED, LOSSES_CLOSE, MOST_RELATIVE_DIFFERENCE = 35, 10, 1e-2
 # Rate of GPT-2 124M on one H100 in bf16, from github.com/karpathy/llm.c/discussions/481.
 LLM_C_TOKENS_PER_SECOND = 468_000
-COLUMNS_PAGE = "Columns and units: deploy/docs/gpu_tables.md."
+COLUMNS_PAGE = "Columns and units: docs/reference/gpu_tables.md."
 # Part of a choice's text by which kernels/cuda/fusion_choice.cc says that outputs differ from those of our kernels.
 REFUSED = "(refused, "
 LIBRARIES = ("liblodestar_cuda", "libcublasLt", "libcudnn", "libnccl", "libcuda.so")

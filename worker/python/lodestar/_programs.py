@@ -14,6 +14,6 @@ def run(name: str) -> NoReturn:
     """Becomes that program, with this process's arguments, signals and exit code."""
     path = find(name)
     if path is None:
-        sys.exit(f"{name} is missing: this is no installed wheel; deploy/docs/python_wheel.md says "
+        sys.exit(f"{name} is missing: this is no installed wheel; docs/howto/python_wheel.md says "
                  "how one is built")
     os.execv(path, [path, *sys.argv[1:]])  # psctl looks for the others beside it
