@@ -83,7 +83,7 @@ shown_psctl="$root/bazel-bin/deploy/psctl/psctl"
 echo "  the losses again       $shown_psctl history $out/checkpoints"
 echo "  a text of your own     $root/deploy/quickstart.sh --data=PATH"
 echo "  a job that goes on     $shown_psctl launch --data=PATH -- --model=gpt-nano --rounds=20000 --checkpoint_dir=run1"
-echo "  several machines       $root/README.md, \"Several machines\""
+echo "  several machines       $root/docs/howto/several_machines.md"
 
 if [[ -n "$keep" ]]; then
   say "The server stays at $address until Ctrl-C, for example: psctl --server=$address status"

@@ -217,7 +217,7 @@ ABSL_FLAG(std::string, durability, "checkpoint",
           "every answer waits until the disk has what it tells of, the server goes on from there "
           "when it is started again, and nobody goes back. Every contribution is written once, and "
           "its round waits for the disk: next to nothing with local_sgd and 20 steps a round, a "
-          "third more in sync with small models (docs/howto/keeping_a_run.md). To be given to "
+          "third more in sync with small models (docs/howto/journal.md). To be given to "
           "every server.");
 ABSL_FLAG(lodestar::LocalPath, journal_dir, "",
           "--durability=journal: folder for the journal, in which each server has one of its own; "

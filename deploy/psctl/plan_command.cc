@@ -371,7 +371,7 @@ std::vector<std::string> ServerFlags(const PlanOptions& options, const JobSpec& 
       absl::StrCat("--model=", options.model.empty() ? "client" : options.model),
       absl::StrCat("--min_workers=", options.workers)};
   if (options.servers > 1) flags.push_back(absl::StrCat("--shard=0/", options.servers));
-  // README.md, "Several machines".
+  // docs/howto/several_machines.md says when.
   constexpr double kLongPathMs = 1.0;
   if (options.rtt_ms > kLongPathMs) flags.push_back("--long_paths");
   for (std::string& flag : ExchangeFlags(job)) flags.push_back(std::move(flag));

@@ -1,6 +1,6 @@
 // A cluster's status as Prometheus reads it: exposition format, version 0.0.4. Names follow its
 // conventions: base units, `_total` for what only grows, shares from 0 to 1 as `_ratio`. What each
-// means is in docs/howto/monitoring.md. What is not known has no line.
+// means is in docs/reference/metrics.md. What is not known has no line.
 #pragma once
 
 #include <string>

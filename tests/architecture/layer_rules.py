@@ -1,4 +1,4 @@
-"""The rules of "How it is built" in README.md, as a check of the sources.
+"""The rules of docs/explanation/architecture.md, as a check of the sources.
 
 check_tree() takes the root of a checkout and returns one line per violation.
 """

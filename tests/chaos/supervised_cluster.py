@@ -1,7 +1,7 @@
 """Servers, their replicas and workers of one job, behind the proxy, and a supervisor that restarts them.
 
 It restarts by exit code, as a unit of systemd would with Restart=on-failure and
-RestartPreventExitStatus of 1 to 127: README.md, "Exit codes" of docs/howto/keeping_a_run.md. Nothing
+RestartPreventExitStatus of 1 to 127: docs/reference/exit_codes.md. Nothing
 else is started again. Each server and each replica has a machine: the folder that it runs in, with all
 that it keeps by relative paths.
 """

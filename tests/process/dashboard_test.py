@@ -47,7 +47,7 @@ class DashboardTest(cluster_processes.ClusterTestCase):
   def assert_documented(self, metrics):
     """The page of metrics names all of them, and the board and the rules for alerts no others."""
     served = set(re.findall(r"^# TYPE (lodestar_\w+) ", metrics, re.MULTILINE))
-    with open("docs/howto/monitoring.md", encoding="ascii") as page:
+    with open("docs/reference/metrics.md", encoding="ascii") as page:
       documented = set(re.findall(r"^\| `(lodestar_\w+)`", page.read(), re.MULTILINE))
     self.assertEqual(served - documented, set())
     # These are of programs and models of another kind.
