@@ -70,7 +70,7 @@ done
 for file in README.md LICENSE CHANGELOG.md SECURITY.md \
   CONTRIBUTING.md worker/*/README.md deploy/README.md deploy/kubernetes/*/*.yaml deploy/kubernetes/*/*/*.yaml \
   deploy/{Dockerfile,Dockerfile.cuda,loss_curve.py,yardsticks.py,quickstart.sh,local_cluster.sh,script_help.sh} \
-  docs/*.md docs/*/*.md deploy/grafana/*.json deploy/prometheus/*.yml deploy/slurm/*.sbatch deploy/systemd/*.service deploy/completions/*.bash deploy/examples/*.{sh,py,textproto} \
+  docs/*.md docs/*/*.{md,png} deploy/grafana/*.json deploy/prometheus/*.yml deploy/slurm/*.sbatch deploy/systemd/*.service deploy/completions/*.bash deploy/examples/*.{sh,py,textproto} \
   tests/bench/results/*.md proto/README.md proto/*.proto \
   tests/gpu/{run,first_lease,second_lease,sanitizer_filter}.sh tests/gpu/{lease,three_modes_test}.py tests/process/cluster_processes.py \
   tests/bench/gpu.sh tests/bench/gpu/gpu_table.py tests/bench/gpu/torch_gpt2.py; do
