@@ -161,6 +161,12 @@ class RulesCanFail(unittest.TestCase):
                       "// Most bytes; 0: no limit.\n", "// 0: no limit.\n"):
             self.assertNotEqual(violations(wrong), [], wrong)
         self.assertNotEqual(violations("# Of a job.\n", "server/a.sh"), [])
+        for wrong in ("Text.\n\n- Of a job.\n", "| `a` | Nobody waits. |\n", "A server,\nlikewise.\n", "1. Whose rounds.\n",
+                      "No limit\nis given by 0. 0: none.\n", "# Of a job\n", "a. So, too.\n"):
+            self.assertNotEqual(violations(wrong, "docs/howto/a.md"), [], wrong)
+            self.assertNotEqual(violations(wrong, "README.md"), [], wrong)
+        for right in ("```\nOf a job.\n```\n", "Text `likewise`.\n", "    Nobody waits.\n", "| 0 | none of it |\n"):
+            self.assertEqual(violations(right, "docs/a.md"), [], right)
         for right in ("// Offers work. 0 means no limit.\n", "// Codes: 77: skipped.\n", 'text = "// Of a job.";\n'):
             self.assertEqual(violations(right), [], right)
 
