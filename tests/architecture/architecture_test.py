@@ -188,6 +188,19 @@ class RulesCanFail(unittest.TestCase):
         self.assertEqual(violations('f("docs/howto/b.md says more")\n', path="server/a.cc"), [])
         self.assertNotEqual(violations("# C\n", path="docs/howto/c.md"), [])
 
+    def test_messages_that_the_page_of_errors_quotes_are_said(self):
+        source = 'Log("round ", round, " waits for "\n    "2 workers");\n'
+
+        def violations(row):
+            return violations_of_files({"docs/index.md": "[e](reference/errors.md)\n", "server/a.cc": source,
+                                        "docs/reference/errors.md": f"| message | why |\n|---|---|\n{row}\n"},
+                                       page_rules.check_pages)
+
+        for said in ("| a worker: `waits for 2 workers` | `not said` |", "| `round 7 waits for ...` | |", "| *not said* | |"):
+            self.assertEqual(violations(said), [], said)
+        for unsaid in ("| `waits for 2 servers` | |", "| `round 7 waits upon ...` | |", "| `workers wait` | |"):
+            self.assertNotEqual(violations(unsaid), [], unsaid)
+
     def test_planted_faults_apply(self):
         fault = "--- a/server/a.cc\n+++ b/server/a.cc\n@@ -1,2 +1,2 @@\n int a;\n-int b;\n+int c;\n"
         path = "tests/simulation/faults/a.patch"

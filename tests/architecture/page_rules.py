@@ -2,7 +2,7 @@
 
 check_pages() takes the root of a checkout and returns one line per violation. A page is a Markdown file. A link leads to
 a file or folder of the checkout, or to a heading of a page. Sources that name a page of the manual (docs/...) name one
-that exists, and docs/index.md lists every page of the manual.
+that exists, and docs/index.md lists every page of the manual. docs/reference/errors.md quotes messages that sources have.
 """
 
 import functools
@@ -13,6 +13,11 @@ SOURCES = (".bazel", ".cc", ".cu", ".cuh", ".h", ".proto", ".py", ".sh", ".servi
 FENCED = re.compile(r"^( *)(```|~~~).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
 HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
+ERRORS = "docs/reference/errors.md"
+QUOTED = re.compile(r"`([^`]+)`")
+# These stand for a number, a name or a port in a message that is quoted.
+VARIABLE = re.compile(r"\.\.\.|\b(?:[a-z]|[A-Z]|\d+s?)\b")
+END_AND_BEGIN_OF_LITERAL = re.compile(r'"\s*\n\s*"')
 PAGE_OF_MANUAL = re.compile(r"(?<![\w/.-])docs/(?:(?:tutorials|howto|reference|explanation)/\w+|index)\.md(?:#[\w-]+)?")
 
 
@@ -53,6 +58,21 @@ def why_dead(folder, target):
     return None
 
 
+def unknown_messages(root, errors):
+    """Yields each message in the first column of the page of errors that no source says."""
+    sources = []
+    for path in files_of(root):
+        if path.endswith((".cc", ".h", ".py")) and not re.search(r"_test\.|/tests?/", path):
+            with open(path, encoding="utf-8") as file:
+                sources.append(END_AND_BEGIN_OF_LITERAL.sub("", file.read()))
+    said = "\n".join(sources)
+    for first_column in re.findall(r"^\| (.*?) \|", errors, re.MULTILINE):
+        for message in QUOTED.findall(first_column):
+            words = [part.strip(" ,();") for part in VARIABLE.split(message)]
+            if any(part not in said for part in words):
+                yield message
+
+
 def check_pages(root):
     violations = []
     anchors_of.cache_clear()
@@ -76,6 +96,8 @@ def check_pages(root):
         else:
             violations += [f"{name}: {why}" for target in PAGE_OF_MANUAL.findall(text)
                            if (why := why_dead(root, target))]
+        if name == ERRORS:
+            violations += [f"{name}: no source says: {message}" for message in unknown_messages(root, text)]
     for path in files_of(os.path.join(root, "docs")):
         if path.endswith(".md") and path not in listed and os.path.relpath(path, root) != "docs/index.md":
             violations.append(f"docs/index.md: {os.path.relpath(path, root)} is missing")
