@@ -14,8 +14,8 @@ FOLDERS = (*layer_rules.LAYERS, "third_party")
 OPENING = re.compile(r"(?:Of|Whose|Who|Whoever|Nobody|Somebody)\b")
 PHRASE = re.compile(r"\b(?:so, too|likewise|as ever|whoever|nobody|somebody)\b", re.IGNORECASE)
 SPECIAL_VALUE = re.compile(r"(?:^|[;(.] )(?:-1|0): ")
-# These pages are covered: README.md and the Markdown files below docs/.
-PAGES = ("README.md", "docs")
+# These pages are covered, and of folders the Markdown files below them.
+PAGES = ("README.md", "SECURITY.md", "deploy/README.md", "docs", "worker/python/README.md")
 CODE_OF_PAGES = re.compile(r"^( *)```.*?^\1```$|^    .*?$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 PART_OF_PAGE = re.compile(r"\n\s*\n|\n(?=[ ]*(?:- |\d+\. |\||#))|(?<=[^\\\n]) ?\| ?(?=[^\n])")
 COMMENT = {".h": "//", ".cc": "//", ".cu": "//", ".cuh": "//", ".proto": "//", ".py": "#", ".sh": "#"}
