@@ -1,4 +1,4 @@
-"""The programs of worker/python/examples train, and leave what they say.
+"""The programs of worker/python/examples, and that of the tutorial, train and leave what they say.
 
 Usage: examples_test.py PS_SERVER GPU_WORKER PSCTL LIBRARY
 """
@@ -11,6 +11,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LIBRARY = os.path.abspath(sys.argv.pop(4))
 PACKAGE = os.path.join(ROOT, "worker", "python")
 EXAMPLES = os.path.join(PACKAGE, "examples")
+TUTORIAL = os.path.join(ROOT, "docs", "tutorials", "pytorch_two_machines.md")
 sys.path[:0] = [os.path.join(ROOT, "tests", "process")]
 
 import numpy  # noqa: E402  (after the path is set)
@@ -38,15 +39,17 @@ def write_digits(folder):
     write_idx(os.path.join(folder, part + "-labels-idx1-ubyte"), labels)
 
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PACKAGE, "LODESTAR_LIBRARY": LIBRARY,
+               "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
+               "CUDA_VISIBLE_DEVICES": ""}
+
+
 class ExamplesTest(cluster_processes.ClusterTestCase):
 
   def start_example(self, program, name, *options, launcher=()):
-    environment = {**os.environ, "PYTHONPATH": PACKAGE, "LODESTAR_LIBRARY": LIBRARY,
-                   "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1",
-                   "CUDA_VISIBLE_DEVICES": ""}
     return self.start([sys.executable, *launcher, os.path.join(EXAMPLES, program),
                        f"--address=127.0.0.1:{self.port}", f"--name={name}", *options],
-                      name, env=environment)
+                      name, env=ENVIRONMENT)
 
   def run_example(self, program, *options, names=("a",), launcher=(), **flags):
     """Its output, of the first one; the job has as many workers as names."""
@@ -78,6 +81,20 @@ class ExamplesTest(cluster_processes.ClusterTestCase):
   def text(self):
     write_words(self.path("corpus.txt"))
     return "--data=" + self.path("corpus.txt")
+
+  def test_the_program_of_the_tutorial(self):
+    with open(TUTORIAL, encoding="utf-8") as page:
+      block = re.search(r"^```python file train.py\n(.*?)^```$", page.read(), re.DOTALL | re.MULTILINE)
+    self.write("train.py", block.group(1))
+    server = self.start_server(model="client", eval_samples=0, batch_size=None, min_workers=2, rounds=200)
+    environment = {**ENVIRONMENT, "LODESTAR": f"127.0.0.1:{self.port}"}
+    programs = [self.start([sys.executable, self.path("train.py")], f"program_{i}", env=environment, cwd=self.folder)
+                for i in range(2)]
+    for program in programs:
+      self.assert_ends(program)
+      right = re.search(r"([\d.]+)% of the points are classified right", program.log())
+      self.assertGreater(float(right.group(1)), 95, program.log())
+    self.assert_ends(server)
 
   def test_digits(self):
     log = self.run_example("digits.py", self.digits(), rounds=60, eval_every=20, eval_samples=64)
