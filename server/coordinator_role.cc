@@ -9,8 +9,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "common/checkpoints/checkpoint_copy.h"
+#include "common/checkpoints/checkpoint_directory.h"
 #include "common/history/run_history.h"
 #include "common/http/neighbour_pages.h"
 #include "common/job/job_loss.h"
@@ -21,6 +23,7 @@
 #include "common/plan/shard_memory.h"
 #include "common/process/shell_command.h"
 #include "common/runtime/check.h"
+#include "common/runtime/file_io.h"
 #include "common/runtime/overloaded.h"
 #include "common/runtime/status_macros.h"
 #include "common/security/certificates.h"
@@ -130,14 +133,18 @@ void CoordinatorRole::MakeCheckpointCommand() {
   host::CheckpointCommand::Deps deps;
   deps.clock = deps_.clock;
   deps.executor = command_thread_.get();
-  deps.run = [command, clock = deps_.clock](const std::string& folder,
-                                            const std::function<bool()>& must_end) {
+  deps.run = [command, clock = deps_.clock, disk = deps_.disk](
+                 const std::string& folder, const std::function<bool()>& must_end) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<std::string> set_aside, NamesSetAsideAfter(*disk, folder));
     ShellCommandDeps shell;
     shell.clock = clock;
     shell.must_end = must_end;
     shell.on_line = [](absl::string_view line) { LogInfo("on_checkpoint: {}", line); };
     const absl::Status status =
-        RunShellCommand({command, {{kFinishedCheckpointVariable, folder}}}, shell);
+        RunShellCommand({command,
+                         {{kFinishedCheckpointVariable, folder},
+                          {kSetAsideVariable, absl::StrJoin(set_aside, " ")}}},
+                        shell);
     LogInfo("on_checkpoint: {} {}", folder, status.ok() ? "is done" : status.message());
     return status;
   };
@@ -850,8 +857,20 @@ void CoordinatorRole::OnNotice(absl::string_view text) {
 }
 
 void CoordinatorRole::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice) {
+  if (choice.ok()) TellCommandOfSetAside(choice->source);
   strand_.Report(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnRestoreChosen(choice, now); });
+}
+
+void CoordinatorRole::TellCommandOfSetAside(const WeightsSource& source) {
+  const auto* const checkpoint = std::get_if<CheckpointSource>(&source);
+  if (checkpoint_command_ == nullptr || checkpoint == nullptr) return;
+  const std::string root = DirectoryOf(checkpoint->directory);
+  const DurabilityConfig& durability = config_.durability;
+  if (root != durability.checkpoint_dir && root != durability.fallback_dir) return;
+  const absl::StatusOr<std::vector<std::string>> names =
+      NamesSetAsideAfter(*deps_.disk, checkpoint->directory);
+  if (names.ok() && !names->empty()) checkpoint_command_->Add(checkpoint->directory);
 }
 
 void CoordinatorRole::OnCheckpointPublished(const std::string& directory,

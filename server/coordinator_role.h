@@ -180,6 +180,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   host::CheckpointKeeper::Config KeeperSettings() const;
   void MakeAuthorityRpc();
   void MakeCheckpointCommand();
+  // Runs --on_checkpoint with the checkpoint that servers go on from, if newer ones were set aside.
+  void TellCommandOfSetAside(const WeightsSource& source);
   void CarryOut(Effect effect, const CoordinatorRecord& follows);
   // Returns the facts that the journal is compared with. Blocks for the disk. Errors: those of
   // files.

@@ -206,8 +206,10 @@ ABSL_FLAG(int64_t, checkpoint_every, 0,
 ABSL_FLAG(
     std::string, on_checkpoint, "",
     "A command for /bin/sh that runs with each finished checkpoint, one after the other, such "
-    "as one that copies it into a bucket; its folder is in $LODESTAR_CHECKPOINT. A failure is "
-    "an alarm. A server that stops waits for it for --stop_timeout more. Empty: none.");
+    "as one that copies it into a bucket; its folder is in $LODESTAR_CHECKPOINT. "
+    "$LODESTAR_SET_ASIDE has the names of newer checkpoints that a rollback has undone; the "
+    "command also runs after a rollback. A failure is an alarm. A server that stops waits for it "
+    "for --stop_timeout more. Empty: none.");
 ABSL_FLAG(bool, accept_higher_rate, false,
           "Lets a resumed job go on with a learning rate that is more than a tenth above the one "
           "that its checkpoint was written with, as where --rounds of a cosine schedule grows.");

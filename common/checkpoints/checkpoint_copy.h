@@ -11,6 +11,8 @@ namespace lodestar {
 
 // The variable in which a command of --on_checkpoint has the folder of the finished checkpoint.
 inline constexpr char kFinishedCheckpointVariable[] = "LODESTAR_CHECKPOINT";
+// The variable in which it has the result of NamesSetAsideAfter() that folder, separated by blanks.
+inline constexpr char kSetAsideVariable[] = "LODESTAR_SET_ASIDE";
 
 // Copies the checkpoint at `source` into the folder `root`, which is made if it is not there, under
 // the name that its round gives it. The copy has that name once all of it is on disk and compares

@@ -102,6 +102,21 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& fi
   return entries;
 }
 
+absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(FileSystem& file_system,
+                                                            const std::string& checkpoint) {
+  const std::string root = DirectoryOf(checkpoint);
+  const auto own = ParseCheckpointName(root, checkpoint.substr(checkpoint.rfind('/') + 1));
+  std::vector<std::string> names;
+  if (!own.has_value()) return names;
+  ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListCheckpoints(file_system, root));
+  for (const CheckpointEntry& entry : entries) {
+    if (entry.suffix != kAbandonedSuffix || entry.round <= own->round) continue;
+    const std::string name = CheckpointName(entry.round);
+    if (names.empty() || names.back() != name) names.push_back(name);
+  }
+  return names;
+}
+
 Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry) {
   const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, entry.path);
   return manifest.ok() ? manifest->round : entry.round;

@@ -54,6 +54,12 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_sy
 absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& file_system,
                                                                   const std::string& root);
 
+// Returns the names, without suffix, of checkpoints beside `checkpoint` that were set aside and
+// have more rounds than it. Copies that have these names elsewhere must not be taken for the
+// newest. Blocks for the disk. Errors: those of files.
+absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(FileSystem& file_system,
+                                                            const std::string& checkpoint);
+
 // The round that the manifest of a checkpoint says; that of its name if there is no telling.
 Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry);
 

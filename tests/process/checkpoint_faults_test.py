@@ -312,6 +312,28 @@ class CheckpointCommandTest(CheckpointTestCase):
     self.assertEqual(sorted(set(copied)), [self.path("checkpoints", name) for name in self.saved()])
     self.assertEqual(copied[-1], self.checkpoint(20))
 
+  def test_command_is_told_of_checkpoints_that_a_rollback_has_set_aside(self):
+    self.write("copy.sh", f"""
+      echo "${{LODESTAR_CHECKPOINT##*/}}" $LODESTAR_SET_ASIDE >>{self.path("told")}
+      """)
+    server = self.start_server(rounds=1000000, checkpoint_interval=0, checkpoint_every=5, checkpoint_keep=1000,
+                               on_checkpoint="sh " + self.path("copy.sh"))
+    worker = self.start_worker("a")
+    self.wait_for_status(lambda status: int(status.get("last_checkpoint", {}).get("round", 0)) >= 10, "two checkpoints")
+    worker.kill()
+    back = self.psctl("rollback", "--round=7")
+    self.assertEqual(back.returncode, 0, back.stderr)
+
+    def told():
+      with open(self.path("told"), encoding="utf-8") as file:
+        return [line.split() for line in file]
+
+    wait_until(lambda: len(told()[-1]) > 1, self.logs)
+    self.assertEqual(told()[-1][:1], ["round-00000005"])
+    self.assertIn("round-00000010", told()[-1][1:])
+    self.assertEqual([line for line in told()[:-1] if len(line) > 1], [])
+    server.kill()
+
   def test_command_that_asks_its_server_for_a_checkpoint_is_refused(self):
     self.write("copy.sh", f"""
       until test -s {self.path("port")}; do sleep 0.1; done
