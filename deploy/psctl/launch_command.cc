@@ -23,12 +23,15 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/checkpoints/checkpoint_directory.h"
+#include "common/checkpoints/checkpoint_manifest.h"
 #include "common/process/flag_file.h"
 #include "common/runtime/file_io.h"
 #include "common/runtime/join_secret.h"
 #include "common/runtime/json.h"
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
+#include "common/storage/file_system.h"
 #include "deploy/psctl/exit_code.h"
 #include "kernels/factory/cuda_plugin.h"
 #include "kernels/factory/device_factory.h"
@@ -175,6 +178,39 @@ std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> 
     if (flag.name == name) found = absl::StrCat("--", name, "=", flag.value);
   }
   return found;
+}
+
+// Returns the manifests of the checkpoints in a folder, without the marks of journals, which
+// change.
+std::set<std::string> ManifestsIn(const std::string& folder) {
+  std::set<std::string> found;
+  FileSystem& file_system = FileSystem::Real();
+  const absl::StatusOr<std::vector<CheckpointEntry>> entries =
+      ListWholeCheckpoints(file_system, folder);
+  for (const auto& entry : entries.ok() ? *entries : std::vector<CheckpointEntry>()) {
+    absl::StatusOr<Manifest> manifest = ReadManifest(file_system, entry.path);
+    if (!manifest.ok()) continue;
+    manifest->journal = {};
+    found.insert(FormatManifest(*manifest));
+  }
+  return found;
+}
+
+// Returns how a coordinator that is started again goes on from what the launch has saved, if its
+// own flags would begin anew (--resume=never) or go back (--resume=PATH). Null means that its flags
+// go on by themselves.
+std::function<std::vector<std::string>()> ResumeOfRestart(
+    absl::Span<const std::string> server_flags) {
+  const std::string resume = FlagOfServers("resume", server_flags);
+  const std::string saves = FlagOfServers("checkpoint_dir", server_flags);
+  if (resume.empty() || saves.empty()) return nullptr;
+  const std::string folder(absl::StripPrefix(saves, "--checkpoint_dir="));
+  return [folder, before = ManifestsIn(folder)]() -> std::vector<std::string> {
+    for (const std::string& manifest : ManifestsIn(folder)) {
+      if (!before.contains(manifest)) return {"--resume=latest"};
+    }
+    return {};
+  };
 }
 
 // Every card is used, and several by one worker if there are more than workers.
@@ -397,6 +433,7 @@ std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchS
     // Workers hand in what they have while the servers are there; these save it.
     spec.ends_last = true;
     spec.restarts = options.restarts;
+    if (i == 0) spec.more_arguments_of_restart = ResumeOfRestart(options.server_flags);
     specs.push_back(std::move(spec));
   }
   return specs;

@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 
 #include "common/output/output_file.h"
+#include "common/storage/file_system.h"
+#include "common/testing/checkpoint_files.h"
 #include "common/testing/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,6 +17,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -119,6 +122,25 @@ TEST(PlanTest, TheJobBeginsWithAllWorkersUnlessTheServersAreToldOtherwise) {
   }
   EXPECT_THAT(given, ElementsAre("--min_workers=3", "--min_workers=1")) << "the last one counts";
   EXPECT_THAT(specs[1].arguments, Not(Contains("--min_workers=3"))) << "the coordinator decides it";
+}
+
+TEST(PlanTest, ARestartedServerGoesOnFromWhatTheLaunchHasSaved) {
+  const std::string root = ::testing::TempDir() + "/restarted";
+  const auto plan = [&root](std::vector<std::string> flags) {
+    LaunchOptions options;
+    options.server_flags = std::move(flags);
+    options.server_flags.push_back("--checkpoint_dir=" + root);
+    return PlanServers(options, Site(0)).front().more_arguments_of_restart;
+  };
+  const std::string path = root + "/round-00000007";
+  WriteCheckpoint(FileSystem::Real(), path, /*round=*/7, "the old run's");
+  EXPECT_EQ(plan({"--rounds=3"}), nullptr) << "it goes on by itself";
+  const auto never = plan({"--resume=never"});
+  ASSERT_NE(never, nullptr);
+  EXPECT_THAT(never(), IsEmpty()) << "the launch has saved nothing";
+  // The launch has set the old checkpoint aside, and has written one of the same name.
+  WriteCheckpoint(FileSystem::Real(), path, /*round=*/7, "the launch's");
+  EXPECT_THAT(never(), ElementsAre("--resume=latest"));
 }
 
 TEST(PlanTest, WorkersLogAsTheServersDo) {

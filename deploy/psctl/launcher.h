@@ -27,6 +27,8 @@ struct ProcessSpec {
   std::optional<std::string> input = std::nullopt;
   // How often it is started again after a failure that another try may cure.
   int restarts = 0;
+  // Returns arguments that are added when the process is started again. Null means none.
+  std::function<std::vector<std::string>()> more_arguments_of_restart = nullptr;
   // The advice if it ends with 127, the code by which shells say that they have not found a
   // program.
   std::string not_found_advice = "";
