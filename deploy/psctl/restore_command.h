@@ -22,9 +22,4 @@ absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std
 // Errors: those of the disk.
 absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path);
 
-// Gives the copy at `path`, and the lock of `folder` in which it lies, to the owner of the folder,
-// if this process runs as root: servers that run as that user could not read them otherwise.
-// Errors: those of the disk.
-absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path);
-
 }  // namespace lodestar
