@@ -141,8 +141,9 @@ struct ServerConfig {
 
 // Returns one spelling for each folder, so that two flags can be compared.
 std::string NormalPath(const std::string& path);
-// Makes the folders and files absolute that the servers of further shards, elsewhere at work, are
-// told of. Errors: InvalidArgument if the folder at work is gone.
+// Makes folders and files absolute: they are compared with each other, and servers of further
+// shards, which were started in other folders, are told of them. Errors: InvalidArgument if the
+// folder in which this program was started is gone.
 absl::Status MakeAbsolute(DurabilityConfig& durability);
 
 // Checks everything that can be checked without opening a file or a port. Errors: InvalidArgument

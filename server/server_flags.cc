@@ -645,11 +645,11 @@ absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
   }
   if (config.is_replica && config.cluster.leader_lease.empty()) {
     config.durability.checkpoint_dir = NormalPath(absl::GetFlag(FLAGS_checkpoint_dir));
+    RETURN_IF_ERROR(MakeAbsolute(config.durability));
     return config;
   }
   if (config.is_coordinator()) {
     config.durability = ReadDurability(std::move(config.durability));
-    RETURN_IF_ERROR(MakeAbsolute(config.durability));
     ASSIGN_OR_RETURN(config.divergence, ReadDivergence());
     config.open_settings = ReadOpenSettings(line.own);
     ASSIGN_OR_RETURN(config.job, ReadJob(line.own, line.given, config.open_settings));
@@ -657,6 +657,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
     config.durability.named_paths = ReadNamedPaths();
     config.durability.coordinators_folder = NormalPath(absl::GetFlag(FLAGS_checkpoint_dir));
   }
+  RETURN_IF_ERROR(MakeAbsolute(config.durability));
   return config;
 }
 

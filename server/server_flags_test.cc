@@ -669,7 +669,8 @@ TEST_F(ServerFlagsTest, AJournalIsBesideTheCheckpointsUnlessItHasAFolder) {
   EXPECT_FALSE(durability_of({"--checkpoint_dir=runs"}).has_journal);
   const std::string journal = "--durability=journal";
   EXPECT_TRUE(durability_of({journal, "--checkpoint_dir=runs"}).has_journal);
-  EXPECT_EQ(durability_of({journal, "--checkpoint_dir=runs/"}).journal_dir, "runs/journal");
+  EXPECT_EQ(durability_of({journal, "--checkpoint_dir=runs/"}).journal_dir,
+            std::filesystem::absolute("runs/journal"));
   EXPECT_EQ(
       durability_of({journal, "--checkpoint_dir=runs", "--journal_dir=/fast//disk/"}).journal_dir,
       "/fast/disk");
@@ -688,7 +689,7 @@ TEST_F(ServerFlagsTest, AJournalIsBesideTheCheckpointsUnlessItHasAFolder) {
   EXPECT_THAT(ErrorOf(other), HasSubstr("needs --journal_dir"));
   std::vector<std::string> with_folder = other;
   with_folder.push_back("--journal_dir=fast");
-  EXPECT_EQ(durability_of(with_folder).journal_dir, "fast");
+  EXPECT_EQ(durability_of(with_folder).journal_dir, std::filesystem::absolute("fast"));
   EXPECT_THAT(Parse(with_folder).ignored, IsEmpty());
 }
 
@@ -696,8 +697,8 @@ TEST_F(ServerFlagsTest, AReplicaTakesFoldersAndAnAddress) {
   const ServerCommandLine line =
       Parse({"--replica", "--checkpoint_dir=run", "--listen=127.0.0.1:7", "--rounds=3"});
   EXPECT_TRUE(line.config.is_replica);
-  EXPECT_EQ(line.config.durability.checkpoint_dir, "run");
-  EXPECT_EQ(line.config.durability.journal_dir, "run/journal");
+  EXPECT_EQ(line.config.durability.checkpoint_dir, std::filesystem::absolute("run"));
+  EXPECT_EQ(line.config.durability.journal_dir, std::filesystem::absolute("run/journal"));
   EXPECT_THAT(line.ignored, ElementsAre("rounds"));
   EXPECT_EQ(Parse({"--replica", "--journal_dir=copies"}).config.durability.checkpoint_dir, "");
   EXPECT_THAT(ErrorOf({"--replica"}), HasSubstr("--journal_dir"));

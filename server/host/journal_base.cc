@@ -130,7 +130,8 @@ absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& 
       " is another folder. Nothing was changed. For a run in ", folders.checkpoint_dir,
       ", give a --journal_dir of its own. To go on with the run of the journal, give "
       "--checkpoint_dir=",
-      named));
+      named, ", or, if that run was copied to ", folders.checkpoint_dir,
+      ", rename the folder that it was copied from"));
 }
 
 absl::StatusOr<WeightsSource> FindBase(FileSystem& file_system, const JournalBase& base,
