@@ -134,7 +134,7 @@ class OneRequest : private httplib::Server {
   }
 
   bool IsOwnName(const std::string& host) const {
-    const absl::StatusOr<HostPort> address = HostOf(host);
+    const absl::StatusOr<HostPort> address = HostOf(absl::AsciiStrToLower(host));
     if (!address.ok()) return false;
     if (address->IsLoopback()) return true;
     if (IsAddress(address->host)) return config_.allows_addresses;
@@ -168,7 +168,10 @@ class OneRequest : private httplib::Server {
 
   // Whether it goes on with what is asked for. Else `response` says why not.
   bool LetIn(const httplib::Request& request, httplib::Response& response) {
-    if (const std::string name = request.get_header_value("Host"); !IsOwnName(name)) {
+    // Browsers always send Host, so a request without it comes from a program, such as a probe of
+    // HTTP/1.0.
+    if (const std::string name = request.get_header_value("Host");
+        request.has_header("Host") && !IsOwnName(name)) {
       config_.on_foreign_name(shown_.address, absl::StrCat("a page under the foreign name '",
                                                            PeerText(name, kMaxShownBytes), "'"));
       Write({.status = 403, .body = NamesText()}, response);
