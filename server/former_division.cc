@@ -167,7 +167,7 @@ absl::StatusOr<PublishedCheckpoint> Save(const ServerConfig& config, const Serve
     return absl::FailedPreconditionError("the journal has changed meanwhile; start again");
   }
   const auto num_shards = static_cast<int>(memory->shards.servers.size());
-  const Round next_round(memory->ledger.state.next_round);
+  const Round next_round(memory->rounds.ledger.state.next_round);
   RETURN_IF_ERROR(CheckJournalsAreFree(disk, config.durability, num_shards));
   LogInfo(
       "the journals in {} are of {}, and now there are to be {}: saves all that the journals have "

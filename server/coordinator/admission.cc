@@ -26,7 +26,7 @@ absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call)
   NameFacts facts = {.workers_needed =
                          std::max(state.model.job().min_workers, state.model.job().keep_workers)};
   for (const WorkerId worker : state.membership.WorkersOf(call.identity)) {
-    const WorkerAssignment& assignment = state.desks.at(worker).assignment;
+    const WorkerAssignment& assignment = state.rounds.Of(worker);
     facts.rounds_completed += static_cast<int64_t>(assignment.memory().rounds_completed);
     if (state.membership.table().Find(worker)->name == call.name) {
       facts.has_completed_round = assignment.has_completed_round();
@@ -36,7 +36,8 @@ absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call)
 }
 
 absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now) {
-  if (!state.CanGoOnWith(state.membership.table().Members().size(), now)) return absl::OkStatus();
+  if (!state.rounds.CanGoOnWith(state.membership.table().Members().size(), now))
+    return absl::OkStatus();
   const WorkerFacts facts = state.FactsOf(worker);
   const Rest rest = state.stragglers.RestOf(facts, now);
   if (rest.kind == Rest::Kind::kNone) return absl::OkStatus();
@@ -64,12 +65,20 @@ absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& 
       "them may; the same call again");
 }
 
+absl::Status CheckBrings(const ClusterState& state, const DatasetInfo& data) {
+  if (!state.rounds.is_site() || !data.own_partition) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "--data_partition=own is not for workers of a site: the servers upstream hand out its "
+      "samples, of the data that all workers of the job have; give that data, or let this worker "
+      "join the servers upstream");
+}
+
 KnownReports KnownReportsOf(const ClusterState& state, absl::string_view name) {
   KnownReports known = {.server_incarnation = state.shards.server_incarnation(),
-                        .next_round = state.ledger.next_round()};
+                        .next_round = state.rounds.ledger().next_round()};
   const WorkerRecord* const record = state.membership.table().FindByName(name);
   if (record != nullptr && record->is_alive()) {
-    known.last_reported = state.desks.at(record->id).assignment.memory().last_reported;
+    known.last_reported = state.rounds.Of(record->id).memory().last_reported;
   }
   return known;
 }

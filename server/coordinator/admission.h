@@ -24,6 +24,10 @@ absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time no
 absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& call,
                                  absl::Time now);
 
+// Checks that a worker of a site joins with data whose samples the servers upstream can hand out.
+// Error: FailedPrecondition: the data is the worker's own.
+absl::Status CheckBrings(const ClusterState& state, const DatasetInfo& data);
+
 // Returns what Membership::LacksAcknowledged() is to know of the worker of this name.
 KnownReports KnownReportsOf(const ClusterState& state, absl::string_view name);
 

@@ -271,7 +271,7 @@ FaultVerdict ClusterFaults::OnShardDiverged(int shard, Round round, absl::string
   // What was saved was finite. Asynchronous rounds do not end in order: a checkpoint of more rounds
   // may have come before this one's update.
   const Round first_bad =
-      state_.policy->uses_rosters() ? round + 1 : state_.ledger.next_round() + 1;
+      state_.rounds.uses_rosters() ? round + 1 : state_.rounds.ledger().next_round() + 1;
   return Diverge(round, first_bad, absl::StrCat("shard ", shard, ": ", text), now);
 }
 
@@ -288,7 +288,7 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
   const std::string what = absl::StrCat("diverged at round ", round.value(),
                                         "; last good checkpoint: ", good, ". ", why);
   saves_.GiveUp(absl::FailedPreconditionError(what));
-  state_.open.clear();
+  state_.rounds.DropOpen();
   // This is done before anything is restored, and also for the servers that are started after this
   // one.
   outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
@@ -318,9 +318,9 @@ absl::Status ClusterFaults::CheckMayRollBack(Round round, absl::Time now) const 
   const auto refuse = [](absl::string_view because) {
     return absl::FailedPreconditionError(absl::StrCat("the job cannot go back now: ", because));
   };
-  if (state_.site.has_value()) {
+  if (state_.rounds.is_site()) {
     return refuse(absl::StrCat("it is that of a site, whose weights come from ",
-                               state_.site->upstream(),
+                               state_.rounds.site().upstream(),
                                " with each round there; use psctl rollback on that server"));
   }
   if (state_.model.tuning().is_measuring()) return refuse("it measures how to exchange");
@@ -331,7 +331,7 @@ absl::Status ClusterFaults::CheckMayRollBack(Round round, absl::Time now) const 
     return refuse(
         "it is over, or ends; start the server with --resume=PATH of an older checkpoint");
   }
-  if (const int64_t rounds_done = state_.rounds_done(); round.value() >= rounds_done) {
+  if (const int64_t rounds_done = state_.rounds.rounds_done(); round.value() >= rounds_done) {
     return refuse(absl::StrCat("it has done ", rounds_done, " rounds, and is to go back to round ",
                                round.value(), ": there is nothing to undo"));
   }
@@ -341,7 +341,7 @@ absl::Status ClusterFaults::CheckMayRollBack(Round round, absl::Time now) const 
 absl::StatusOr<FaultVerdict> ClusterFaults::RollBack(Round round, absl::string_view why,
                                                      absl::Time now) {
   RETURN_IF_ERROR(CheckMayRollBack(round, now));
-  const int64_t rounds_done = state_.rounds_done();
+  const int64_t rounds_done = state_.rounds.rounds_done();
   outbox_.Tell(absl::StrCat("goes back from round ", rounds_done,
                             " to the newest checkpoint of at most ", round.value(),
                             " rounds, as an operator has ordered: ", why));
@@ -350,7 +350,7 @@ absl::StatusOr<FaultVerdict> ClusterFaults::RollBack(Round round, absl::string_v
                                       " or before (", why, ")"),
                          Setback::Order{round.value(), std::string(why)}});
   saves_.GiveUp(absl::AbortedError(absl::StrCat("the job goes back: ", why)));
-  state_.open.clear();
+  state_.rounds.DropOpen();
   outbox_.Do(SetAsideTask{round + 1, "are not to be gone on from"});
   return FaultVerdict{.kind = FaultVerdict::Kind::kGoBack};
 }

@@ -17,8 +17,8 @@
 #include "server/coordinator/cluster_saves.h"
 #include "server/coordinator/cluster_state.h"
 #include "server/coordinator/faults/fault_policy.h"
-#include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
+#include "server/coordinator/rounds/open_round.h"
 #include "server/membership/membership_table.h"
 #include "server/sync/worker_fault.h"
 

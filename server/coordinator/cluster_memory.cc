@@ -26,22 +26,17 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
     memory.ending = state.ending.memory();
   }
   memory.membership = state.membership.memory();
-  for (const auto& [worker, desk] : state.desks) {
+  for (const auto& [worker, assignment] : state.rounds.assignments()) {
     memory.desks.emplace(
         worker, RememberedWorker{.connection = state.membership.ConnectionOf(worker).memory(),
-                                 .assignment = desk.assignment.memory(),
+                                 .assignment = assignment.memory(),
                                  .activity = state.stragglers.Of(worker).memory(),
                                  .faults = state.faults.MemoryOf(worker)});
   }
-  memory.ledger = state.ledger.memory();
-  for (const auto& [number, round] : state.open) memory.open.emplace(number, round.memory());
-  memory.evaluation_attempt = state.evaluation_attempt;
+  memory.rounds = state.rounds.memory();
   memory.faults = state.faults.memory();
   memory.orders = state.orders();
-  memory.quota = state.quota.memory();
   memory.checkpoints = state.checkpoints.memory();
-  memory.progress = state.progress.memory();
-  memory.last_rounds.assign(state.unrecorded.begin(), state.unrecorded.end());
   return memory;
 }
 
@@ -53,21 +48,13 @@ absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& stat
   RETURN_IF_ERROR(state.membership.Resume(std::move(memory.membership), now));
   for (auto& [worker, of_worker] : memory.desks) {
     state.membership.Resume(worker, std::move(of_worker.connection));
-    state.desks[worker] = {.assignment = WorkerAssignment(std::move(of_worker.assignment), now)};
+    state.rounds.Resume(worker, std::move(of_worker.assignment), now);
     state.stragglers.Resume(worker, of_worker.activity);
     state.faults.Resume(worker, std::move(of_worker.faults));
   }
-  state.ledger = WorkLedger(state.model.job(), std::move(memory.ledger));
-  for (auto& [number, round] : memory.open) {
-    state.open.emplace(number, OpenRound(std::move(round), now));
-  }
-  state.evaluation_attempt = memory.evaluation_attempt;
+  state.rounds.Resume(state.model.job(), std::move(memory.rounds), now);
   state.faults.Resume(memory.faults);
   state.TakeOrders(std::move(memory.orders), now);
-  state.quota.Resume(memory.quota);
-  state.progress.Resume(memory.progress);
-  state.unrecorded.assign(memory.last_rounds.begin(), memory.last_rounds.end());
-  if (!state.open.empty()) state.progress.OnOpened(now);
   state.checkpoints.Resume(memory.checkpoints);
   if (const auto& last = memory.checkpoints.tracker.last; last.has_value()) {
     state.shards.OnPublished({/*directory=*/"", last->path, last->round});

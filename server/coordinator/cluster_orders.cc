@@ -50,7 +50,7 @@ absl::Status ClusterOrders::Resume(absl::Time now) {
   }
   const absl::Duration lasted = now - state_.ending.pause()->since;
   state_.ending.EndPause();
-  if (state_.open.empty()) state_.progress.OnStandstill();
+  state_.rounds.EndStandstill();
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
   outbox_.Touch();
@@ -63,9 +63,9 @@ absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
     return absl::FailedPreconditionError(absl::StrCat("no learning rate can be set: ", because));
   };
   RETURN_IF_ERROR(CheckGoesOn(now));
-  if (state_.site.has_value()) {
+  if (state_.rounds.is_site()) {
     return refuse(absl::StrCat("this is a site, whose learning rate comes from ",
-                               state_.site->upstream(), "; set it there"));
+                               state_.rounds.site().upstream(), "; set it there"));
   }
   if (ReducesOnly(state_.model.job())) {
     return refuse("the clients make the steps, with their own");
@@ -77,7 +77,7 @@ absl::Status ClusterOrders::CheckHasLearningRate(absl::Time now) const {
   }
   if (state_.model.tuning().is_measuring()) return refuse("the job measures how to exchange");
   if (!state_.is_ready()) return refuse(WaitingFor(state_, now));
-  if (state_.ledger.is_exhausted()) return refuse("no round follows");
+  if (state_.rounds.ledger().is_exhausted()) return refuse("no round follows");
   return absl::OkStatus();
 }
 
@@ -90,21 +90,22 @@ absl::StatusOr<LearningRateChange> ClusterOrders::SetLearningRate(double learnin
                                                    kHighestLearningRate));
   }
   RETURN_IF_ERROR(CheckHasLearningRate(now));
-  const double before = state_.ledger.LearningRate(state_.ledger.next_round(), /*step=*/0);
+  const double before =
+      state_.rounds.ledger().LearningRate(state_.rounds.ledger().next_round(), /*step=*/0);
   if (!(before > 0.0)) {
     return absl::FailedPreconditionError(
         "no learning rate can be set: that of the schedule is 0 now, and what is set is a multiple "
         "of it");
   }
   const double factor = learning_rate / before;
-  state_.ledger.MultiplyLearningRateScale(factor);
+  state_.rounds.MultiplyLearningRateScale(factor);
   state_.faults.MultiplyLearningRateScale(factor);
-  const double scale = state_.ledger.state().learning_rate_scale;
+  const double scale = state_.rounds.ledger().state().learning_rate_scale;
   saves_.OnOrdersChanged(now);
   outbox_.Remember();
   outbox_.Touch();
   outbox_.Tell(absl::StrCat("learning rate set: ", learning_rate, " instead of ", before,
-                            " from round ", state_.ledger.next_round().value(),
+                            " from round ", state_.rounds.ledger().next_round().value(),
                             " on; the schedule goes on times ", scale));
   return LearningRateChange{before, learning_rate, scale};
 }

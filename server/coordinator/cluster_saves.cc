@@ -53,17 +53,18 @@ std::string NothingToSaveText(const ClusterState& state, absl::Time now) {
 }  // namespace
 
 CheckpointFacts ClusterSaves::Facts() const {
-  return {.ledger = state_.ledger.state(),
-          .before_open_round = state_.before_open_round,
+  return {.ledger = state_.rounds.ledger().state(),
+          .before_open_round = state_.rounds.before_open_round(),
           .orders = state_.orders(),
-          .num_open = static_cast<int64_t>(state_.open.size()),
-          .opened_at =
-              state_.open.empty() ? absl::InfinitePast() : state_.open.rbegin()->second.opened_at(),
-          .usual_round = state_.progress.usual_round(),
+          .num_open = static_cast<int64_t>(state_.rounds.open().size()),
+          .opened_at = state_.rounds.open().empty()
+                           ? absl::InfinitePast()
+                           : state_.rounds.open().rbegin()->second.opened_at(),
+          .usual_round = state_.rounds.progress().usual_round(),
           .journal_id = state_.journal_id,
           .saves = state_.saves(),
           .is_training = state_.phase == CoordinatorPhase::kRunning,
-          .uses_rosters = state_.policy->uses_rosters(),
+          .uses_rosters = state_.rounds.uses_rosters(),
           .hands_out_work = !state_.ending.is_stopping() && !state_.ending.is_work_held() &&
                             state_.phase != CoordinatorPhase::kSaving &&
                             state_.phase != CoordinatorPhase::kDone,
@@ -103,8 +104,9 @@ absl::StatusOr<uint64_t> ClusterSaves::Request(absl::Time now) {
 }
 
 void ClusterSaves::BeginIfDue(absl::Time now) {
-  const auto num_open = static_cast<int64_t>(state_.open.size());
-  if (!state_.saves() || !state_.checkpoints.IsDue(state_.ledger.next_round(), num_open, now)) {
+  const auto num_open = static_cast<int64_t>(state_.rounds.open().size());
+  if (!state_.saves() ||
+      !state_.checkpoints.IsDue(state_.rounds.ledger().next_round(), num_open, now)) {
     return;
   }
   const CheckpointFacts facts = Facts();
@@ -123,19 +125,20 @@ void ClusterSaves::Begin(const CheckpointTry& begun, absl::Time now) {
   CoordinatorState state{.server_incarnation = state_.shards.server_incarnation(),
                          .ledger = {},
                          .membership = state_.membership.table().Export(),
-                         .progress = state_.progress.Export(),
+                         .progress = state_.rounds.progress().Export(),
                          .orders = state_.orders()};
   const std::string directory = state_.checkpoints.Begin(begun, std::move(state), now);
   SaveCommand command = {.round = std::nullopt,
                          .directory = directory,
                          .folder_claim_id = state_.config.folder_claim_id};
-  if (state_.policy->uses_rosters()) command.round = Round(begun.ledger.next_round);
+  if (state_.rounds.uses_rosters()) command.round = Round(begun.ledger.next_round);
   outbox_.Command(std::move(command));
   outbox_.Tell(absl::StrCat("checkpoint begun directory=", directory));
 }
 
 bool ClusterSaves::SaveCompleteRounds(absl::Time now) {
-  if ((!state_.ending.is_work_held() && !state_.ending.is_stopping()) || state_.open.empty()) {
+  if ((!state_.ending.is_work_held() && !state_.ending.is_stopping()) ||
+      state_.rounds.open().empty()) {
     return false;
   }
   const std::optional<CheckpointTry> early = state_.checkpoints.SaveCompleteRounds(Facts(), now);
@@ -213,7 +216,7 @@ absl::Status ClusterSaves::OnPublished(absl::string_view directory,
   outbox_.SetAlarm(kCheckpointSubject, absl::OkStatus(), now);
   if (!published->alarm.empty()) outbox_.RaiseAlarm(published->alarm, now);
   outbox_.Tell(PublishedText(*published, verdict));
-  const absl::Duration usual_round = state_.progress.usual_round();
+  const absl::Duration usual_round = state_.rounds.progress().usual_round();
   const double round_bytes = static_cast<double>(state_.membership.table().Members().size()) *
                              static_cast<double>(state_.model.layout()->num_elements()) *
                              sizeof(float);
@@ -338,11 +341,10 @@ bool ClusterSaves::ForgetAsker(absl::string_view reason) {
 void ClusterSaves::Restart(const CoordinatorState& on_disk, absl::Time now) {
   state_.ending.Restart();
   state_.checkpoints.ForgetLast();
-  state_.before_open_round.reset();
   const auto* checkpoint = std::get_if<CheckpointSource>(&state_.model.source());
   if (checkpoint == nullptr) return state_.checkpoints.ForgetNewest();
   state_.checkpoints.Restart({.path = checkpoint->directory,
-                              .round = state_.ledger.next_round(),
+                              .round = state_.rounds.ledger().next_round(),
                               .bytes = checkpoint->bytes},
                              on_disk.ledger, on_disk.orders, now - checkpoint->age);
 }

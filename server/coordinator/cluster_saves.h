@@ -32,7 +32,7 @@ class ClusterSaves {
   // No round is open: begins one that is scheduled for the coming round or was asked for.
   void BeginIfDue(absl::Time now);
   // The job is over. Begins one for the callers that have asked.
-  void BeginRequested(absl::Time now) { Begin({.ledger = state_.ledger.state()}, now); }
+  void BeginRequested(absl::Time now) { Begin({.ledger = state_.rounds.ledger().state()}, now); }
   // Asks for one where a journal has grown too long. Returns whether it has.
   bool OnJournalSize(int shard, int64_t bytes, absl::Time now);
   void OnShardAway(int shard, absl::Time now);

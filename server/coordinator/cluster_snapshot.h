@@ -15,6 +15,7 @@
 #include "common/params/layout.h"
 #include "common/runtime/ids.h"
 #include "server/coordinator/model/resume_snapshot.h"
+#include "server/coordinator/rounds/round_summary.h"
 
 namespace lodestar {
 
@@ -115,12 +116,6 @@ struct DivergenceSnapshot {
   Round round;
   std::string text;
   absl::Duration age;
-};
-
-// What programs have told of a round.
-struct MetricSnapshot {
-  double value = 0.0;
-  Round round;
 };
 
 struct ClusterSnapshot {

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/sync/policy_factory.h"
 
 namespace lodestar {
 namespace {
@@ -17,7 +16,6 @@ constexpr absl::Duration kReturnTime = absl::Seconds(3);
 ClusterState::ClusterState(CoordinatorConfig the_config, JobModel the_model, absl::Time now)
     : config(std::move(the_config)),
       started_at(now),
-      policy(MakeClusterPolicy(config.job)),
       model(std::move(the_model)),
       shards(config.num_shards, config.lease, now),
       membership({.num_shards = config.num_shards,
@@ -25,8 +23,7 @@ ClusterState::ClusterState(CoordinatorConfig the_config, JobModel the_model, abs
                   .caller_patience = kCallerPatience,
                   .life_key = config.life_key,
                   .registrations = config.registrations}),
-      ledger(config.job, LedgerState{}),
-      quota(config.job, config.lease),
+      rounds(config.job, config.num_shards, config.lease, config.upstream, now),
       checkpoints({.num_shards = config.num_shards,
                    .folder = config.checkpoint_dir,
                    .fallback_folder = config.fallback_dir,
@@ -42,7 +39,6 @@ ClusterState::ClusterState(CoordinatorConfig the_config, JobModel the_model, abs
   const JournalFacts& journal = config.journal;
   journal_id = journal.end.journal_id != 0 ? journal.end.journal_id : journal.new_journal_id;
   if (journal.folder.empty()) journal_id = 0;
-  if (!config.upstream.empty()) site.emplace(config.upstream, now);
 }
 
 bool ClusterState::is_ready() const {
@@ -63,7 +59,7 @@ bool ClusterState::AwaitsJournals(WorkerId worker, Round round, bool is_patience
   if (!is_ready() || DefersContributions(model.job()) || !shards.all_keep_journals()) return false;
   for (int shard = 0; shard < config.num_shards; ++shard) {
     const bool is_waited_for = !is_patience_over || shards.servers()[shard].is_away();
-    if (is_waited_for && desks.at(worker).assignment.AwaitsJournal(round, shard)) return true;
+    if (is_waited_for && rounds.Of(worker).AwaitsJournal(round, shard)) return true;
   }
   return false;
 }
@@ -95,7 +91,7 @@ std::vector<std::string> ClusterState::Present() const {
 
 std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   std::vector<std::string> names;
-  const bool is_gathering = quota.IsGathering(now);
+  const bool is_gathering = rounds.IsGathering(now);
   // A worker that was dropped after this time held the end up, so it is not waited for.
   const absl::Time end = phase == CoordinatorPhase::kDone
                              ? ending.stop_requested_at().value_or(ending.over_since())
@@ -109,54 +105,25 @@ std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   return names;
 }
 
-std::vector<RosterMember> ClusterState::Waiting() const {
-  std::vector<RosterMember> waiting;
+std::vector<RoundMember> ClusterState::RoundMembers() const {
+  std::vector<RoundMember> members;
   for (const WorkerRecord* record : membership.table().Members()) {
-    if (desks.at(record->id).assignment.is_waiting())
-      waiting.push_back({record->id, record->incarnation, 0});
+    const std::optional<Grant>& grant = rounds.Of(record->id).grant();
+    members.push_back({.id = record->id,
+                       .incarnation = record->incarnation,
+                       .name = record->name,
+                       .usual_round = stragglers.Of(record->id).UsualRound(grant)});
   }
-  return waiting;
-}
-
-bool ClusterState::OwesContribution() const {
-  if (ledger.is_exhausted()) return false;
-  const std::vector<const WorkerRecord*> members = membership.table().Members();
-  return std::any_of(members.begin(), members.end(), [this](const WorkerRecord* member) {
-    return desks.at(member->id).assignment.owes_contribution();
-  });
-}
-
-ClusterView ClusterState::View(absl::Time now) const {
-  ClusterView view;
-  view.required = quota.Required(now);
-  for (const WorkerRecord* record : membership.table().Members()) {
-    view.members.push_back(
-        desks.at(record->id).Progress(record->id, record->name, stragglers.Of(record->id), now));
-  }
-  if (open.empty()) return view;
-  const OpenRound& round = open.begin()->second;
-  view.open_round = round.round();
-  view.reported = round.reported();
-  view.missing = MissingOf(round, now);
-  return view;
-}
-
-std::vector<MemberProgress> ClusterState::MissingOf(const OpenRound& round, absl::Time now) const {
-  std::vector<MemberProgress> missing;
-  for (WorkerId worker : round.Missing()) {
-    missing.push_back(
-        desks.at(worker).Progress(worker, NameOf(worker), stragglers.Of(worker), now));
-  }
-  return missing;
+  return members;
 }
 
 StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
   const bool has_work =
       phase == CoordinatorPhase::kRunning || phase == CoordinatorPhase::kEvaluating;
   StragglerFacts facts = {.is_working = has_work && !is_shard_away(),
-                          .uses_rosters = policy->uses_rosters(),
-                          .required_members = std::max(1, quota.Required(now).count),
-                          .usual_round = progress.usual_round(),
+                          .uses_rosters = rounds.uses_rosters(),
+                          .required_members = std::max(1, rounds.Required(now).count),
+                          .usual_round = rounds.progress().usual_round(),
                           .back_at = shards.back_at()};
   for (const ShardFleet::Server& server : shards.servers()) {
     // That of shard 0 is the coordinator's own.
@@ -164,7 +131,7 @@ StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
                                 ? StragglerFacts::Server()
                                 : StragglerFacts::Server{server.heard_at, server.runs_since});
   }
-  for (const auto& [number, round] : open) {
+  for (const auto& [number, round] : rounds.open()) {
     const std::vector<WorkerId> missing = round.Missing();
     facts.rounds.push_back({number, round.opened_at(),
                             missing.empty() ? WorkerId() : missing.front(), round.front_since()});
@@ -179,17 +146,17 @@ StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
     if (is_waited_for) facts.supplier = {supply.supplier()->worker, *supply.others_since()};
     return facts;
   }
-  const bool opens_rounds = (!policy->uses_rosters() || open.empty()) && !ending.is_stopping() &&
-                            !ending.is_work_held() && !ending.is_paused();
-  facts.awaits_asking = facts.is_working && opens_rounds &&
-                        (phase == CoordinatorPhase::kEvaluating ||
-                         (has_next_round() && CanGoOnWith(facts.members.size(), now)));
+  const bool opens_rounds = (!rounds.uses_rosters() || rounds.open().empty()) &&
+                            !ending.is_stopping() && !ending.is_work_held() && !ending.is_paused();
+  facts.awaits_asking =
+      facts.is_working && opens_rounds &&
+      (phase == CoordinatorPhase::kEvaluating ||
+       (rounds.has_next_round() && rounds.CanGoOnWith(facts.members.size(), now)));
   return facts;
 }
 
 WorkerFacts ClusterState::FactsOf(WorkerId worker) const {
-  const WorkerDesk& desk = desks.at(worker);
-  const WorkerAssignment& assignment = desk.assignment;
+  const WorkerAssignment& assignment = rounds.Of(worker);
   return {.id = worker,
           .grant = assignment.grant().has_value() ? &*assignment.grant() : nullptr,
           .given_at = assignment.given_at(),
@@ -199,18 +166,6 @@ WorkerFacts ClusterState::FactsOf(WorkerId worker) const {
           .has_reported = assignment.has_reported(),
           .has_completed_round = assignment.has_completed_round(),
           .certificate = membership.ConnectionOf(worker).identity()};
-}
-
-// Weights of all rounds that are over. Without rosters any weights will do.
-Round ClusterState::committed_round() const {
-  if (!policy->uses_rosters()) return Round(0);
-  const bool is_one_open = !open.empty() && !open.begin()->second.is_evaluation();
-  return is_one_open ? open.begin()->first : ledger.next_round();
-}
-
-int64_t ClusterState::rounds_done() const {
-  if (policy->uses_rosters()) return committed_round().value();
-  return ledger.next_round().value() - static_cast<int64_t>(open.size());
 }
 
 }  // namespace lodestar

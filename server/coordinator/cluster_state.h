@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,20 +18,14 @@
 #include "server/coordinator/coordinator_config.h"
 #include "server/coordinator/ending/job_ending.h"
 #include "server/coordinator/faults/fault_policy.h"
-#include "server/coordinator/job_progress.h"
-#include "server/coordinator/member_quota.h"
 #include "server/coordinator/membership/membership.h"
 #include "server/coordinator/model/job_model.h"
-#include "server/coordinator/open_round.h"
+#include "server/coordinator/rounds/round_scheduler.h"
 #include "server/coordinator/shards/journal_comparison.h"
 #include "server/coordinator/shards/shard_command.h"
 #include "server/coordinator/shards/shard_fleet.h"
-#include "server/coordinator/site_course.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
 #include "server/coordinator/wait_log.h"
-#include "server/coordinator/work_ledger.h"
-#include "server/coordinator/worker_desk.h"
-#include "server/sync/cluster_policy.h"
 
 namespace lodestar {
 
@@ -48,24 +40,6 @@ enum class CoordinatorPhase : uint8_t {
   kSaving,
   kDone,
   kFailed,  // the servers cannot go on: see Coordinator::outcome()
-};
-
-// Owns what ClusterFacts points to: one moment of the cluster for the policy.
-struct ClusterView {
-  RequiredMembers required;
-  std::vector<MemberProgress> members;  // ascending by worker
-  std::optional<Round> open_round;
-  int reported = 0;
-  std::vector<MemberProgress> missing;
-
-  // Valid while this object is unchanged.
-  ClusterFacts Facts() const {
-    ClusterFacts facts;
-    facts.required = required;
-    facts.members = members;
-    if (open_round.has_value()) facts.open_round = OpenRoundFacts{*open_round, reported, missing};
-    return facts;
-  }
 };
 
 // Workers whose calls are answered with "not ready" come back within this time.
@@ -88,7 +62,6 @@ struct ClusterState {
 
   const CoordinatorConfig config;  // as the operator asks; the job as it is: JobModel::job()
   absl::Time started_at;
-  std::unique_ptr<const ClusterPolicy> policy;
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;
 
   StartComparison comparison;
@@ -96,24 +69,12 @@ struct ClusterState {
   JobModel model;
   ShardFleet shards;
   Membership membership;
-  WorkLedger ledger;
-  std::optional<SiteCourse> site;  // not set if this is none
-  MemberQuota quota;
+  RoundScheduler rounds;
   CheckpointManager checkpoints;
   FaultPolicy faults;
   StragglerDetector stragglers;
   AlarmBook alarms;
   WaitLog waits;
-  JobProgress progress;
-  // Announced, and not on record yet as far as is known; the oldest go beyond kMaxUnrecorded.
-  static constexpr size_t kMaxUnrecorded = 256;
-  std::deque<RoundSummary> unrecorded;
-  std::map<WorkerId, WorkerDesk> desks;
-  std::map<Round, OpenRound> open;  // one at most with rosters; else one per grant that is out
-  // The ledger before the newest round with a roster was opened. Not set means that it is not
-  // known.
-  std::optional<LedgerState> before_open_round;
-  int64_t evaluation_attempt = 0;
   JobEnding ending;
 
   // Whether the servers have weights, and workers may call.
@@ -155,27 +116,12 @@ struct ClusterState {
     return model.map() != nullptr && membership.table().workers().empty() &&
            now < started_at + config.lease;
   }
-  // Returns true if so many members are enough for the next round.
-  bool CanGoOnWith(size_t num_members, absl::Time now) const {
-    return num_members > 0 && static_cast<int>(num_members) >= quota.Required(now).count;
-  }
-  // Whether a further round may follow.
-  bool has_next_round() const {
-    return site.has_value() ? site->waiting() != nullptr : !ledger.is_exhausted();
-  }
-  // Members that have asked for work and have none.
-  std::vector<RosterMember> Waiting() const;
-  // Whether members have something in hand that only a further round takes, and the job has one.
-  bool OwesContribution() const;
-  ClusterView View(absl::Time now) const;
+  // What the RoundScheduler is to know of all members.
+  std::vector<RoundMember> RoundMembers() const;
+  ClusterView View(absl::Time now) const { return rounds.View(RoundMembers(), now); }
   // What the StragglerDetector is to know of this moment, and of one worker.
   StragglerFacts FactsOfStragglers(absl::Time now) const;
   WorkerFacts FactsOf(WorkerId worker) const;
-  // Returns the members of the round's roster that are alive and have not reported.
-  std::vector<MemberProgress> MissingOf(const OpenRound& round, absl::Time now) const;
-  Round committed_round() const;  // before which all rounds are over; 0 without rosters
-  // Rounds that are over, and in all weights once everything is applied.
-  int64_t rounds_done() const;
 };
 
 }  // namespace lodestar

@@ -180,7 +180,7 @@ std::string PathStallText(const ClusterState& state, WorkerId worker,
 
 std::string PathStallsText(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
-  for (const auto& [number, round] : state.open) {
+  for (const auto& [number, round] : state.rounds.open()) {
     for (WorkerId worker : round.Missing()) {
       const std::string what = PathStallText(state, worker, age_at);
       if (!what.empty()) absl::StrAppend(&text, "; worker ", state.NameOf(worker), ": ", what);
@@ -218,9 +218,7 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
   std::string text;
   for (const auto& [id, record] : state.membership.table().workers()) {
     if (record.state != WorkerState::kRegistered) continue;
-    const auto desk = state.desks.find(id);
-    if (desk == state.desks.end()) continue;
-    const auto registered_at = desk->second.assignment.memory().process_registered_at;
+    const auto registered_at = state.rounds.Of(id).memory().process_registered_at;
     if (!registered_at.has_value() || now - *registered_at < kTimeToJoin) continue;
     absl::StrAppend(&text, text.empty() ? "; " : ", ", "worker '", record.name, "' has registered ",
                     DurationText(now - *registered_at), " ago and has not joined");
@@ -263,20 +261,20 @@ absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
 std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                               std::optional<absl::Time> age_at) {
   std::vector<std::string> names;
-  if (state.open.empty()) {
+  if (state.rounds.open().empty()) {
     for (const WorkerRecord* member : state.membership.table().Members())
       names.push_back(member->name);
     if (names.empty()) return "";
     return absl::StrCat("waits for ", absl::StrJoin(names, ", "), " to ask for work");
   }
   absl::Time newest = absl::InfinitePast();
-  for (const auto& [number, round] : state.open) {
+  for (const auto& [number, round] : state.rounds.open()) {
     newest = std::max(newest, round.opened_at());
     for (WorkerId worker : round.Missing()) names.push_back(state.NameOf(worker));
   }
   // As long as some come back for more, those that take longer are slow at most, unless it is their
   // pushes that others cannot get past.
-  if (now - newest <= std::max(state.config.lease, 2 * state.progress.usual_round())) {
+  if (now - newest <= std::max(state.config.lease, 2 * state.rounds.progress().usual_round())) {
     if (KeepsSpaceFor(state, now) <= state.config.lease) return "";
     return std::string(absl::StripPrefix(SpaceKept(state, age_at), "; "));
   }
@@ -288,16 +286,19 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
 // Says what a site waits for that has enough members and no order. Empty for any other state.
 std::string WaitingForUpstream(const ClusterState& state, const ClusterView& view,
                                std::optional<absl::Time> age_at) {
-  if (!state.site.has_value() || state.site->waiting() != nullptr) return "";
+  if (!state.rounds.is_site() || state.rounds.site().waiting() != nullptr) return "";
   if (AwaitMembers(view.Facts()).action != Action::kApply) return "";
+  const SiteCourse& site = state.rounds.site();
   return absl::StrCat(
-      state.site->WaitingText(),
-      age_at.has_value() ? ", for " + DurationText(*age_at - state.site->told_since()) : "");
+      "waits for upstream ", site.upstream(), site.told().empty() ? "" : ": ", site.told(),
+      age_at.has_value() ? ", for " + DurationText(*age_at - site.told_since()) : "");
 }
 
 std::string WaitingForExit(const ClusterState& state) {
   if (state.ending.exit_untold().empty()) {
-    return state.site.has_value() ? state.site->LeavingText() : "";
+    if (!state.rounds.is_site() || state.rounds.site().told().empty()) return "";
+    return absl::StrCat("leaves upstream ", state.rounds.site().upstream(), ": ",
+                        state.rounds.site().told());
   }
   return absl::StrCat("waits for the server of shard ",
                       absl::StrJoin(state.ending.exit_untold(), " and shard "),
@@ -401,10 +402,49 @@ WorkerSnapshot TurnedAway(const RecentRefusals::Refusal& refusal, absl::string_v
   return worker;
 }
 
+WorkerSnapshot SnapshotOf(const ClusterState& state, const WorkerRecord& record, absl::Time now) {
+  const WorkerConnection& connection = state.membership.ConnectionOf(record.id);
+  const WorkerActivity& activity = state.stragglers.Of(record.id);
+  const WorkerAssignment& assignment = state.rounds.Of(record.id);
+  const WorkerAssignment::Memory& work = assignment.memory();
+  WorkerSnapshot snapshot;
+  snapshot.name = record.name;
+  snapshot.worker = record.id;
+  snapshot.incarnation = record.incarnation;
+  snapshot.state = std::string(WorkerStateName(record.state));
+  snapshot.device = connection.memory().device;
+  snapshot.peer = connection.peer();
+  snapshot.path = connection.path();
+  snapshot.round = work.last_granted;
+  snapshot.rounds_completed = work.rounds_completed;
+  snapshot.residuals_lost = work.residuals_lost;
+  snapshot.start_to_contribution = work.start_to_contribution;
+  snapshot.registration_to_contribution = work.registration_to_contribution;
+  if (!record.is_alive()) {
+    snapshot.reason = record.end_reason;
+    snapshot.ended_age = now - record.ended_at;
+    return snapshot;
+  }
+  snapshot.lease_age = now - record.renewed_at;
+  snapshot.activity = work.is_waiting ? "wait" : activity.activity();
+  snapshot.push_bytes_per_second = activity.push_bytes_per_second(now);
+  snapshot.pull_bytes_per_second = activity.pull_bytes_per_second(now);
+  if (work.grant.has_value()) {
+    const int64_t newest = state.rounds.ledger().next_round().value() - 1;
+    snapshot.staleness = newest - work.last_granted;
+  }
+  const WorkerAssignment::Rates rates = assignment.RatesAt(now);
+  snapshot.samples_per_second = rates.samples_per_second;
+  snapshot.compute_share = rates.compute_share;
+  snapshot.communication_share = rates.communication_share;
+  snapshot.wait_share = rates.wait_share;
+  snapshot.exposed_per_round = rates.exposed_per_round;
+  return snapshot;
+}
+
 // By id, those that were turned away last, and those that are shut out.
 std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time now,
                                          int64_t* num_hidden) {
-  const int64_t newest = state.ledger.next_round().value() - 1;
   std::vector<WorkerSnapshot> refused;
   for (const auto& refusal : state.membership.Refused(now)) {
     refused.push_back(TurnedAway(refusal, "refused", now));
@@ -416,16 +456,12 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
   for (const WorkerSnapshot& worker : refused) refused_names.insert(worker.name);
   const std::set<WorkerId> shown = ChooseShown(state.membership.table(), now, num_hidden);
   std::vector<WorkerSnapshot> workers;
-  const WorkerDesk none;
   for (const auto& [id, record] : state.membership.table().workers()) {
     // A worker that registered and was refused afterwards has one line, with the refusal.
     if (!shown.contains(id)) continue;
     if (!record.is_alive() && refused_names.contains(record.name)) continue;
-    const auto desk = state.desks.find(id);
-    workers.push_back((desk == state.desks.end() ? none : desk->second)
-                          .Snapshot(record, state.membership.ConnectionOf(id),
-                                    state.stragglers.Of(id), newest, now));
-    if (const DataSetState* data = state.ledger.DataOf(id); data != nullptr) {
+    workers.push_back(SnapshotOf(state, record, now));
+    if (const DataSetState* data = state.rounds.ledger().DataOf(id); data != nullptr) {
       workers.back().data = DataSnapshot{data->info.own_partition, data->info.fingerprint,
                                          data->info.num_train_samples,
                                          data->info.num_heldout_samples, EpochOf(*data)};
@@ -451,7 +487,7 @@ std::string WayOut(const ClusterState& state, absl::Time now) {
   }
   const bool waits_for_round =
       (state.phase == CoordinatorPhase::kRunning || state.phase == CoordinatorPhase::kEvaluating) &&
-      !state.open.empty();
+      !state.rounds.open().empty();
   if (!waits_for_round) return "";
   return absl::StrCat(
       "whoever is gone is out of it after --lease=", absl::FormatDuration(state.config.lease),
@@ -493,7 +529,7 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
 
 // Behind a number of rounds; empty if there are none.
 std::string WastedText(const ClusterState& state) {
-  const int64_t lost = state.ledger.lost_rounds();
+  const int64_t lost = state.rounds.ledger().lost_rounds();
   return lost == 0 ? "" : absl::StrCat(", ", lost, " of them without a contribution");
 }
 
@@ -507,8 +543,8 @@ std::optional<CheckpointSnapshot> NewestCheckpoint(const CheckpointTracker& trac
 
 // "7 of 20 rounds"
 std::string RoundsText(const ClusterState& state) {
-  return absl::StrCat(state.rounds_done(), " of ", state.ledger.total_rounds(), " rounds",
-                      WastedText(state));
+  return absl::StrCat(state.rounds.rounds_done(), " of ", state.rounds.ledger().total_rounds(),
+                      " rounds", WastedText(state));
 }
 
 std::string NotWaitedForText(const ClusterState& state) {
@@ -615,17 +651,17 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
                                   : "")
                : "waits for a client that supplies the initial weights";
   }
-  const bool has_round = state.policy->uses_rosters() ||
+  const bool has_round = state.rounds.uses_rosters() ||
                          state.phase == CoordinatorPhase::kEvaluating ||
                          state.ending.is_stopping() || state.ending.is_work_held() ||
-                         state.ending.is_paused() || state.ledger.is_exhausted();
-  if (has_round && !state.open.empty()) {
-    const OpenRound& round = state.open.begin()->second;
+                         state.ending.is_paused() || state.rounds.ledger().is_exhausted();
+  if (has_round && !state.rounds.open().empty()) {
+    const OpenRound& round = state.rounds.open().begin()->second;
     const std::vector<WorkerId> awaited = Awaited(round, state.stragglers);
     std::vector<std::string> names;
     for (WorkerId worker : awaited) names.push_back(state.NameOf(worker));
     const absl::string_view evaluation =
-        state.site.has_value() ? "the evaluation" : "the final evaluation";
+        state.rounds.is_site() ? "the evaluation" : "the final evaluation";
     return absl::StrCat(round.is_evaluation() ? evaluation : "round ",
                         round.is_evaluation() ? "" : absl::StrCat(round.round().value()),
                         " waits for ", absl::StrJoin(names, ", "),
@@ -643,7 +679,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   if (state.ending.is_paused()) return PauseText(state);
   if (state.phase == CoordinatorPhase::kEvaluating) {
     std::vector<std::string> names;
-    for (WorkerId worker : state.ledger.LackingFor(state.Waiting())) {
+    for (WorkerId worker : state.rounds.LackingForEvaluation(state.RoundMembers())) {
       names.push_back(state.NameOf(worker));
     }
     return absl::StrCat("the final evaluation waits for ",
@@ -653,12 +689,12 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
   if (std::string upstream = WaitingForUpstream(state, view, age_at); !upstream.empty()) {
     return upstream;
   }
-  if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) {
+  if (std::string held = Held(state.rounds.policy().OnOpening(view.Facts())); !held.empty()) {
     return absl::StrCat(held, WithoutPath(state), has_ages ? NotJoined(state, now) : "");
   }
   for (const MemberProgress& member : view.members) {
     if (!member.waiting) continue;
-    std::string held = Held(state.policy->OnGrant(member, view.Facts()));
+    std::string held = Held(state.rounds.policy().OnGrant(member, view.Facts()));
     if (!held.empty()) return held + PathStallsText(state, age_at);
   }
   return WaitingForMembers(state, now, age_at);
@@ -757,21 +793,22 @@ std::string HeldUpText(const ClusterState& state, const Stall& stall, absl::stri
 
 absl::Duration WaitPatience(const ClusterState& state) {
   // Between two windows the other workers upstream take their time.
-  const bool is_upstreams_turn = state.site.has_value() && state.site->waiting() == nullptr;
-  if (state.open.empty() && is_upstreams_turn) return std::max(state.config.lease, kWaitPatience);
-  if (state.open.empty() || !WaitingForJournals(state).empty()) return kWaitPatience;
+  const bool is_upstreams_turn = state.rounds.is_site() && state.rounds.site().waiting() == nullptr;
+  if (state.rounds.open().empty() && is_upstreams_turn)
+    return std::max(state.config.lease, kWaitPatience);
+  if (state.rounds.open().empty() || !WaitingForJournals(state).empty()) return kWaitPatience;
   // It has lasted before it was told.
   if (!PathStallsText(state, /*age_at=*/std::nullopt).empty()) return kWaitPatience;
   // Rounds take their time; one that only waits for some is held up by them.
-  const bool has_stragglers = !state.open.begin()->second.Arrived().empty();
+  const bool has_stragglers = !state.rounds.open().begin()->second.Arrived().empty();
   return std::max({state.config.lease, has_stragglers ? kWaitPatience : kRoundPatience,
-                   2 * state.progress.usual_round()});
+                   2 * state.rounds.progress().usual_round()});
 }
 
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now) {
   if (state.is_shard_away() || state.phase != CoordinatorPhase::kRunning ||
       state.ending.is_stopping() || state.ending.is_work_held() || state.ending.is_paused() ||
-      state.ledger.is_exhausted() || state.model.supply().is_awaited() ||
+      state.rounds.ledger().is_exhausted() || state.model.supply().is_awaited() ||
       !WaitingForJournals(state).empty()) {
     return WaitingFor(state, now, Ages::kLeftOut);
   }
@@ -779,11 +816,13 @@ std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time
   if (std::string upstream = WaitingForUpstream(state, view, std::nullopt); !upstream.empty()) {
     return upstream;
   }
-  if (std::string held = Held(state.policy->OnOpening(view.Facts())); !held.empty()) return held;
+  if (std::string held = Held(state.rounds.policy().OnOpening(view.Facts())); !held.empty())
+    return held;
   auto self = std::find_if(view.members.begin(), view.members.end(),
                            [&](const MemberProgress& m) { return m.worker == worker; });
   if (self != view.members.end()) {
-    if (std::string held = Held(state.policy->OnGrant(*self, view.Facts())); !held.empty()) {
+    if (std::string held = Held(state.rounds.policy().OnGrant(*self, view.Facts()));
+        !held.empty()) {
       return held;
     }
   }
@@ -830,7 +869,7 @@ absl::Status CheckAllServing(const ClusterState& state, absl::Time now) {
 std::string UnsavedText(const ClusterState& state) {
   const std::optional<PublishedCheckpoint>& last = state.checkpoints.tracker().last();
   const int64_t begin = last.has_value() ? last->round.value() : 0;
-  const int64_t end = state.ledger.next_round().value();
+  const int64_t end = state.rounds.ledger().next_round().value();
   if (end <= begin) return "";
   return absl::StrCat(
       "rounds ", begin, " to ", end - 1, " are in no checkpoint",
@@ -855,7 +894,7 @@ std::string SentBackText(const Setback::Order& order, std::optional<int64_t> rea
 }
 
 std::string LostText(const ClusterState& state) {
-  const int64_t begin = state.rounds_done();
+  const int64_t begin = state.rounds.rounds_done();
   const std::optional<Setback>& setback = state.faults.setback();
   if (!setback.has_value() || setback->rounds_done <= begin) return "";
   const int64_t last = setback->rounds_done - 1;
@@ -872,8 +911,8 @@ std::optional<absl::StatusOr<JobOutcome>> EndingOf(const ClusterState& state) {
     return absl::FailedPreconditionError(
         absl::StrCat("the job has failed: ", state.ending.failure().message()));
   }
-  const int64_t rounds = state.rounds_done();
-  return JobOutcome{rounds < state.ledger.total_rounds()
+  const int64_t rounds = state.rounds.rounds_done();
+  return JobOutcome{rounds < state.rounds.ledger().total_rounds()
                         ? absl::StrCat("stopped after ", RoundsText(state), NotWaitedForText(state))
                         : absl::StrCat("complete after all ", rounds, " rounds", WastedText(state)),
                     *state.checkpoints.last_save().outcome(), LostText(state)};
@@ -912,7 +951,7 @@ absl::string_view StateName(const ClusterState& state) {
     case CoordinatorPhase::kLoading:
       return "loading";
     case CoordinatorPhase::kEvaluating:
-      return state.ending.is_paused() && state.open.empty() ? kPaused : "evaluating";
+      return state.ending.is_paused() && state.rounds.open().empty() ? kPaused : "evaluating";
     case CoordinatorPhase::kSaving:
       return "saving";
     case CoordinatorPhase::kDone:
@@ -923,26 +962,15 @@ absl::string_view StateName(const ClusterState& state) {
       break;
   }
   if (state.ending.is_stopping()) return "stopping";
-  if (!state.open.empty()) return kTraining;
+  if (!state.rounds.open().empty()) return kTraining;
   if (state.ending.is_paused()) return kPaused;
-  return state.site.has_value() && state.site->waiting() == nullptr ? "waiting_for_upstream"
-                                                                    : "waiting_for_workers";
-}
-
-// Handed out, and neither trained on nor with a worker that may still tell of them, or in the sums
-// of a round that is open.
-int64_t UntrainedSamples(const ClusterState& state, const LedgerState& ledger) {
-  int64_t untrained = ledger.next_sample - ledger.trained_samples;
-  for (const auto& [worker, desk] : state.desks) {
-    untrained -= desk.assignment.UnreportedSamples(state.model.job());
-  }
-  for (const auto& [number, round] : state.open) untrained -= round.memory().samples;
-  return std::max<int64_t>(untrained, 0);
+  return state.rounds.is_site() && state.rounds.site().waiting() == nullptr ? "waiting_for_upstream"
+                                                                            : "waiting_for_workers";
 }
 
 ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   ClusterSnapshot snapshot;
-  const LedgerState ledger = state.ledger.state();
+  const LedgerState ledger = state.rounds.ledger().state();
   snapshot.job = state.model.job();
   snapshot.server_incarnation = state.shards.server_incarnation();
   snapshot.uptime = now - state.started_at;
@@ -952,14 +980,14 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
       !WaitingForJournals(state).empty() ||
       (StateName(state) != kPaused && state.waits.IsTold(WaitingFor(state, now, Ages::kLeftOut)));
   snapshot.round = ledger.next_round;
-  snapshot.total_rounds = state.ledger.total_rounds();
-  snapshot.epoch = state.ledger.epoch();
+  snapshot.total_rounds = state.rounds.ledger().total_rounds();
+  snapshot.epoch = state.rounds.ledger().epoch();
   snapshot.samples = ledger.next_sample;
   snapshot.trained_samples = ledger.trained_samples;
   snapshot.exchange_choice = ExchangeText(state);
-  snapshot.untrained_samples = UntrainedSamples(state, ledger);
-  snapshot.learning_rate =
-      state.ledger.LearningRate(Round(std::max<int64_t>(0, ledger.next_round - 1)), /*step=*/0);
+  snapshot.untrained_samples = state.rounds.UntrainedSamples(state.model.job());
+  snapshot.learning_rate = state.rounds.ledger().LearningRate(
+      Round(std::max<int64_t>(0, ledger.next_round - 1)), /*step=*/0);
   snapshot.rollbacks = state.faults.memory().rollbacks;
   snapshot.learning_rate_scale = state.faults.memory().learning_rate_scale;
   if (const std::optional<Divergence>& last = state.faults.last_divergence(); last.has_value()) {
@@ -968,20 +996,28 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   if (state.ending.pause().has_value()) {
     snapshot.pause = PauseSnapshot{state.ending.pause()->reason, now - state.ending.pause()->since};
   }
-  const auto open_rounds = static_cast<int64_t>(state.open.size());
-  state.progress.Describe(
+  const auto open_rounds = static_cast<int64_t>(state.rounds.open().size());
+  const JobProgress& progress = state.rounds.progress();
+  snapshot.loss = progress.loss();
+  snapshot.metrics = progress.metrics();
+  snapshot.metrics_dropped = progress.metrics_dropped();
+  snapshot.rounds_committed_short = progress.rounds_committed_short();
+  const JobProgress::Pace pace = progress.PaceOf(
       // A trial has no length of its own.
       {.remaining_rounds = state.model.tuning().is_measuring()
                                ? 0
                                : snapshot.total_rounds - ledger.next_round + open_rounds,
-       .tokens_per_sample = state.ledger.tokens_per_sample(),
+       .tokens_per_sample = state.rounds.ledger().tokens_per_sample(),
        .is_training = StateName(state) == kTraining},
-      now, snapshot);
+      now);
+  snapshot.samples_per_second = pace.samples_per_second;
+  snapshot.tokens_per_second = pace.tokens_per_second;
+  snapshot.eta = pace.eta;
   snapshot.view = state.membership.table().view();
   snapshot.workers = ShownWorkers(state, now, &snapshot.num_workers_not_shown);
   // Until the journals have been compared, what this process knows of a round may be out of date.
-  if (!state.open.empty() && !state.is_comparing()) {
-    const OpenRound& round = state.open.begin()->second;
+  if (!state.rounds.open().empty() && !state.is_comparing()) {
+    const OpenRound& round = state.rounds.open().begin()->second;
     snapshot.open_round = OpenRoundSnapshot{round.round(), now - round.opened_at(), {}, {}};
     for (WorkerId worker : round.Arrived()) {
       snapshot.open_round->arrived.push_back(state.NameOf(worker));
@@ -1004,7 +1040,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
          server.is_there() ? server.journal.replica : ""});
   }
   snapshot.last_checkpoint = NewestCheckpoint(state.checkpoints.tracker(), now);
-  if (state.site.has_value()) snapshot.upstream = state.site->upstream();
+  if (state.rounds.is_site()) snapshot.upstream = state.rounds.site().upstream();
   snapshot.resumed = state.model.resumed();
   snapshot.alarms = state.alarms.Snapshot(now);
   snapshot.requests = RequestsOf(state, now);
@@ -1026,7 +1062,7 @@ std::string ShardLossText(const ClusterState& state, const ShardLoss& loss) {
           loss.highest_round < 0 ? "" : absl::StrCat(" (of round ", loss.highest_round, ")");
       return absl::StrCat("has a journal that ends with record ", loss.end, round, ", and record ",
                           loss.end_before, " was on disk; the job was at round ",
-                          state.ledger.next_round().value());
+                          state.rounds.ledger().next_round().value());
     }
     case ShardLoss::Kind::kStartedAnew:
       return "was started anew";
@@ -1217,7 +1253,7 @@ std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm)
       return absl::StrCat(
           "worker '", alarm.worker, "' says that its round ", alarm.round.value(),
           " was acknowledged, and these servers do not know of that: they are at round ",
-          state.ledger.next_round().value(),
+          state.rounds.ledger().next_round().value(),
           ". Unless the worker errs, all their disks have gone back to an older state, "
           "and what came after that is lost; the worker begins anew");
   }
@@ -1226,8 +1262,54 @@ std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm)
 
 absl::Status LacksReportStatus(const ClusterState& state, Round round) {
   return absl::AbortedError(absl::StrCat(
-      "the servers are at round ", state.ledger.next_round().value(), " and do not know of round ",
-      round.value(), ", which was acknowledged to this worker"));
+      "the servers are at round ", state.rounds.ledger().next_round().value(),
+      " and do not know of round ", round.value(), ", which was acknowledged to this worker"));
+}
+
+absl::Status ReportRefusal(const RoundReport& report, const ReportVerdict& verdict) {
+  const std::string subject = absl::StrCat("report of round ", report.round.value());
+  switch (verdict.kind) {
+    case ReportVerdict::Kind::kCurrent:
+    case ReportVerdict::Kind::kRepeat:
+      return absl::OkStatus();
+    case ReportVerdict::Kind::kTooManyPredictions:
+      return absl::InvalidArgumentError(absl::StrCat(
+          subject, " has ", report.num_predictions, " predictions, ", report.heldout_predictions,
+          " held-out predictions, ", report.heldout_correct, " of them right; allowed are ",
+          verdict.allowed, ", and no more right ones than there are"));
+    case ReportVerdict::Kind::kTooManySamples:
+      return absl::InvalidArgumentError(absl::StrCat(
+          subject, " has ", report.num_samples, " samples, ", report.num_predictions,
+          " predictions, ", report.heldout_predictions, " held-out predictions; granted were ",
+          verdict.allowed, " samples, and counts are not negative"));
+    case ReportVerdict::Kind::kNotGranted:
+      return absl::InvalidArgumentError(absl::StrCat(
+          subject, ", but the worker ",
+          verdict.granted.has_value() ? absl::StrCat("was granted round ", verdict.granted->value())
+                                      : "holds no grant",
+          "; report only rounds that were granted to this incarnation"));
+  }
+  return absl::OkStatus();
+}
+
+std::optional<absl::StatusOr<SiteOutcome>> OrderOutcomeOf(const ClusterState& state,
+                                                          uint64_t number) {
+  const bool is_over = state.ending.is_stopping() || state.ending.is_work_held() || state.ends();
+  const OrderVerdict verdict =
+      state.rounds.JudgeOrder(number, !state.ending.failure().ok(), is_over);
+  switch (verdict.kind) {
+    case OrderVerdict::Kind::kUnderWay:
+      return std::nullopt;
+    case OrderVerdict::Kind::kDone:
+      return verdict.outcome;
+    case OrderVerdict::Kind::kWithdrawn:
+      return absl::CancelledError("the order was withdrawn");
+    case OrderVerdict::Kind::kJobFailed:
+      return state.ending.failure();
+    case OrderVerdict::Kind::kNotHandedOut:
+      return absl::CancelledError("this site hands out no work any more");
+  }
+  return std::nullopt;
 }
 
 }  // namespace lodestar

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/messages/cluster_messages.h"
 #include "common/runtime/ids.h"
 #include "server/coordinator/checkpoints/last_save.h"
 #include "server/coordinator/cluster_snapshot.h"
@@ -17,6 +18,9 @@
 #include "server/coordinator/faults/quarantine.h"
 #include "server/coordinator/membership/membership.h"
 #include "server/coordinator/model/model_refusal.h"
+#include "server/coordinator/rounds/round_scheduler.h"
+#include "server/coordinator/rounds/site_order.h"
+#include "server/coordinator/rounds/worker_assignment.h"
 #include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
 
@@ -117,6 +121,12 @@ absl::Status ModelRefusalStatus(const ClusterState& state,
 std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm);
 // Returns Aborted, with the round that the servers are at, and that of the report that they lack.
 absl::Status LacksReportStatus(const ClusterState& state, Round round);
+
+// Returns OK if the report is not refused. Error: InvalidArgument.
+absl::Status ReportRefusal(const RoundReport& report, const ReportVerdict& verdict);
+// See Coordinator::OrderOutcome().
+std::optional<absl::StatusOr<SiteOutcome>> OrderOutcomeOf(const ClusterState& state,
+                                                          uint64_t number);
 
 // Why BeginLastSave() is called for a server.
 std::string ReasonOfStop(int shard);

@@ -13,8 +13,6 @@
 #include "common/runtime/status_macros.h"
 #include "server/coordinator/admission.h"
 #include "server/coordinator/cluster_words.h"
-#include "server/coordinator/next_round.h"
-#include "server/coordinator/site_facts.h"
 
 namespace lodestar {
 namespace {
@@ -26,14 +24,6 @@ std::string JournalSubject(int shard) { return absl::StrCat("journal of shard ",
 std::string ServerSubject(int shard) { return absl::StrCat("server of shard ", shard); }
 std::string OtherServersSubject(absl::string_view worker) {
   return absl::StrCat("worker of other servers ", worker);
-}
-
-void SetHeldout(const HeldoutSums& heldout, RoundSummary* summary) {
-  summary->heldout_complete = heldout.complete;
-  if (heldout.predictions == 0) return;
-  const auto predictions = static_cast<double>(heldout.predictions);
-  summary->heldout_loss = heldout.loss_sum / predictions;
-  summary->heldout_accuracy = static_cast<double>(heldout.correct) / predictions;
 }
 
 }  // namespace
@@ -53,7 +43,7 @@ void Coordinator::Enter(CoordinatorPhase phase) {
   state_.phase = phase;
   outbox_.Touch();
   outbox_.Tell(absl::StrCat("cluster state=", StateName(state_),
-                            " round=", state_.ledger.next_round().value()));
+                            " round=", state_.rounds.ledger().next_round().value()));
 }
 
 absl::StatusOr<Registration> Coordinator::Register(const RegisterCall& call, absl::Time now) {
@@ -129,9 +119,8 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   if (absl::IsAlreadyExists(registered.status()) && state_.ends()) return JobIsOver();
   ASSIGN_OR_RETURN(const Membership::Admitted admitted, registered);
   const auto& [worker, incarnation] = admitted.life;
-  WorkerDesk& desk = state_.desks[worker];
   if (admitted.is_new_life) {
-    desk.assignment.BeginLife(call, admitted.is_same_process, now);
+    state_.rounds.BeginLife(worker, call, admitted.is_same_process, now);
     state_.faults.BeginLife(worker, admitted.is_same_process);
     state_.stragglers.BeginLife(worker, admitted.is_same_process);
     if (admitted.alarm.has_value()) {
@@ -149,8 +138,8 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   answer.heartbeat_interval = state_.membership.heartbeat_interval();
   answer.job = state_.model.job();
   answer.map = state_.model.map();
-  answer.rounds_completed = desk.assignment.memory().rounds_completed;
-  answer.next_round = state_.ledger.next_round();
+  answer.rounds_completed = state_.rounds.Of(worker).memory().rounds_completed;
+  answer.next_round = state_.rounds.ledger().next_round();
   answer.needs_initial_weights = state_.model.ClaimSupply(answer.life, now);
   return answer;
 }
@@ -160,7 +149,6 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Renew(life, now));
   RETURN_IF_ERROR(CheckReady(state_, now));
-  std::vector<const WorkerRecord*> members = state_.membership.table().Members();
   if (state_.membership.table().Find(life.worker)->is_member())
     return state_.membership.table().view();
   // Else the next stall of a path that lets a trial through would follow at once on the last.
@@ -173,29 +161,26 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   }
   absl::Status admitted = ModelRefusalStatus(state_, state_.model.CheckLayoutHash(layout_hash));
   admitted.Update(CheckBrings(state_, dataset));
-  const int64_t heldout_samples_before = state_.ledger.num_heldout_samples();
+  const int64_t heldout_samples_before = state_.rounds.ledger().num_heldout_samples();
   if (admitted.ok()) {
-    admitted = state_.ledger.AdmitWorker(life.worker, state_.NameOf(life.worker), dataset);
+    admitted = state_.rounds.Admit(life.worker, state_.NameOf(life.worker), dataset);
   }
   if (!admitted.ok()) {
     NoteRefusal(state_.NameOf(life.worker), state_.membership.ConnectionOf(life.worker).peer(),
                 admitted, now);
     return admitted;
   }
-  int64_t slowest = members.empty() ? 0 : state_.desks[members.front()->id].assignment.progress();
-  for (const WorkerRecord* member : members) {
-    slowest = std::min(slowest, state_.desks[member->id].assignment.progress());
-  }
+  const std::vector<RoundMember> others = state_.RoundMembers();
   RETURN_IF_ERROR(state_.membership.Join(life, now));
-  state_.desks[life.worker].assignment.BeginMembership(slowest, now);
+  state_.rounds.BeginMembership(life.worker, others, now);
   state_.model.OnJoined(life);
   outbox_.Tell(absl::StrCat(
       "worker joined name=", state_.NameOf(life.worker), " worker=", life.worker.value(), " view=",
       state_.membership.table().view().value(), " data=", dataset.own_partition ? "own" : "shared",
       " fingerprint=", dataset.fingerprint, " train_samples=", dataset.num_train_samples,
       " heldout_samples=", dataset.num_heldout_samples));
-  const int64_t heldout_samples = state_.ledger.num_heldout_samples();
-  const int64_t evaluated = state_.ledger.evaluation_set_size();
+  const int64_t heldout_samples = state_.rounds.ledger().num_heldout_samples();
+  const int64_t evaluated = state_.rounds.ledger().evaluation_set_size();
   if (heldout_samples != heldout_samples_before && evaluated < heldout_samples) {
     outbox_.Tell(absl::StrCat("an evaluation takes ", evaluated, " of ", heldout_samples,
                               " held-out samples, spread evenly over them; --eval_samples=0 of the "
@@ -217,8 +202,7 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
                                                    state_.config.num_shards, " shards"));
   }
   if (call.acknowledged.has_value() &&
-      state_.desks[call.life.worker].assignment.memory().last_reported <
-          call.acknowledged->value()) {
+      state_.rounds.Of(call.life.worker).memory().last_reported < call.acknowledged->value()) {
     return LacksReportStatus(state_, *call.acknowledged);
   }
   if (!state_.membership.OnHeartbeat(call, state_.model.map()->version)) {
@@ -238,7 +222,8 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
   }
   // A round takes its time; only one that is older than a worker could be silent is worth a word.
   const bool is_usual =
-      !state_.open.empty() && now - state_.open.begin()->second.opened_at() < state_.config.lease;
+      !state_.rounds.open().empty() &&
+      now - state_.rounds.open().begin()->second.opened_at() < state_.config.lease;
   // Without ages, so that the worker's log has it once.
   if (!is_usual) answer.waiting_for = WaitingFor(state_, now, Ages::kLeftOut);
   return answer;
@@ -304,7 +289,7 @@ absl::Status Coordinator::Adopt(const RegisterCall& call, absl::Time now) {
   if (proposal.kind == Kind::kNone) return absl::OkStatus();
   if (proposal.kind == Kind::kRefused) return ModelRefusalStatus(state_, proposal.refusal);
   state_.model.Take(call, proposal, now);
-  state_.ledger = WorkLedger(state_.model.job(), state_.ledger.state());
+  state_.rounds.SetJob(state_.model.job());
   outbox_.Remember();
   if (!call.proposed.is_empty()) {
     const SettledJob& settled = proposal.settled;
@@ -327,10 +312,8 @@ void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
   bool view_changed = false;
   bool supplier_lost = false;
   for (const EndedLife& life : lives) {
-    state_.desks[life.id].assignment.EndLife();
+    state_.rounds.EndLife(life.id, now);
     state_.alarms.End(OtherServersSubject(life.name), now, now);
-    state_.ledger.ReleaseWorker(life.id);
-    for (auto& [number, round] : state_.open) round.Lose(life.id, now);
     Command(DropCommand{life.id, life.incarnation, life.reason});
     outbox_.Tell(absl::StrCat("worker ended name=", life.name, " worker=", life.id.value(),
                               " incarnation=", life.incarnation.value(), " reason=", life.reason));
@@ -338,7 +321,7 @@ void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
     supplier_lost |= state_.model.OnEnded({life.id, life.incarnation});
   }
   for (const WorkerId worker : state_.membership.ForgetGone()) {
-    state_.desks.erase(worker);
+    state_.rounds.Forget(worker);
     state_.faults.Forget(worker);
     state_.stragglers.Forget(worker);
   }
@@ -378,7 +361,7 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
   // Before the servers are ready again, everything since the checkpoint is void: so is the report.
   if (state_.is_ready()) {
     if (report.has_value()) RETURN_IF_ERROR(CountReport(life.worker, *report, now));
-    if (state_.desks[life.worker].assignment.SetWaiting()) outbox_.Remember();
+    if (state_.rounds.AskForWork(life.worker)) outbox_.Remember();
     Advance(now);
   }
   return AnswerFor(life.worker);
@@ -386,14 +369,13 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
 
 bool Coordinator::AwaitsContribution(const WorkerLife& life, Round round) const {
   return state_.is_ready() && CheckLife(life).ok() &&
-         state_.desks.at(life.worker)
-             .assignment.AwaitsContribution(round, state_.config.num_shards);
+         state_.rounds.AwaitsContribution(life.worker, round);
 }
 
 absl::Status Coordinator::BeginLeave(const WorkerLife& life, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
   RETURN_IF_ERROR(state_.membership.Renew(life, now));
-  state_.desks[life.worker].assignment.BeginLeave();
+  state_.rounds.BeginLeave(life.worker);
   outbox_.Remember();
   return absl::OkStatus();
 }
@@ -406,25 +388,20 @@ absl::StatusOr<GrantAnswer> Coordinator::PollGrant(const WorkerLife& life, absl:
 
 GrantAnswer Coordinator::AnswerFor(WorkerId worker) const {
   GrantAnswer answer;
-  const WorkerDesk& desk = state_.desks.at(worker);
   const bool is_over =
       state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
-  // What it has in hand the next round takes.
-  const bool has_work = desk.assignment.grant().has_value() ||
-                        (desk.assignment.is_waiting() && desk.assignment.owes_contribution());
-  const bool may_leave = desk.assignment.is_leaving() && !(state_.is_ready() && has_work);
-  if (is_over || may_leave) {
+  if (is_over || state_.rounds.MayLeave(worker, state_.is_ready())) {
     Grant done;
     done.kind = Grant::Kind::kDone;
-    done.round = state_.ledger.next_round();
+    done.round = state_.rounds.ledger().next_round();
     done.view = state_.membership.table().view();
-    done.total_rounds = state_.ledger.total_rounds();
-    done.loss = state_.progress.loss();
+    done.total_rounds = state_.rounds.ledger().total_rounds();
+    done.loss = state_.rounds.progress().loss();
     done.has_failed = !state_.ending.failure().ok();
     done.reason = is_over ? ReasonOfEnd() : "there is nothing to hand in";
     answer.grant = std::move(done);
   } else if (state_.is_ready()) {
-    answer.grant = desk.assignment.grant();
+    answer.grant = state_.rounds.Of(worker).grant();
   }
   return answer;
 }
@@ -444,15 +421,15 @@ absl::Status Coordinator::JobIsOver() const {
 std::string Coordinator::ReasonOfEnd() const {
   if (!state_.ending.failure().ok()) return std::string(state_.ending.failure().message());
   if (state_.ending.is_stopping()) return absl::StrCat("stopped: ", *state_.ending.stop_reason());
-  const int64_t rounds = std::max(state_.ledger.total_rounds(), state_.ledger.next_round().value());
+  const int64_t rounds =
+      std::max(state_.rounds.ledger().total_rounds(), state_.rounds.ledger().next_round().value());
   return absl::StrCat("all ", rounds, " rounds are done");
 }
 
 absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report, absl::Time now) {
-  WorkerDesk& desk = state_.desks[worker];
-  ASSIGN_OR_RETURN(const WorkerAssignment::Match match,
-                   desk.assignment.Classify(report, state_.model.job()));
-  if (match == WorkerAssignment::Match::kRepeat) return absl::OkStatus();
+  const ReportVerdict verdict = state_.rounds.Classify(worker, report, state_.model.job());
+  RETURN_IF_ERROR(ReportRefusal(report, verdict));
+  if (verdict.kind == ReportVerdict::Kind::kRepeat) return absl::OkStatus();
   outbox_.Remember();
   if (const std::string odd = OddLoss(report, state_.model.job().model); !odd.empty()) {
     const WorkerLife life = {worker, state_.membership.table().Find(worker)->incarnation};
@@ -463,19 +440,15 @@ absl::Status Coordinator::CountReport(WorkerId worker, const RoundReport& report
     return state_.membership.Check(life);
   }
   state_.faults.CountFinite(worker);
-  // A round that is not open any more was committed without this worker.
-  if (auto round = state_.open.find(report.round); round != state_.open.end()) {
-    round->second.Report(worker, report, now);
-  }
   if (report.lost_residual_rounds > 0) {
     outbox_.Tell(absl::StrCat("worker began without its residual name=", state_.NameOf(worker),
                               " rounds=", report.lost_residual_rounds));
   }
-  if (desk.assignment.grant().has_value()) {
-    state_.model.OnReport(worker, report, desk.assignment.grant()->local_steps);
+  const CountedReport counted = state_.rounds.Count(worker, report, state_.model.job(), now);
+  if (counted.grant.has_value()) {
+    state_.model.OnReport(worker, report, counted.grant->local_steps);
   }
-  state_.stragglers.OnReport(worker, desk.assignment.grant(), now - desk.assignment.given_at());
-  desk.assignment.Complete(report, state_.model.job(), now);
+  state_.stragglers.OnReport(worker, counted.grant, counted.took);
   return absl::OkStatus();
 }
 
@@ -521,13 +494,13 @@ void Coordinator::LetMembersRest(std::vector<EndedLife>& lives, absl::Time now) 
 void Coordinator::LookForStraggler() {
   JobSpec balanced = state_.model.job();
   balanced.balance = Balance::kSpeed;
-  const bool waits_for_all = state_.policy->uses_rosters() && balanced.quorum == 0;
-  if (!waits_for_all || state_.model.job().balance == Balance::kSpeed || state_.site.has_value()) {
+  const bool waits_for_all = state_.rounds.uses_rosters() && balanced.quorum == 0;
+  if (!waits_for_all || state_.model.job().balance == Balance::kSpeed || state_.rounds.is_site()) {
     return;
   }
   std::vector<StragglerWatch::Member> members;
   for (const WorkerRecord* member : state_.membership.table().Members()) {
-    members.push_back({member->name, state_.desks.at(member->id).assignment.compute_speed()});
+    members.push_back({member->name, state_.rounds.Of(member->id).compute_speed()});
   }
   const StragglerWatch::Straggler straggler = state_.stragglers.OnRound(members);
   if (straggler.name.empty()) return;
@@ -560,7 +533,7 @@ absl::Time Coordinator::LeavesBy(WorkerId id) const {
   if (worker.grant == nullptr) return state_.ending.LeavesBy(std::nullopt);
   const absl::Time since = std::max(worker.given_at, state_.shards.back_at());
   return state_.ending.LeavesBy(
-      state_.stragglers.ReportDueAt(worker, since, state_.progress.usual_round()));
+      state_.stragglers.ReportDueAt(worker, since, state_.rounds.progress().usual_round()));
 }
 
 void Coordinator::Advance(absl::Time now) {
@@ -592,24 +565,26 @@ bool Coordinator::AdvanceOnce(absl::Time now) {
 
 bool Coordinator::AdvanceTraining(absl::Time now) {
   if (CloseRounds(now) || saves_.SaveCompleteRounds(now)) return true;
-  if (state_.policy->uses_rosters() && !state_.open.empty()) return false;
+  if (state_.rounds.uses_rosters() && !state_.rounds.open().empty()) return false;
   if (IsTrialOver()) return ChooseExchangeSettings(now);
   // Members that have something in hand have asked for work. A round that cannot be opened for them
   // now is not waited for.
   const bool ends_work =
       state_.ending.is_stopping() || state_.ending.is_work_held() || state_.ending.is_paused();
-  if (ends_work && state_.OwesContribution() && GrantNext(WorkLedger::Computes::kNo, now)) {
+  if (ends_work && state_.rounds.OwesContribution(state_.RoundMembers()) &&
+      GrantNext(WorkLedger::Computes::kNo, now)) {
     return true;
   }
-  if (state_.ending.is_stopping() || (!state_.site.has_value() && state_.ledger.is_exhausted())) {
-    if (!state_.open.empty()) return false;
+  if (state_.ending.is_stopping() ||
+      (!state_.rounds.is_site() && state_.rounds.ledger().is_exhausted())) {
+    if (!state_.rounds.open().empty()) return false;
     Enter(state_.ending.is_stopping() ? CoordinatorPhase::kSaving : CoordinatorPhase::kEvaluating);
     return true;
   }
-  if (state_.ending.is_work_held()) return state_.open.empty() && AdvanceLastSave(now);
+  if (state_.ending.is_work_held()) return state_.rounds.open().empty() && AdvanceLastSave(now);
   if (state_.model.supply().is_awaited()) return false;
   saves_.BeginIfDue(now);
-  if (state_.ending.is_paused() || !state_.has_next_round()) return false;
+  if (state_.ending.is_paused() || !state_.rounds.has_next_round()) return false;
   return GrantNext(WorkLedger::Computes::kYes, now);
 }
 
@@ -619,7 +594,7 @@ bool Coordinator::IsTrialOver() const {
   for (const WorkerRecord* member : state_.membership.table().Members()) {
     members.push_back(member->id);
   }
-  return state_.model.IsTrialOver(members, state_.ledger.max_roster());
+  return state_.model.IsTrialOver(members, state_.rounds.ledger().max_roster());
 }
 
 // All start over with what has been chosen, as after a rollback.
@@ -637,21 +612,20 @@ bool Coordinator::ChooseExchangeSettings(absl::Time now) {
 }
 
 bool Coordinator::AdvanceEvaluation(absl::Time now) {
-  if (!state_.open.empty()) {
-    const OpenRound round = state_.open.begin()->second;
-    if (!round.Missing().empty()) return saves_.SaveCompleteRounds(now);
-    state_.open.clear();
-    if (round.was_lost_from()) {
-      ++state_.evaluation_attempt;
-      outbox_.Tell("final evaluation is repeated: a worker was lost during it");
+  if (!state_.rounds.open().empty()) {
+    if (!state_.rounds.open().begin()->second.Missing().empty()) {
+      return saves_.SaveCompleteRounds(now);
+    }
+    if (const std::optional<ClosedRound> closed = state_.rounds.EndEvaluation(now);
+        closed.has_value()) {
+      TellClosed(*closed, now);
     } else {
-      state_.ledger.FinishFinalEvaluation();
-      CloseRound(round, now);
+      outbox_.Tell("final evaluation is repeated: a worker was lost during it");
     }
     outbox_.Touch();
     return true;
   }
-  if (state_.ending.is_stopping() || !state_.ledger.needs_final_evaluation()) {
+  if (state_.ending.is_stopping() || !state_.rounds.ledger().needs_final_evaluation()) {
     state_.ending.EndPause();  // there is nothing left to do
     Enter(CoordinatorPhase::kSaving);
     return true;
@@ -661,118 +635,63 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     saves_.BeginIfDue(now);
     return false;
   }
-  const std::vector<RosterMember> roster = state_.Waiting();
-  if (roster.empty() || !state_.ledger.LackingFor(roster).empty() || AwaitsReopening()) {
-    return false;
-  }
-  Give(state_.ledger.OpenFinalEvaluation(state_.membership.table().view(), roster,
-                                         state_.ledger.next_round() + state_.evaluation_attempt,
-                                         state_.committed_round()),
-       now);
+  const std::vector<RosterMember> roster = state_.rounds.EvaluationRoster(state_.RoundMembers());
+  if (roster.empty() || AwaitsReopening()) return false;
+  OnGiven(state_.rounds.OpenEvaluation(roster, state_.membership.table().view(), now));
   return true;
 }
 
-// Closes the rounds that are over.
 bool Coordinator::CloseRounds(absl::Time now) {
-  bool has_closed = false;
-  for (auto it = state_.open.begin(); it != state_.open.end();) {
-    const std::vector<MemberProgress> missing = state_.MissingOf(it->second, now);
-    if (state_.policy->OnRoundEnd({it->first, it->second.reported(), missing}).action !=
-        Action::kApply) {
-      ++it;
-      continue;
-    }
-    const OpenRound round = std::move(it->second);
-    it = state_.open.erase(it);
-    CloseRound(round, now);
-    has_closed = true;
-  }
-  return has_closed;
+  if (state_.rounds.open().empty()) return false;
+  const std::vector<ClosedRound> closed = state_.rounds.CloseOver(state_.RoundMembers(), now);
+  for (const ClosedRound& round : closed) TellClosed(round, now);
+  return !closed.empty();
 }
 
-void Coordinator::CloseRound(const OpenRound& round, absl::Time now) {
+void Coordinator::TellClosed(const ClosedRound& closed, absl::Time now) {
+  const OpenRound& round = closed.round;
+  const RoundSummary& summary = closed.summary;
   outbox_.Touch();
-  if (state_.site.has_value()) state_.site->OnClosed(round);
-  if (state_.policy->uses_rosters() && !round.is_evaluation() && round.reported() > 0) {
+  if (state_.rounds.uses_rosters() && !round.is_evaluation() && round.reported() > 0) {
     outbox_.Command(CloseRoundCommand{round.round(), round.Reported()});
   }
-  RoundSummary summary = round.Summarize(now);
-  const bool is_lost = summary.workers == 0 && !round.is_evaluation();
-  if (is_lost) {
-    state_.ledger.LoseRound(summary.round);
+  if (closed.is_lost) {
     outbox_.Tell(absl::StrCat("round ", summary.round.value(),
                               " ended without a contribution, as all its workers had left or "
                               "were dropped; another takes its place: round ",
-                              state_.ledger.total_rounds() - 1));
+                              closed.replaced_by.value()));
   } else if (summary.committed_short) {
     outbox_.Tell(absl::StrCat("round ", summary.round.value(), " went on with ", summary.workers,
                               " of ", round.plan().roster.size(), " workers; ", summary.samples,
                               " of ", round.plan().total_samples(), " samples counted"));
   }
-  if (!is_lost && !round.is_evaluation()) faults_.LookForFewSenders(round, summary.workers, now);
-  if (is_lost && !state_.policy->uses_rosters()) {
-    state_.progress.OnRoundLost();
-    return;
+  if (!closed.is_lost && !round.is_evaluation()) {
+    faults_.LookForFewSenders(round, summary.workers, now);
+    LookForStraggler();
   }
-  std::optional<HeldoutSums> heldout;
-  if (round.is_evaluation()) {
-    heldout = round.Heldout();
-  } else if (!is_lost) {
-    heldout = state_.ledger.CloseRound(summary.round, summary.samples, round.Heldout());
-  }
-  if (heldout.has_value()) SetHeldout(*heldout, &summary);
-  summary.total_rounds = state_.ledger.total_rounds();
-  summary.total_samples = state_.ledger.trained_samples();
-  summary.tokens_per_sample = state_.ledger.tokens_per_sample();
-  summary.epoch = state_.ledger.epoch();
-  state_.progress.OnRound(summary);
-  if (!is_lost && !round.is_evaluation()) LookForStraggler();
-  summary.trained_time = state_.progress.trained_time();
-  outbox_.Announce(summary);
-  state_.unrecorded.push_back(summary);
-  if (state_.unrecorded.size() > ClusterState::kMaxUnrecorded) state_.unrecorded.pop_front();
-}
-
-void Coordinator::OnRecorded(const RoundSummary& summary) {
-  const auto found = std::find(state_.unrecorded.begin(), state_.unrecorded.end(), summary);
-  // They are recorded in order.
-  if (found != state_.unrecorded.end()) {
-    state_.unrecorded.erase(state_.unrecorded.begin(), found + 1);
-  }
+  if (closed.is_announced) outbox_.Announce(summary);
 }
 
 // Opens the next round for those that wait and may be in it.
 bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
-  const ClusterView view = state_.View(now);
-  const ClusterFacts facts = view.Facts();
-  if (state_.policy->OnOpening(facts).action != Action::kApply) return false;
-  const int max_roster = MaxRosterOfNext(state_);
-  std::vector<RosterMember> roster;
-  for (const MemberProgress& member : view.members) {
-    if (static_cast<int>(roster.size()) == max_roster) break;
-    if (!member.waiting || state_.policy->OnGrant(member, facts).action != Action::kApply) continue;
-    roster.push_back({member.worker, state_.membership.table().Find(member.worker)->incarnation,
-                      state_.desks.at(member.worker).assignment.SamplesInHand()});
-  }
+  const std::vector<RoundMember> members = state_.RoundMembers();
+  const std::vector<RosterMember> roster = state_.rounds.NextRoster(members, now);
   if (roster.empty() || AwaitsReopening()) return false;
-  const WorkLedger::Work work = OpenNextRound(state_, view, roster, computes);
-  if (state_.policy->uses_rosters()) outbox_.Command(OpenRoundCommand{PlanForShards(work)});
-  state_.quota.OnWork();
-  Give(work, now);
+  const WorkLedger::Work work =
+      state_.rounds.OpenNext(roster, members, state_.membership.table().view(), computes, now);
+  if (state_.rounds.uses_rosters()) outbox_.Command(OpenRoundCommand{PlanForShards(work)});
+  OnGiven(work);
   return true;
 }
 
-void Coordinator::Give(const WorkLedger::Work& work, absl::Time now) {
-  for (size_t i = 0; i < work.grants.size(); ++i) {
-    Grant grant = work.grants[i];
-    grant.loss = state_.progress.loss();
-    const WorkerId worker = work.plan.roster[i].worker;
-    state_.desks[worker].assignment.Give(grant, now);
-    state_.stragglers.OnGrant(worker);
-  }
-  state_.open.emplace(work.plan.round, OpenRound(work, now));
-  state_.progress.OnOpened(now);
+void Coordinator::OnGiven(const WorkLedger::Work& work) {
+  for (const RosterMember& member : work.plan.roster) state_.stragglers.OnGrant(member.worker);
   outbox_.Touch();
+}
+
+std::optional<DatasetInfo> Coordinator::SiteData(absl::Time now) const {
+  if (state_.phase != CoordinatorPhase::kRunning) return std::nullopt;
+  return state_.rounds.SiteData(state_.RoundMembers(), now);
 }
 
 void Coordinator::OnShardEvent(int shard, const ShardEvent& event, absl::Time now) {
@@ -832,7 +751,7 @@ absl::Status Coordinator::Readmit(absl::string_view name, absl::Time now) {
 }
 
 absl::StatusOr<int64_t> Coordinator::RollBack(Round round, absl::string_view why, absl::Time now) {
-  const int64_t rounds_done = state_.rounds_done();
+  const int64_t rounds_done = state_.rounds.rounds_done();
   ASSIGN_OR_RETURN(const FaultVerdict verdict, faults_.RollBack(round, why, now));
   Follow(verdict, now);
   return rounds_done;
@@ -886,7 +805,7 @@ absl::Status Coordinator::GoOnWith(const Attachment& attachment, const AttachVer
   outbox_.Tell(
       absl::StrCat("shard connected again shard=", shard, " address=", attachment.address));
   state_.shards.GoOn(attachment, now);
-  for (auto& [worker, desk] : state_.desks) desk.assignment.OnServerAttached(shard);
+  state_.rounds.OnServerAttached(shard);
   // A server that was started again on what it had may have another port.
   if (verdict.has_moved) {
     RETURN_IF_ERROR(state_.model.MoveServers(state_.shards.addresses(), now));
@@ -902,8 +821,8 @@ absl::Status Coordinator::GoOnWith(const Attachment& attachment, const AttachVer
 void Coordinator::RepeatCommands(int shard) {
   const auto repeat = [&](ShardCommand command) { outbox_.Repeat(shard, std::move(command)); };
   // First: a push of a new life that waits for the members would be too far ahead of older rounds.
-  for (const auto& [number, round] : state_.open) {
-    if (state_.policy->uses_rosters() && !round.is_evaluation()) {
+  for (const auto& [number, round] : state_.rounds.open()) {
+    if (state_.rounds.uses_rosters() && !round.is_evaluation()) {
       repeat(OpenRoundCommand{round.plan()});
     }
   }
@@ -1017,7 +936,7 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
   if (state_.is_ready()) {
     const std::optional<Setback>& last = state_.faults.setback();
     const int64_t before = last.has_value() ? last->rounds_done : 0;
-    state_.faults.SetBack({std::max(before, state_.rounds_done()), why});
+    state_.faults.SetBack({std::max(before, state_.rounds.rounds_done()), why});
   }
   const std::string lost =
       absl::StrCat("the memory of shard ", shard, " was lost before the checkpoint was whole");
@@ -1027,7 +946,7 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
   }
   // The loss of the server that was failing anyway is the end.
   if (state_.phase == CoordinatorPhase::kFailed) return Advance(now);
-  state_.open.clear();
+  state_.rounds.DropOpen();
   Enter(CoordinatorPhase::kAwaitingShards);
 }
 
@@ -1044,10 +963,7 @@ bool Coordinator::OnContributed(int shard, uint64_t server_incarnation, const Wo
   if (server_incarnation != state_.shards.server_incarnation() || !CheckLife(life).ok()) {
     return false;
   }
-  WorkerDesk& desk = state_.desks.at(life.worker);
-  if (!desk.assignment.AwaitsContribution(round, state_.config.num_shards)) return false;
-  desk.assignment.OnContributed(shard);
-  return !desk.assignment.AwaitsJournals(round, state_.config.num_shards);
+  return state_.rounds.OnContributed(shard, life.worker, round);
 }
 
 void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now) {
@@ -1100,16 +1016,11 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
   // server incarnations lie above them.
   RETURN_IF_ERROR(state_.membership.Restore(saved.membership, std::move(start), now));
-  state_.ledger = WorkLedger(state_.model.job(), saved.ledger);
-  state_.progress.Restore(saved.progress);
-  state_.desks.clear();
+  state_.rounds.Restore(state_.model.job(), saved.ledger, saved.progress);
   state_.faults.ForgetWorkers();
   state_.stragglers.ForgetWorkers();
-  state_.open.clear();
-  state_.unrecorded.clear();
   state_.shards.ForgetRounds();
   state_.model.BeginFrom(choice.source, choice.resumed);
-  state_.evaluation_attempt = 0;
   saves_.Restart(on_disk, now);
   const bool is_rate_on_disk = faults.learning_rate_scale == on_disk.ledger.learning_rate_scale;
   if (state_.orders() != on_disk.orders || !is_rate_on_disk) saves_.OnOrdersChanged(now);
@@ -1118,28 +1029,30 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   if (const std::optional<Setback> setback = state_.faults.setback();
       setback.has_value() && setback->order.has_value()) {
     const std::optional<int64_t> reached =
-        choice.state.has_value() ? std::optional(state_.rounds_done()) : std::nullopt;
+        choice.state.has_value() ? std::optional(state_.rounds.rounds_done()) : std::nullopt;
     state_.faults.SetBack({setback->rounds_done, SentBackText(*setback->order, reached)});
     outbox_.RaiseAlarm(LostText(state_), now);
   } else if (const std::string lost = LostText(state_); !lost.empty()) {
     outbox_.Tell(lost);
   }
-  if (!state_.site.has_value() && state_.ledger.is_exhausted() &&
-      !state_.ledger.needs_final_evaluation()) {
-    outbox_.Tell(absl::StrCat(
-        "complete already at round ",
-        RoundOfText(state_.ledger.next_round().value(), state_.ledger.total_rounds(), " of "),
-        ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
-        state_.config.exit_when_done
-            ? "ends, because of --exit_when_done"
-            : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
+  if (!state_.rounds.is_site() && state_.rounds.ledger().is_exhausted() &&
+      !state_.rounds.ledger().needs_final_evaluation()) {
+    outbox_.Tell(
+        absl::StrCat("complete already at round ",
+                     RoundOfText(state_.rounds.ledger().next_round().value(),
+                                 state_.rounds.ledger().total_rounds(), " of "),
+                     ": --rounds=M with a larger M goes on, --resume=never starts anew; ",
+                     state_.config.exit_when_done
+                         ? "ends, because of --exit_when_done"
+                         : "serves the weights (psctl export) until psctl stop or Ctrl-C"));
   }
-  const int64_t next_round = state_.ledger.next_round().value();
-  outbox_.Announce(RestoredPoint{state_.ledger.next_round(), state_.ledger.trained_samples(),
-                                 state_.ledger.state().final_evaluation_round == next_round,
-                                 state_.policy->uses_rosters(),
-                                 /*is_from_journal=*/false,
-                                 /*last_rounds=*/{}, state_.progress.loss()});
+  const int64_t next_round = state_.rounds.ledger().next_round().value();
+  outbox_.Announce(
+      RestoredPoint{state_.rounds.ledger().next_round(), state_.rounds.ledger().trained_samples(),
+                    state_.rounds.ledger().state().final_evaluation_round == next_round,
+                    state_.rounds.uses_rosters(),
+                    /*is_from_journal=*/false,
+                    /*last_rounds=*/{}, state_.rounds.progress().loss()});
   if (!state_.model.layout().has_value()) {
     Enter(CoordinatorPhase::kAwaitingLayout);
     return absl::OkStatus();
@@ -1158,7 +1071,7 @@ absl::Status Coordinator::Assign(absl::Time now) {
                            .source = state_.model.source(),
                            .folder = {state_.config.checkpoint_dir, state_.config.folder_claim_id},
                            .life_key = state_.membership.life_key()};
-  const double learning_rate_scale = state_.ledger.state().learning_rate_scale;
+  const double learning_rate_scale = state_.rounds.ledger().state().learning_rate_scale;
   command.job.schedule.peak *= learning_rate_scale;
   command.job.schedule.minimum *= learning_rate_scale;
   outbox_.Command(std::move(command));
@@ -1206,8 +1119,8 @@ void Coordinator::ForgetStop(int shard, absl::Time now) {
 
 bool Coordinator::AdvanceLoading(absl::Time now) {
   if (!state_.shards.FinishLoading()) return false;
-  state_.checkpoints.StartSchedule(state_.ledger.next_round(), now);
-  state_.quota.OnReady(now);
+  state_.checkpoints.StartSchedule(state_.rounds.ledger().next_round(), now);
+  state_.rounds.GatherMembers(now);
   Enter(CoordinatorPhase::kRunning);
   return true;
 }
@@ -1264,7 +1177,7 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
 
 void Coordinator::EndWithoutSaving(absl::Time now) {
   FailUnlessOk(saves_.EndLast(absl::FailedPreconditionError(WaitingFor(state_, now))), now);
-  state_.quota.OnReady(now);
+  state_.rounds.GatherMembers(now);
   Enter(CoordinatorPhase::kDone);
 }
 
@@ -1279,7 +1192,7 @@ void Coordinator::DropMissing(absl::Time now) {
   const std::string reason = saves_.HeldUpReason();
   std::vector<EndedLife> ended;
   std::vector<MissedReport> missed;
-  for (const auto& [number, round] : state_.open) {
+  for (const auto& [number, round] : state_.rounds.open()) {
     for (WorkerId worker : round.Missing()) {
       std::optional<EndedLife> life = state_.membership.Drop(worker, reason, now);
       if (!life.has_value()) continue;
@@ -1297,8 +1210,8 @@ void Coordinator::Fail(const absl::Status& status, absl::Time now) {
   if (state_.shards.all_serving()) return;  // workers can hand in what they have, and are told
   // Else they would try for ever. They come back, as those do whose lives a restart has ended, and
   // learn that it was in vain.
-  state_.open.clear();
-  state_.quota.OnReady(now);
+  state_.rounds.DropOpen();
+  state_.rounds.GatherMembers(now);
   EndLives(state_.membership.EndAll(status.message(), now), now);
 }
 

@@ -42,16 +42,14 @@
 #include "server/coordinator/coordinator_memory.h"
 #include "server/coordinator/membership/membership.h"
 #include "server/coordinator/model/job_model.h"
-#include "server/coordinator/open_round.h"
 #include "server/coordinator/outbox.h"
+#include "server/coordinator/rounds/round_scheduler.h"
+#include "server/coordinator/rounds/site_order.h"
+#include "server/coordinator/rounds/work_ledger.h"
 #include "server/coordinator/shards/journal_state.h"
 #include "server/coordinator/shards/shard_command.h"
 #include "server/coordinator/shards/shard_event.h"
-#include "server/coordinator/site_facts.h"
-#include "server/coordinator/site_order.h"
 #include "server/coordinator/stragglers/straggler_detector.h"
-#include "server/coordinator/work_ledger.h"
-#include "server/coordinator/worker_desk.h"
 #include "server/sync/push_space.h"
 #include "server/sync/worker_fault.h"
 
@@ -256,28 +254,28 @@ class Coordinator {
 
   // What was announced of this round is where it is to stay. That it was not, a process after this
   // one has to look at, and no more: memory_version() stays.
-  void OnRecorded(const RoundSummary& summary);
+  void OnRecorded(const RoundSummary& summary) { state_.rounds.OnRecorded(summary); }
 
   // The calls of the uplink, which a site has (CoordinatorConfig::upstream). An order waits for
   // members. Returns its number.
   uint64_t TakeOrder(const SiteOrder& order, absl::Time now) {
-    const uint64_t number = state_.site->Take(order);
+    const uint64_t number = state_.rounds.TakeOrder(order);
     Advance(now);
     return number;
   }
-  bool WithdrawUnlessBegun(uint64_t number) { return state_.site->WithdrawUnlessBegun(number); }
+  bool WithdrawUnlessBegun(uint64_t number) { return state_.rounds.WithdrawUnlessBegun(number); }
   // Empty while it is under way. Errors: Cancelled if it was withdrawn, or replaced by another, or
   // no work is handed out any more; the failure of the job.
   std::optional<absl::StatusOr<SiteOutcome>> OrderOutcome(uint64_t number) const {
     return OrderOutcomeOf(state_, number);
   }
   // Whether weights may be taken or given now: no round is open, and none opens without an order.
-  bool is_between_rounds() const { return state_.is_ready() && state_.open.empty(); }
+  bool is_between_rounds() const { return state_.is_ready() && state_.rounds.open().empty(); }
   // The members' data set; not set before there are as many members as a round needs.
-  std::optional<DatasetInfo> SiteData(absl::Time now) const { return SiteDataOf(state_, now); }
+  std::optional<DatasetInfo> SiteData(absl::Time now) const;
   // See SiteCourse.
   void TellUpstream(absl::string_view words, absl::Time now) {
-    if (state_.site->TellUpstream(words, now)) outbox_.Touch();
+    if (state_.rounds.TellUpstream(words, now)) outbox_.Touch();
   }
   // The uplink has ended. OK means that the job upstream is over, and this one with it. For any
   // other outcome this job fails, once it is saved. A job that is stopped has ended its uplink
@@ -339,8 +337,8 @@ class Coordinator {
   // Returns the instance ID of the server process of each shard, by which these processes know the
   // coordinator from others. 0 means that the server is not there.
   std::vector<uint64_t> shard_instances() const;
-  Round committed_round() const { return state_.committed_round(); }
-  int64_t rounds_done() const { return state_.rounds_done(); }
+  Round committed_round() const { return state_.rounds.committed_round(); }
+  int64_t rounds_done() const { return state_.rounds.rounds_done(); }
   ClusterSnapshot Snapshot(absl::Time now) const { return SnapshotOf(state_, now); }
   // Empty while it is under way; NotFound for tickets long gone.
   std::optional<absl::StatusOr<PublishedCheckpoint>> CheckpointOutcome(uint64_t ticket) const {
@@ -446,11 +444,13 @@ class Coordinator {
   // Whether the newest checkpoint must be reopened before work is handed out; sees to it.
   bool AwaitsReopening();
   bool GrantNext(WorkLedger::Computes computes, absl::Time now);
-  void Give(const WorkLedger::Work& work, absl::Time now);
+  // Work was given out.
+  void OnGiven(const WorkLedger::Work& work);
   // The job ends with this error after a last checkpoint.
   void FailOnceSaved(const absl::Status& failure, absl::Time now);
   bool CloseRounds(absl::Time now);
-  void CloseRound(const OpenRound& round, absl::Time now);
+  // Tells servers, operators and records of a round that is over.
+  void TellClosed(const ClosedRound& closed, absl::Time now);
 
   void Follow(const FaultVerdict& verdict, absl::Time now);
 

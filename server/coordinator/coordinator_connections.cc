@@ -31,8 +31,9 @@ void Coordinator::EndUnconnected(absl::Time now) {
   const std::optional<WorkerId> awaited =
       state_.stragglers.OnlyStalled(state_.FactsOfStragglers(now), now);
   if (!awaited.has_value()) return;
-  const absl::Duration long_round =
-      HasLocalSteps(state_.model.job()) ? state_.progress.usual_round() : absl::ZeroDuration();
+  const absl::Duration long_round = HasLocalSteps(state_.model.job())
+                                        ? state_.rounds.progress().usual_round()
+                                        : absl::ZeroDuration();
   const Membership::Unconnected judged =
       state_.membership.JudgeUnconnected(*awaited, long_round, now);
   switch (judged.verdict) {

@@ -5,7 +5,7 @@
 #include "absl/strings/string_view.h"
 #include "common/job/job_fields.h"
 #include "common/params/model_spec_json.h"
-#include "server/coordinator/data_sets.h"
+#include "server/coordinator/rounds/data_sets.h"
 
 namespace lodestar {
 namespace {
@@ -19,9 +19,9 @@ bool IsOfCoordinatorOnly(absl::string_view flag) {
 }  // namespace
 
 bool IsAllInCheckpoint(const CoordinatorMemory& memory) {
-  if (!memory.open.empty() || !memory.checkpoints.tracker.last.has_value()) return false;
-  LedgerState ledger = memory.ledger.state;
-  ledger.data_sets = DataSets(memory.ledger.data).Export();
+  if (!memory.rounds.open.empty() || !memory.checkpoints.tracker.last.has_value()) return false;
+  LedgerState ledger = memory.rounds.ledger.state;
+  ledger.data_sets = DataSets(memory.rounds.ledger.data).Export();
   return memory.checkpoints.tracker.last_ledger == ledger &&
          memory.checkpoints.tracker.last_orders == memory.orders;
 }
@@ -49,7 +49,7 @@ absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, i
 }
 
 absl::Status CheckWhole(const CoordinatorMemory& memory) {
-  const DataSets::Memory& data = memory.ledger.data;
+  const DataSets::Memory& data = memory.rounds.ledger.data;
   for (const auto& [worker, set] : data.set_of) {
     if (set >= data.sets.size()) {
       return absl::DataLossError(
@@ -63,7 +63,7 @@ absl::Status CheckWhole(const CoordinatorMemory& memory) {
                                               lacks_desk ? " does" : " has"));
     }
   }
-  for (const auto& [number, round] : memory.open) {
+  for (const auto& [number, round] : memory.rounds.open) {
     for (const RosterMember& member : round.plan.roster) {
       const auto share = round.shares.find(member.worker);
       if (share != round.shares.end() && (share->second.state != OpenRound::ShareState::kMissing ||

@@ -21,16 +21,13 @@
 #include "server/coordinator/ending/job_ending.h"
 #include "server/coordinator/faults/fault_policy.h"
 #include "server/coordinator/faults/worker_faults.h"
-#include "server/coordinator/job_progress.h"
-#include "server/coordinator/member_quota.h"
 #include "server/coordinator/membership/membership.h"
 #include "server/coordinator/membership/worker_connection.h"
 #include "server/coordinator/model/job_model.h"
-#include "server/coordinator/open_round.h"
+#include "server/coordinator/rounds/round_scheduler.h"
+#include "server/coordinator/rounds/worker_assignment.h"
 #include "server/coordinator/shards/shard_fleet.h"
 #include "server/coordinator/stragglers/worker_activity.h"
-#include "server/coordinator/work_ledger.h"
-#include "server/coordinator/worker_assignment.h"
 
 namespace lodestar {
 
@@ -49,14 +46,9 @@ struct CoordinatorMemory {
   JobEnding::Memory ending;
   Membership::Memory membership;
   std::map<WorkerId, RememberedWorker> desks;
-  WorkLedger::Memory ledger;
-  std::map<Round, OpenRound::Memory> open;
-  int64_t evaluation_attempt = 0;
-  MemberQuota::Memory quota;
+  RoundScheduler::Memory rounds;
   CheckpointManager::Memory checkpoints;
   FaultPolicy::Memory faults;  // also rollbacks after the newest checkpoint
-  JobProgress::Memory progress;
-  std::vector<RoundSummary> last_rounds;  // that may not be on record
   StandingOrders orders;
 };
 

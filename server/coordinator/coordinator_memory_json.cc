@@ -376,15 +376,15 @@ void Describe(Archive& archive, CoordinatorMemory& memory) {
   archive("norms", memory.shards.norms);
   archive("membership", memory.membership.table);
   archive("desks", memory.desks);
-  archive("ledger", memory.ledger);
-  archive("open", memory.open);
-  archive("evaluation_attempt", memory.evaluation_attempt);
-  archive("quota", memory.quota);
+  archive("ledger", memory.rounds.ledger);
+  archive("open", memory.rounds.open);
+  archive("evaluation_attempt", memory.rounds.evaluation_attempt);
+  archive("quota", memory.rounds.quota);
   archive("checkpoints", memory.checkpoints.tracker);
   archive("schedule", memory.checkpoints.schedule);
   Describe(archive, memory.faults);
-  archive("progress", memory.progress);
-  archive.Optional("last_rounds", memory.last_rounds);
+  archive("progress", memory.rounds.progress);
+  archive.Optional("last_rounds", memory.rounds.last_rounds);
   archive.Optional("quarantine", memory.orders.quarantine);
   archive.Optional("pause", memory.orders.pause);
 }

@@ -55,7 +55,8 @@ absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
   state_.comparison.unfinished = memory.checkpoints.tracker.active_directory;
   RETURN_IF_ERROR(Recall(std::move(memory), now, state_));
   // From where else the job may be, it leads there again.
-  const bool is_evaluating = !state_.open.empty() && state_.open.begin()->second.is_evaluation();
+  const bool is_evaluating =
+      !state_.rounds.open().empty() && state_.rounds.open().begin()->second.is_evaluation();
   state_.phase = is_evaluating ? CoordinatorPhase::kEvaluating : CoordinatorPhase::kRunning;
   outbox_.Touch();
   return absl::OkStatus();
@@ -70,7 +71,7 @@ void Coordinator::CompareOnceAllAttached(absl::Time now) {
   if (!state_.shards.all_attached() || state_.is_shard_away()) return;
   const JournalFacts& facts = state_.config.journal;
   std::optional<Round> next_round;
-  if (state_.comparison.is_resumed) next_round = state_.ledger.next_round();
+  if (state_.comparison.is_resumed) next_round = state_.rounds.ledger().next_round();
   const std::optional<JournalLoss> loss = state_.shards.Compare(facts, next_round);
   if (!loss.has_value()) return EndComparison(now);
   const LossAcceptance acceptance = AcceptanceOf(facts, *loss);
@@ -100,7 +101,7 @@ void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
                      now);
   // What this process knows is older than the checkpoint.
   state_.shards.ForgetIncarnation();
-  state_.open.clear();
+  state_.rounds.DropOpen();
   BeginRestoring({.accepts_loss = true});
 }
 
@@ -145,17 +146,18 @@ void Coordinator::EndComparison(absl::Time now) {
     state_.checkpoints.SetComplete(newest->path);
   }
   state_.membership.RenewAll(now);
-  const Round next_round =
-      state_.policy->uses_rosters() ? state_.committed_round() : state_.ledger.next_round();
+  const Round next_round = state_.rounds.uses_rosters() ? state_.rounds.committed_round()
+                                                        : state_.rounds.ledger().next_round();
   outbox_.Tell(absl::StrCat("restarted, continues from its journal at round ", next_round.value()));
-  outbox_.Announce(RestoredPoint{
-      next_round,
-      state_.ledger.trained_samples(),
-      state_.ledger.state().final_evaluation_round == state_.ledger.next_round().value(),
-      state_.policy->uses_rosters(),
-      /*is_from_journal=*/true,
-      {state_.unrecorded.begin(), state_.unrecorded.end()},
-      state_.progress.loss()});
+  outbox_.Announce(
+      RestoredPoint{next_round,
+                    state_.rounds.ledger().trained_samples(),
+                    state_.rounds.ledger().state().final_evaluation_round ==
+                        state_.rounds.ledger().next_round().value(),
+                    state_.rounds.uses_rosters(),
+                    /*is_from_journal=*/true,
+                    {state_.rounds.unrecorded().begin(), state_.rounds.unrecorded().end()},
+                    state_.rounds.progress().loss()});
   outbox_.Announce(DecidedJob{state_.model.job()});
   outbox_.Touch();
   if (!state_.shards.untold_losses().empty()) {

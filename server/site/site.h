@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/messages/cluster_messages.h"
-#include "server/coordinator/site_order.h"
+#include "server/coordinator/rounds/site_order.h"
 
 namespace lodestar::site {
 

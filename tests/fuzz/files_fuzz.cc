@@ -328,7 +328,7 @@ Seeds CoordinatorMemorySeeds() {
   memory->membership.table.ended.push_back(WorkerId(900));
   memory->membership.table.workers.pop_back();
   memory->ending.stop_reason = "an operator";
-  ++memory->ledger.state.next_round;
+  ++memory->rounds.ledger.state.next_round;
   const absl::Time later = now + absl::Seconds(3);
   const std::string change = records.Next(memory, later, /*journal_id=*/7, false).text;
   return {last, absl::StrCat(whole, "\n", change)};

@@ -701,7 +701,7 @@ void Audit::OnResumed(const CoordinatorMemory& memory) {
     }
     if (worker->is_member()) members_[id] = {work.progress, Round(work.last_reported)};
   }
-  for (const auto& [number, round] : memory.open) {
+  for (const auto& [number, round] : memory.rounds.open) {
     if (!round.is_evaluation) lives_.rbegin()->second.plans.try_emplace(number, round.plan);
   }
   work_.OnResumed(memory);

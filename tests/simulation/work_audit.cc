@@ -52,7 +52,7 @@ void WorkAudit::Narrow(const MayBe& may_be, const std::string& violation) {
 void WorkAudit::OnRestored(const RestoredPoint& point) { restored_ = point; }
 
 void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
-  const LedgerState& ledger = memory.ledger.state;
+  const LedgerState& ledger = memory.rounds.ledger.state;
   if (ledger.next_sample < told_.handed_out) {
     fail_(absl::StrCat("a coordinator that goes on hands out samples from ", ledger.next_sample,
                        " on; those before ", told_.handed_out, " were given to others"));
@@ -67,7 +67,7 @@ void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
   before_opening_.clear();
   begun_.clear();
   shares_.clear();
-  for (const auto& [number, round] : memory.open) {
+  for (const auto& [number, round] : memory.rounds.open) {
     for (const RosterMember& member : round.plan.roster) {
       const bool has_reported =
           round.shares.at(member.worker).state == OpenRound::ShareState::kReported;

@@ -26,8 +26,8 @@
 #include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoint_task.h"
 #include "server/coordinator/coordinator_memory.h"
+#include "server/coordinator/rounds/site_order.h"
 #include "server/coordinator/shards/shard_command.h"
-#include "server/coordinator/site_order.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar::simulation {

@@ -1,4 +1,4 @@
-#include "server/coordinator/data_sets.h"
+#include "server/coordinator/rounds/data_sets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

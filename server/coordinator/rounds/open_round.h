@@ -11,9 +11,9 @@
 #include "common/messages/cluster_messages.h"
 #include "common/messages/program_metrics.h"
 #include "common/runtime/ids.h"
-#include "server/coordinator/announcement.h"
-#include "server/coordinator/evaluation_course.h"
-#include "server/coordinator/work_ledger.h"
+#include "server/coordinator/rounds/evaluation_course.h"
+#include "server/coordinator/rounds/round_summary.h"
+#include "server/coordinator/rounds/work_ledger.h"
 
 namespace lodestar {
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/speed_balance.h"
+#include "server/coordinator/rounds/speed_balance.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -20,10 +20,10 @@
 #include "common/messages/cluster_messages.h"
 #include "common/runtime/ids.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
-#include "server/coordinator/data_sets.h"
-#include "server/coordinator/evaluation_course.h"
-#include "server/coordinator/site_order.h"
-#include "server/coordinator/speed_balance.h"
+#include "server/coordinator/rounds/data_sets.h"
+#include "server/coordinator/rounds/evaluation_course.h"
+#include "server/coordinator/rounds/site_order.h"
+#include "server/coordinator/rounds/speed_balance.h"
 #include "server/sync/round_plan.h"
 
 namespace lodestar {

@@ -8,9 +8,8 @@
 
 #include "absl/time/time.h"
 #include "common/job/job_loss.h"
-#include "server/coordinator/announcement.h"
 #include "server/coordinator/checkpoints/coordinator_state.h"
-#include "server/coordinator/cluster_snapshot.h"
+#include "server/coordinator/rounds/round_summary.h"
 #include "server/coordinator/stragglers/rate_meter.h"
 
 namespace lodestar {
@@ -22,6 +21,13 @@ class JobProgress {
     int64_t remaining_rounds = 0;
     int64_t tokens_per_sample = 0;  // above 1: tokens are counted
     bool is_training = false;       // else nothing moves, and nothing is estimated
+  };
+
+  // Zeros, and no estimate, mean that nothing moves.
+  struct Pace {
+    double samples_per_second = 0.0;
+    double tokens_per_second = 0.0;
+    std::optional<absl::Duration> eta = std::nullopt;
   };
 
   // Beside what a checkpoint has.
@@ -51,8 +57,12 @@ class JobProgress {
   absl::Duration trained_time() const { return trained_time_; }
   // How long rounds of late were open, from the opening to the last report.
   absl::Duration usual_round() const { return usual_round_; }
-  // Fills losses, metrics, speeds, the estimate and the counts.
-  void Describe(const Outlook& outlook, absl::Time now, ClusterSnapshot& snapshot) const;
+  // Returns the last metrics of each name, as programs told them.
+  const std::map<std::string, MetricSnapshot>& metrics() const { return metrics_; }
+  int64_t metrics_dropped() const { return metrics_dropped_; }
+  // Returns the number of rounds that went on without a part of their workers.
+  uint64_t rounds_committed_short() const { return rounds_committed_short_; }
+  Pace PaceOf(const Outlook& outlook, absl::Time now) const;
 
  private:
   // Keeps those of kMaxMetricsOfRound names: the newest.

@@ -6,14 +6,28 @@
 #include <set>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/job/job_spec.h"
 #include "common/messages/cluster_messages.h"
 #include "common/runtime/ids.h"
-#include "server/coordinator/cluster_snapshot.h"
 #include "server/coordinator/stragglers/rate_meter.h"
 
 namespace lodestar {
+
+// What a report is of, or why it is refused.
+struct ReportVerdict {
+  enum class Kind : uint8_t {
+    kCurrent,             // It is of the grant held.
+    kRepeat,              // It is of a grant that was reported before.
+    kTooManyPredictions,  // It has more than `allowed`, or more right ones than there are.
+    kTooManySamples,      // It has more than `allowed`, or numbers below zero.
+    kNotGranted,          // It is of another round than `granted`, and of none before.
+  };
+  Kind kind = Kind::kCurrent;
+  int64_t allowed = 0;
+  std::optional<Round> granted = std::nullopt;  // Not set means that the worker holds no grant.
+  friend bool operator==(const ReportVerdict&, const ReportVerdict&) = default;
+};
 
 class WorkerAssignment {
  public:
@@ -39,8 +53,14 @@ class WorkerAssignment {
     std::vector<int64_t> samples_in_hand;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // What a report is of: the grant held, or one that was reported before.
-  enum class Match : uint8_t { kCurrent, kRepeat };
+  // What the worker did lately with its time, by its reports.
+  struct Rates {
+    double samples_per_second = 0.0;
+    double compute_share = 0.0;
+    double communication_share = 0.0;  // exposed; see RoundReport
+    double wait_share = 0.0;
+    absl::Duration exposed_per_round;  // a mean
+  };
 
   WorkerAssignment() = default;
   // The coordinator's process has ended, and this one goes on: what it has waited for begins anew.
@@ -85,8 +105,7 @@ class WorkerAssignment {
   bool AwaitsJournal(Round round, int shard) const;
   bool AwaitsJournals(Round round, int num_shards) const;
 
-  // Errors: InvalidArgument for a report of no grant, or with numbers that cannot be.
-  absl::StatusOr<Match> Classify(const RoundReport& report, const JobSpec& job) const;
+  ReportVerdict Classify(const RoundReport& report, const JobSpec& job) const;
   // The grant held is done.
   void Complete(const RoundReport& report, const JobSpec& job, absl::Time now);
   // Samples that the contribution to the next round stands for.
@@ -109,11 +128,7 @@ class WorkerAssignment {
     return computed_seconds_ > 0.0 ? computed_samples_ / computed_seconds_ : 0.0;
   }
 
-  // Fills in what was done over all lives.
-  void DescribeHistory(WorkerSnapshot& snapshot) const;
-  // Fills in what is done at present. `newest`: number of the newest round granted to any worker;
-  // -1 means none.
-  void DescribeWork(int64_t newest, absl::Time now, WorkerSnapshot& snapshot) const;
+  Rates RatesAt(absl::Time now) const;
 
  private:
   void CountSpeed(const Grant& grant, const RoundReport& report);

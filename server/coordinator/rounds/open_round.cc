@@ -1,4 +1,4 @@
-#include "server/coordinator/open_round.h"
+#include "server/coordinator/rounds/open_round.h"
 
 #include <algorithm>
 

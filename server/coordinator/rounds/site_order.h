@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "server/coordinator/evaluation_course.h"
+#include "server/coordinator/rounds/evaluation_course.h"
 
 namespace lodestar {
 

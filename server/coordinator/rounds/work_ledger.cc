@@ -1,4 +1,4 @@
-#include "server/coordinator/work_ledger.h"
+#include "server/coordinator/rounds/work_ledger.h"
 
 #include <algorithm>
 #include <limits>

@@ -13,8 +13,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/runtime/ids.h"
-#include "server/coordinator/open_round.h"
-#include "server/coordinator/site_order.h"
+#include "server/coordinator/rounds/open_round.h"
+#include "server/coordinator/rounds/site_order.h"
 
 namespace lodestar {
 
@@ -44,10 +44,8 @@ class SiteCourse {
   // does. Returns whether that is news.
   bool TellUpstream(absl::string_view words, absl::Time now);
   const std::string& upstream() const { return upstream_; }
-  // "waits for upstream 10.0.0.1:50051: ...", since `told_since()`.
-  std::string WaitingText() const;
-  // "leaves upstream 10.0.0.1:50051: hands in what was computed". Empty means that it has left.
-  std::string LeavingText() const;
+  // Returns the words of TellUpstream(), which are so since `told_since()`.
+  const std::string& told() const { return told_; }
   absl::Time told_since() const { return told_since_; }
 
  private:

@@ -1,4 +1,4 @@
-#include "server/coordinator/speed_balance.h"
+#include "server/coordinator/rounds/speed_balance.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,4 @@
-#include "server/coordinator/site_course.h"
-
-#include "absl/strings/str_cat.h"
+#include "server/coordinator/rounds/site_course.h"
 
 namespace lodestar {
 
@@ -44,14 +42,6 @@ bool SiteCourse::TellUpstream(absl::string_view words, absl::Time now) {
   told_ = std::string(words);
   told_since_ = now;
   return true;
-}
-
-std::string SiteCourse::WaitingText() const {
-  return absl::StrCat("waits for upstream ", upstream_, told_.empty() ? "" : ": ", told_);
-}
-
-std::string SiteCourse::LeavingText() const {
-  return told_.empty() ? "" : absl::StrCat("leaves upstream ", upstream_, ": ", told_);
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-#include "server/coordinator/job_progress.h"
+#include "server/coordinator/rounds/job_progress.h"
 
 #include <algorithm>
 
@@ -56,22 +56,18 @@ void JobProgress::NoteMetrics(const RoundSummary& summary) {
   }
 }
 
-void JobProgress::Describe(const Outlook& outlook, absl::Time now,
-                           ClusterSnapshot& snapshot) const {
-  snapshot.loss = loss_;
-  snapshot.metrics = metrics_;
-  snapshot.metrics_dropped = metrics_dropped_;
-  snapshot.rounds_committed_short = rounds_committed_short_;
-  if (!outlook.is_training) return;
-  snapshot.samples_per_second = samples_.PerSecond(now);
+JobProgress::Pace JobProgress::PaceOf(const Outlook& outlook, absl::Time now) const {
+  if (!outlook.is_training) return {};
+  Pace pace = {.samples_per_second = samples_.PerSecond(now)};
   if (outlook.tokens_per_sample > 1) {
-    snapshot.tokens_per_second =
-        snapshot.samples_per_second * static_cast<double>(outlook.tokens_per_sample);
+    pace.tokens_per_second =
+        pace.samples_per_second * static_cast<double>(outlook.tokens_per_sample);
   }
   const double rounds_per_second = rounds_.PerSecond(now);
   if (outlook.remaining_rounds > 0 && rounds_per_second > 0.0) {
-    snapshot.eta = absl::Seconds(static_cast<double>(outlook.remaining_rounds) / rounds_per_second);
+    pace.eta = absl::Seconds(static_cast<double>(outlook.remaining_rounds) / rounds_per_second);
   }
+  return pace;
 }
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-#include "server/coordinator/evaluation_course.h"
+#include "server/coordinator/rounds/evaluation_course.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,11 +1,9 @@
-#include "server/coordinator/worker_assignment.h"
+#include "server/coordinator/rounds/worker_assignment.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
-
-#include "absl/strings/str_cat.h"
 
 namespace lodestar {
 namespace {
@@ -87,40 +85,28 @@ bool WorkerAssignment::AwaitsJournals(Round round, int num_shards) const {
   return false;
 }
 
-absl::StatusOr<WorkerAssignment::Match> WorkerAssignment::Classify(const RoundReport& report,
-                                                                   const JobSpec& job) const {
-  const int64_t round = report.round.value();
-  if (memory_.grant.has_value() && memory_.grant->round == report.round) {
-    const bool has_negative = report.num_predictions < 0 || report.num_samples < 0 ||
-                              report.heldout_correct < 0 || report.heldout_predictions < 0;
-    if (report.num_predictions > kMaxPredictions || report.heldout_predictions > kMaxPredictions ||
-        report.heldout_correct > report.heldout_predictions) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("report of round ", round, " has ", report.num_predictions, " predictions, ",
-                       report.heldout_predictions, " held-out predictions, ",
-                       report.heldout_correct, " of them right; allowed are ", kMaxPredictions,
-                       ", and no more right ones than there "
-                       "are"));
-    }
-    int64_t most_samples = memory_.grant->num_samples;
-    if (DefersContributions(job)) {
-      most_samples = memory_.samples_in_hand.empty() ? 0 : memory_.samples_in_hand.back();
-    }
-    if (has_negative || report.num_samples > most_samples) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("report of round ", round, " has ", report.num_samples, " samples, ",
-                       report.num_predictions, " predictions, ", report.heldout_predictions,
-                       " held-out predictions; granted were ", most_samples,
-                       " samples, and counts are not negative"));
-    }
-    return Match::kCurrent;
+ReportVerdict WorkerAssignment::Classify(const RoundReport& report, const JobSpec& job) const {
+  using Kind = ReportVerdict::Kind;
+  if (!memory_.grant.has_value() || memory_.grant->round != report.round) {
+    if (report.round.value() <= memory_.last_reported) return {Kind::kRepeat};
+    ReportVerdict verdict = {Kind::kNotGranted};
+    if (memory_.grant.has_value()) verdict.granted = memory_.grant->round;
+    return verdict;
   }
-  if (round <= memory_.last_reported) return Match::kRepeat;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "report of round ", round, ", but the worker ",
-      memory_.grant.has_value() ? absl::StrCat("was granted round ", memory_.grant->round.value())
-                                : "holds no grant",
-      "; report only rounds that were granted to this incarnation"));
+  if (report.num_predictions > kMaxPredictions || report.heldout_predictions > kMaxPredictions ||
+      report.heldout_correct > report.heldout_predictions) {
+    return {Kind::kTooManyPredictions, kMaxPredictions};
+  }
+  int64_t most_samples = memory_.grant->num_samples;
+  if (DefersContributions(job)) {
+    most_samples = memory_.samples_in_hand.empty() ? 0 : memory_.samples_in_hand.back();
+  }
+  const bool has_negative = report.num_predictions < 0 || report.num_samples < 0 ||
+                            report.heldout_correct < 0 || report.heldout_predictions < 0;
+  if (has_negative || report.num_samples > most_samples) {
+    return {Kind::kTooManySamples, most_samples};
+  }
+  return {Kind::kCurrent};
 }
 
 int64_t WorkerAssignment::SamplesInHand() const {
@@ -177,26 +163,17 @@ void WorkerAssignment::CountTimes(const RoundReport& report) {
   timed_rounds_ = timed_rounds_ * kTimeMemory + 1.0;
 }
 
-void WorkerAssignment::DescribeHistory(WorkerSnapshot& snapshot) const {
-  snapshot.round = memory_.last_granted;
-  snapshot.rounds_completed = memory_.rounds_completed;
-  snapshot.residuals_lost = memory_.residuals_lost;
-  snapshot.start_to_contribution = memory_.start_to_contribution;
-  snapshot.registration_to_contribution = memory_.registration_to_contribution;
-}
-
-void WorkerAssignment::DescribeWork(int64_t newest, absl::Time now,
-                                    WorkerSnapshot& snapshot) const {
-  if (memory_.is_waiting) snapshot.activity = "wait";
-  snapshot.staleness = memory_.grant.has_value() ? newest - memory_.last_granted : 0;
-  snapshot.samples_per_second = samples_.PerSecond(now);
+WorkerAssignment::Rates WorkerAssignment::RatesAt(absl::Time now) const {
+  Rates rates;
+  rates.samples_per_second = samples_.PerSecond(now);
   const double total = compute_seconds_ + communication_seconds_ + wait_seconds_;
   if (total > 0.0) {
-    snapshot.compute_share = compute_seconds_ / total;
-    snapshot.communication_share = communication_seconds_ / total;
-    snapshot.wait_share = wait_seconds_ / total;
-    snapshot.exposed_per_round = absl::Seconds(communication_seconds_ / timed_rounds_);
+    rates.compute_share = compute_seconds_ / total;
+    rates.communication_share = communication_seconds_ / total;
+    rates.wait_share = wait_seconds_ / total;
+    rates.exposed_per_round = absl::Seconds(communication_seconds_ / timed_rounds_);
   }
+  return rates;
 }
 
 }  // namespace lodestar

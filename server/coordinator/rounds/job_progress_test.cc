@@ -1,4 +1,4 @@
-#include "server/coordinator/job_progress.h"
+#include "server/coordinator/rounds/job_progress.h"
 
 #include <gtest/gtest.h>
 
@@ -28,31 +28,28 @@ JobProgress AfterThreeRounds() {
   return progress;
 }
 
-ClusterSnapshot Describe(const JobProgress& progress, const JobProgress::Outlook& outlook) {
-  ClusterSnapshot snapshot;
-  progress.Describe(outlook, kStart + absl::Seconds(3), snapshot);
-  return snapshot;
+JobProgress::Pace PaceOf(const JobProgress& progress, const JobProgress::Outlook& outlook) {
+  return progress.PaceOf(outlook, kStart + absl::Seconds(3));
 }
 
 TEST(JobProgressTest, SpeedsAreOfAJobThatTrains) {
   const JobProgress progress = AfterThreeRounds();
-  const ClusterSnapshot training =
-      Describe(progress, {.remaining_rounds = 4, .tokens_per_sample = 64, .is_training = true});
+  const JobProgress::Pace training =
+      PaceOf(progress, {.remaining_rounds = 4, .tokens_per_sample = 64, .is_training = true});
   EXPECT_NEAR(training.samples_per_second, 6.0, 1e-9);
   EXPECT_NEAR(training.tokens_per_second, 384.0, 1e-6);
   EXPECT_NEAR(absl::ToDoubleSeconds(*training.eta), 4.0, 1e-6);
-  EXPECT_EQ(training.loss.train, 4.0);
-  const ClusterSnapshot waiting =
-      Describe(progress, {.remaining_rounds = 4, .tokens_per_sample = 64, .is_training = false});
+  EXPECT_EQ(progress.loss().train, 4.0);
+  const JobProgress::Pace waiting =
+      PaceOf(progress, {.remaining_rounds = 4, .tokens_per_sample = 64, .is_training = false});
   EXPECT_EQ(waiting.samples_per_second, 0.0);
   EXPECT_EQ(waiting.tokens_per_second, 0.0);
   EXPECT_FALSE(waiting.eta.has_value());
-  EXPECT_EQ(waiting.loss.train, 4.0);
 }
 
 TEST(JobProgressTest, SamplesOfOneTokenAreNoTokens) {
   EXPECT_EQ(
-      Describe(AfterThreeRounds(), {.tokens_per_sample = 1, .is_training = true}).tokens_per_second,
+      PaceOf(AfterThreeRounds(), {.tokens_per_sample = 1, .is_training = true}).tokens_per_second,
       0.0);
 }
 
@@ -65,18 +62,17 @@ TEST(JobProgressTest, TheLastMetricOfEachNameIsShownAndTheOldestMakesRoom) {
   for (size_t i = 0; i + 1 < kMaxMetricsOfRound; ++i) summary.metrics[absl::StrCat("m", i)] = 2.0;
   summary.metrics_dropped = 3;
   progress.OnRound(summary);
-  EXPECT_EQ(Describe(progress, {}).metrics.at("old").round, Round(1));
+  EXPECT_EQ(progress.metrics().at("old").round, Round(1));
   summary = SummaryOf(3, kStart);
   summary.metrics = {{"m0", 4.0}, {"new", 5.0}};
   summary.metrics_dropped = 1;
   progress.OnRound(summary);
-  const ClusterSnapshot shown = Describe(progress, {});
-  EXPECT_EQ(shown.metrics.size(), kMaxMetricsOfRound);
-  EXPECT_EQ(shown.metrics.count("old"), 0);
-  EXPECT_EQ(shown.metrics.at("m0").value, 4.0);
-  EXPECT_EQ(shown.metrics.at("m1").value, 2.0);
-  EXPECT_EQ(shown.metrics.at("new").round, Round(3));
-  EXPECT_EQ(shown.metrics_dropped, 4);
+  EXPECT_EQ(progress.metrics().size(), kMaxMetricsOfRound);
+  EXPECT_EQ(progress.metrics().count("old"), 0);
+  EXPECT_EQ(progress.metrics().at("m0").value, 4.0);
+  EXPECT_EQ(progress.metrics().at("m1").value, 2.0);
+  EXPECT_EQ(progress.metrics().at("new").round, Round(3));
+  EXPECT_EQ(progress.metrics_dropped(), 4);
 }
 
 TEST(JobProgressTest, ARestartGoesOnWithLossAndTime) {
