@@ -158,9 +158,9 @@ class RoundScheduler {
   absl::Status Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data) {
     return ledger_.AdmitWorker(worker, name, data);
   }
-  // The worker has joined `others`, and is as far as the slowest of them.
+  // Makes the worker, which has joined `others`, as far as the slowest of them.
   void BeginMembership(WorkerId worker, absl::Span<const RoundMember> others, absl::Time now);
-  // The life is over: rounds that are open go on without the worker.
+  // Ends the life: rounds that are open go on without the worker.
   void EndLife(WorkerId worker, absl::Time now);
   void Forget(WorkerId worker) { assignments_.erase(worker); }
 
@@ -174,8 +174,8 @@ class RoundScheduler {
   ReportVerdict Classify(WorkerId worker, const RoundReport& report, const JobSpec& job) const {
     return Of(worker).Classify(report, job);
   }
-  // Requires: the report is of the grant held. A round that is not open any more was committed
-  // without this worker.
+  // Counts the report in its round, and completes the grant. A round that is not open any more was
+  // committed without this worker. Requires: the report is of the grant held.
   CountedReport Count(WorkerId worker, const RoundReport& report, const JobSpec& job,
                       absl::Time now);
 
@@ -212,7 +212,7 @@ class RoundScheduler {
   Round committed_round() const;
   // Returns the number of rounds that are over, and in all weights once everything is applied.
   int64_t rounds_done() const;
-  // Nothing comes of the rounds that are open.
+  // Drops the rounds that are open: nothing comes of them.
   void DropOpen() { open_.clear(); }
 
   // The final evaluation: the one round that is open, once none other follows.
@@ -230,7 +230,7 @@ class RoundScheduler {
   // Requires: it is open, and none of its workers is missing.
   std::optional<ClosedRound> EndEvaluation(absl::Time now);
 
-  // Records. What was announced of this round is where it is to stay.
+  // Records. Forgets this round and those before it: what was announced is where it is to stay.
   void OnRecorded(const RoundSummary& summary);
   // Returns the rounds that were announced, and are not on record as far as is known.
   const std::deque<RoundSummary>& unrecorded() const { return unrecorded_; }
