@@ -1,8 +1,8 @@
-// Writes what has changed between two values of a record, and changes a record accordingly: see
-// json_archive.h for how a record describes its fields. Records that are written so use archive()
-// and Optional() alone, give no field another form (As), name the same fields whatever their values
-// are, and name no local variable: two records are walked side by side by the addresses of their
-// fields. Their Describe() must be declared before a ChangeWriter or ChangeReader is used.
+// Writes the changes between two values of a record, and applies changes to a record. See
+// json_archive.h for how a record describes its fields. Two records are walked side by side by the
+// addresses of their fields. So the Describe() of such a record uses only archive() and Optional(),
+// gives no field another form (As), describes the same fields for all values, and describes no
+// local variables. It must be declared before a ChangeWriter or ChangeReader is used.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,7 @@
 namespace lodestar {
 
 // Collects the addresses of a structure's fields in the order in which Describe() names them, so
-// that two values of one structure can be walked side by side.
+// that two values of the structure can be walked side by side.
 class FieldAddresses {
  public:
   template <typename Value>
@@ -34,7 +34,7 @@ class FieldAddresses {
   void Optional(const char* name, Value& value) {
     (*this)(name, value);
   }
-  // The next one, of which the caller knows the type.
+  // Returns the next field. The caller knows its type.
   template <typename Value>
   Value& Next() {
     return *static_cast<Value*>(addresses_[next_++]);
@@ -49,7 +49,7 @@ template <typename Value>
 concept Structure = requires(FieldAddresses& archive, Value& value) {
   Describe(archive, value);
 };
-// An entry of a list that is ascending by `id`, such as a WorkerRecord.
+// A type whose lists are in ascending order of `id`, such as WorkerRecord.
 template <typename Value>
 concept HasId = Structure<Value> && requires(Value& value) {
   value.id;
@@ -72,25 +72,26 @@ Value& ValueOf(Value& entry) {
   return entry;
 }
 
-// Keys of the JSON that ChangeWriter makes of a map (or of a list of HasId), and of other lists.
-inline constexpr char kGone[] = "gone";        // Keys.
-inline constexpr char kNew[] = "new";          // Pairs of a key and a value; of a list: values.
+// Keys in the JSON that ChangeWriter makes of a map (or of a list of HasId), and of other lists.
+inline constexpr char kGone[] = "gone";  // List of removed keys.
+inline constexpr char kNew[] = "new";    // In a map: pairs of a key and a value. In a list: values.
 inline constexpr char kChanged[] = "changed";  // Pairs of a key and the change of its value.
-inline constexpr char kFrom[] = "from";  // The list begins with `keep` entries from this one on,
+// Index of the first old entry that is kept. The new list begins with `keep` old entries from
+// there.
+inline constexpr char kFrom[] = "from";
 inline constexpr char kKeep[] = "keep";
-inline constexpr char kEnd[] =
-    "end";  // and ends, behind the new ones, with as many of the last ones.
+inline constexpr char kEnd[] = "end";  // Number of last old entries behind the new ones.
 
-// Makes JSON of what differs between two values of one type:
-//   a structure: an object of the changes of its fields
+// Makes JSON of the difference between two values of one type:
+//   a structure: an object with the changes of its fields
 //   an optional: [] if it is not set, [value], or the change of a structure that stays set
 //   a map, a list: an object with the keys above
-//   all else: the value
+//   other types: the new value
 class ChangeWriter {
  public:
   explicit ChangeWriter(const JsonStyle& style) : values_(style) {}
 
-  // Returns null if both are the same. (No value above is null.)
+  // Returns the change, or null if both values are equal. (The JSON of a change is never null.)
   template <typename Value>
   SortedJson Change(Value& before, Value& after) const {
     if constexpr (Structure<Value>) {
@@ -128,7 +129,8 @@ class ChangeWriter {
   template <typename Value>
   SortedJson Change(std::vector<Value>& before, std::vector<Value>& after) const {
     const auto is_same = [this](Value& a, Value& b) { return Change(a, b).is_null(); };
-    // What was appended, what was dropped in front, and what changed in the middle.
+    // Finds how many entries were dropped in front, kept, changed in the middle, and kept at the
+    // end.
     size_t from = 0;
     if (!after.empty()) {
       while (from < before.size() && !is_same(before[from], after[0])) ++from;
@@ -151,7 +153,7 @@ class ChangeWriter {
   }
 
  private:
-  // The archive of the structure after, beside the fields of the one before.
+  // Walks the fields of the structure's new value, with the addresses of the old value's fields.
   struct Walk {
     Walk(const ChangeWriter& writer, FieldAddresses fields)
         : writer(writer), before(std::move(fields)) {}
@@ -189,7 +191,7 @@ class ChangeWriter {
         continue;
       }
       Value& former = ValueOf(*was++);
-      // Most are the same, and are not to be walked.
+      // Most values are equal, so the cheap comparison saves walking them.
       if constexpr (std::equality_comparable<Value>) {
         if (former == value) continue;
       }
@@ -207,7 +209,7 @@ class ChangeWriter {
   BasicJsonWriter<SortedJson> values_;
 };
 
-// Changes values as the JSON of ChangeWriter says. Errors: those of JsonReader.
+// Applies the JSON of ChangeWriter to values. Errors: those of JsonReader.
 class ChangeReader {
  public:
   explicit ChangeReader(const JsonStyle& style) : values_(no_fields_, style) {}
@@ -238,7 +240,7 @@ class ChangeReader {
     std::vector<Key> gone;
     RETURN_IF_ERROR(ReadPart(change, kGone, gone));
     for (const Key& key : gone) values.erase(key);
-    // ChangeWriter gives each key once.
+    // ChangeWriter never writes a key twice.
     std::map<Key, Value> added;
     RETURN_IF_ERROR(ReadPart(change, kNew, added));
     for (auto& [key, value] : added) values.insert_or_assign(key, std::move(value));

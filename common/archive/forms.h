@@ -1,4 +1,4 @@
-// Forms of fields that several records share: see As() in json_archive.h.
+// Forms of fields that several records use: see As() in json_archive.h.
 #pragma once
 
 #include <bit>
@@ -21,7 +21,7 @@
 
 namespace lodestar {
 
-// An unsigned number as hexadecimal text.
+// Stores an unsigned number as hexadecimal text.
 struct HexForm {
   static std::string Store(uint64_t value) { return absl::StrCat(absl::Hex(value)); }
   static absl::Status Load(const std::string& text, uint64_t& value) {
@@ -29,7 +29,7 @@ struct HexForm {
   }
 };
 
-// The bits of a floating-point number, of which NaN is one.
+// Stores the bits of a floating-point number, so that NaN can be stored.
 struct BitsForm {
   static uint64_t Store(double value) { return std::bit_cast<uint64_t>(value); }
   static uint32_t Store(float value) { return std::bit_cast<uint32_t>(value); }
@@ -43,7 +43,7 @@ struct BitsForm {
   }
 };
 
-// A finite number, or null.
+// Stores a finite number. Other values are stored as null.
 struct FiniteForm {
   static std::optional<double> Store(const std::optional<double>& value) {
     return value.has_value() && std::isfinite(*value) ? value : std::nullopt;
@@ -54,7 +54,7 @@ struct FiniteForm {
   }
 };
 
-// A number, or a StrongInt, that is read only if it is at least `kMinimum`.
+// Stores a number or a StrongInt. Reading fails if it is less than `kMinimum`.
 template <int64_t kMinimum>
 struct AtLeast {
   template <typename Number>
@@ -66,7 +66,8 @@ struct AtLeast {
   }
   template <typename Number, typename Value>
   static absl::Status Load(Number number, Value& value) {
-    // Holds for no NaN. No unsigned number that comes here is beyond int64.
+    // NaN fails this comparison. Unsigned numbers are compared as such, because they may exceed
+    // int64_t.
     const bool is_in_range =
         std::is_unsigned_v<Number> ? number >= static_cast<Number>(kMinimum) : number >= kMinimum;
     if (!is_in_range) return NotA(absl::StrCat("at least ", kMinimum));
@@ -75,7 +76,7 @@ struct AtLeast {
   }
 };
 
-// Whole milliseconds: of a duration, or since 1970.
+// Stores a duration in whole milliseconds, or a time in whole milliseconds since 1970.
 struct MillisecondsForm {
   static int64_t Store(absl::Duration value) { return absl::ToInt64Milliseconds(value); }
   static int64_t Store(absl::Time value) { return absl::ToUnixMillis(value); }
@@ -89,7 +90,7 @@ struct MillisecondsForm {
   }
 };
 
-// Text for people that another process has written: see PeerText().
+// Stores text that another process has written. Reading makes it safe to show: see PeerText().
 struct PeerTextForm {
   static std::string Store(const std::string& text) { return text; }
   static absl::Status Load(const std::string& stored, std::string& text) {
@@ -99,7 +100,7 @@ struct PeerTextForm {
   }
 };
 
-// The name that the table `kNames`, an array of NamedKind, has for a value of an enum.
+// Stores a value of an enum by its name in the table `kNames`, an array of NamedKind.
 template <const auto& kNames>
 struct NameForm {
   using Kind = decltype(kNames[0].kind);

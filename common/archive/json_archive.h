@@ -7,25 +7,27 @@
 //   }
 //
 // Describe() stands in the namespace of the record's type, and a program has one of it per type.
-// Describe(archive, part) in another Describe() puts the fields of `part` beside its own. A writer
-// calls Describe(), too: it changes the record only `if constexpr (Archive::kReads)`. JsonWriter
-// and JsonReader offer:
+// Describe(archive, part) in another Describe() puts the fields of `part` beside its own. Writers
+// call Describe() also, so it may change the record only `if constexpr (Archive::kReads)`.
+// JsonWriter and JsonReader offer:
 //
 //   archive(name, field)           The key must be there.
 //   Optional(name, field)          Always written. If the key is absent, as in files of earlier
 //                                  releases, the field stays as it is.
 //   Sparse(name, field, absent)    Written only if the field is not `absent`. An absent key reads
 //                                  as `absent`.
-//   Flag(name, field)              A bool: the key is there, with any value, if it is true.
-//   Note(name, value)              Written for people, never read.
-//   bool Has(name, is_written)     Whether the keys of a group follow, of which `name` is one.
+//   Flag(name, field)              A bool. If it is true, the key is written, with any value.
+//   Note(name, value)              Written for readers of the file, never read back.
+//   bool Has(name, is_written)     Returns true if the keys of a group follow. `name` is one of
+//                                  these keys.
 //   bool Legacy(name, field)       Reads a key that only earlier releases wrote. Returns whether it
 //                                  was there.
 //
-// Known are: bool, integers, floating point, enums (as numbers), strings, StrongInt, absl::Duration
-// (nanoseconds), absl::Time (nanoseconds since the archive's `now`), Json, records; std::optional
-// (or null), std::vector, std::tuple (an array of fixed length) and std::map (an array of pairs) of
-// these; and types with a StoredForm. As<Form>(field) gives a field another form; see forms.h.
+// Types that can be stored: bool, integers, floating point, enums (as numbers), strings, StrongInt,
+// absl::Duration (nanoseconds), absl::Time (nanoseconds since the archive's `now`), Json, records;
+// std::optional (or null), std::vector, std::tuple (an array of fixed length) and std::map (an
+// array of pairs) of these; and types with a StoredForm. As<Form>(field) gives a field another
+// form; see forms.h.
 #pragma once
 
 #include <cmath>
@@ -51,24 +53,25 @@
 
 namespace lodestar {
 
-// A type that is always stored as another one specialises StoredForm with Store() and Load(): see
-// As. If a ChangeWriter is to see it, also with bool IsSame(const Value&, const Value&).
+// A type that is always stored as another type specialises StoredForm with Store() and Load(): see
+// As. For ChangeWriter it also needs bool IsSame(const Value&, const Value&).
 template <typename Value>
 struct StoredForm;
 
-// A field in a form of its own: see As.
+// A field that is stored in the form `Form`: see As.
 template <typename Form, typename Value>
 struct Formed {
   Value& value;
 };
 
-// Returns `value` to be stored in the form `Form`, which is a struct with static functions, either
+// Returns `value`, to be stored in the form `Form`. A form is a struct with static functions,
+// either
 //   Stored Store(const Value& value);
 //   absl::Status Load(const Stored& stored, Value& value);  // errors: NotA()
-// where an archive knows `Stored`, or
+// with a type `Stored` that an archive can store, or
 //   template <typename Archive> void Fields(Archive& archive, Value& value);
-// which describes other fields than those of Describe().
-// A form of the elements is a form of a std::vector or std::optional of them.
+// which describes the fields and replaces Describe(). A form of elements is also a form of a
+// std::vector or std::optional of them.
 template <typename Form, typename Value>
 Formed<Form, Value> As(Value& value) {
   return {value};
@@ -79,7 +82,8 @@ concept Stores = requires(const Value& value) {
   Form::Store(value);
 };
 
-// Error of a value of JSON, which is not `wanted`. The reader puts the field's name before it.
+// Returns the error for a JSON value that is not `wanted`. The reader puts the field's name before
+// it.
 inline absl::Status NotA(absl::string_view wanted) {
   return absl::InvalidArgumentError(absl::StrCat(" is not ", wanted));
 }
@@ -94,7 +98,8 @@ inline absl::Status InField(absl::string_view name, const absl::Status& status) 
 
 struct JsonStyle {
   absl::Time now = absl::UnixEpoch();  // The origin of every absl::Time.
-  // NaN and infinities are the texts below. Otherwise JSON has none of them.
+  // True means that NaN and infinities are written as the texts below. JSON has no numbers for
+  // them.
   bool has_special_numbers = false;
 };
 
@@ -102,8 +107,7 @@ inline constexpr char kInfiniteText[] = "inf";
 inline constexpr char kMinusInfiniteText[] = "-inf";
 inline constexpr char kNotANumberText[] = "nan";
 
-// Makes JSON of values. `JsonType` is Json, whose objects keep the order of Describe(), or
-// SortedJson.
+// Makes JSON of values. `JsonType` is Json, which keeps the order of Describe(), or SortedJson.
 template <typename JsonType>
 class BasicJsonWriter {
  public:
@@ -148,7 +152,7 @@ class BasicJsonWriter {
       return Write(StoredForm<Value>::Store(value));
     } else {
       BasicJsonWriter inner(style_);
-      // Reads only: the one Describe() of a type serves readers, too.
+      // A writer only reads the value. The cast is needed because readers use the same Describe().
       Describe(inner, const_cast<Value&>(value));
       return std::move(inner.fields_);
     }
@@ -239,17 +243,17 @@ class BasicJsonWriter {
 
 using JsonWriter = BasicJsonWriter<Json>;
 
-// Makes values of JSON. Keys that are not known are passed over. Errors: InvalidArgument, naming
-// the field and what its value is not.
+// Makes values of JSON. Unknown keys are ignored. Errors: InvalidArgument, naming the field and
+// what was wanted.
 class JsonReader {
  public:
   static constexpr bool kReads = true;
 
-  // Describe() reads the keys of `fields`, which must outlive this.
+  // Reads the keys of `fields`, which must outlive this object.
   explicit JsonReader(const Json& fields, const JsonStyle& style = {})
       : fields_(fields), style_(style) {}
 
-  // The error of the first field that could not be read.
+  // Returns the error of the first field that could not be read.
   const absl::Status& status() const { return status_; }
 
   template <typename Value>
@@ -266,7 +270,7 @@ class JsonReader {
   void Sparse(const char* name, Value& value, const Value& absent = Value()) {
     fields_.contains(name) ? (*this)(name, value) : void(value = absent);
   }
-  // A value that is there is not null.
+  // Reads an optional. If the key is there, its value must not be null.
   template <typename Value>
   void Sparse(const char* name, std::optional<Value>& value) {
     value.reset();
@@ -461,7 +465,7 @@ class JsonReader {
   absl::Status status_;
 };
 
-// Returns `record` as an object of JSON; the second one in the form `Form`.
+// Return `record` as a JSON object. RecordToJsonAs() uses the form `Form`.
 template <typename Record>
 Json RecordToJson(const Record& record) {
   return JsonWriter().Write(record);
@@ -471,7 +475,7 @@ Json RecordToJsonAs(const Record& record) {
   return JsonWriter().WriteAs<Form>(record);
 }
 
-// Reads `record` from an object of JSON. Errors: those of JsonReader.
+// Reads `record` from a JSON object. Errors: those of JsonReader.
 template <typename Record>
 absl::Status ReadRecord(const Json& json, Record&& record) {
   const absl::Status status = JsonReader(json).Read(json, record);

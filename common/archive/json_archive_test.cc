@@ -77,7 +77,7 @@ using ::testing::HasSubstr;
 constexpr NamedKind<Fruit> kFruitNames[] = {{Fruit::kApple, "apple"}, {Fruit::kPear, "pear"}};
 using FruitName = NameForm<kFruitNames>;
 
-// A point as [x, y].
+// Stores a point as [x, y].
 struct RowForm {
   static std::tuple<int, int> Store(const Point& point) { return {point.x, point.y}; }
   static absl::Status Load(const std::tuple<int, int>& row, Point& point) {
@@ -86,7 +86,7 @@ struct RowForm {
   }
 };
 
-// A point of which only x is kept.
+// Stores only x of a point.
 struct LineForm {
   template <typename Archive>
   static void Fields(Archive& archive, Point& point) {
@@ -210,7 +210,7 @@ TEST(JsonArchiveTest, NamesTheFieldThatCannotBeRead) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad.path;
     EXPECT_THAT(status.message(), HasSubstr(bad.named));
   }
-  // Numbers that JSON does not have are refused unless the style has a text for them.
+  // Without a text for them in the style, numbers that JSON does not have are refused.
   Json special = RecordToJson(Example());
   special["number"] = "inf";
   Everything read;

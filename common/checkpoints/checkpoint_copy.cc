@@ -16,7 +16,7 @@
 namespace lodestar {
 namespace {
 
-// The manifest last: without it nothing is a checkpoint.
+// The manifest is the last, because a folder without it is not a checkpoint.
 std::vector<std::string> FilesOf(const Manifest& manifest) {
   std::vector<std::string> names;
   for (const ShardManifest& shard : manifest.shards) {
@@ -47,7 +47,8 @@ absl::Status CopyInto(FileSystem& file_system, const std::string& source, const 
   return VerifyCheckpoint(file_system, directory).status();
 }
 
-// Says whether the damage that the copy shows is that of `source` or that of the copy.
+// Returns an error that says whether `source` is damaged, was removed, or was replaced during the
+// copy, or whether the copy is damaged.
 absl::Status Explain(FileSystem& file_system, const std::string& source, absl::Status status) {
   if (!file_system.Exists(source)) {
     return absl::UnavailableError(
@@ -62,11 +63,11 @@ absl::Status Explain(FileSystem& file_system, const std::string& source, absl::S
                                              "the copy gives back what it was not given"));
 }
 
-// Whether the checkpoint at `path` is the one that `manifest` describes.
+// Returns true if the checkpoint at `path` is the one that `manifest` describes.
 absl::StatusOr<bool> IsCopy(FileSystem& file_system, const std::string& path,
                             const Manifest& manifest) {
   ASSIGN_OR_RETURN(Manifest there, VerifyCheckpoint(file_system, path));
-  // A copy that was restored is marked.
+  // Restoring changes this mark, so the comparison ignores it.
   there.journal.is_complete = manifest.journal.is_complete;
   return FormatManifest(there) == FormatManifest(manifest);
 }

@@ -19,7 +19,8 @@ namespace {
 
 constexpr char kPrefix[] = "round-";
 
-// Removes the suffix of a checkpoint that was set aside. Returns false if `name` has none.
+// Removes the suffix of an abandoned checkpoint from *name. Returns false if *name has no such
+// suffix.
 bool ConsumeAbandonedSuffix(absl::string_view* name) {
   absl::string_view rest = *name;
   const size_t dot = rest.rfind('.');
@@ -32,12 +33,12 @@ bool ConsumeAbandonedSuffix(absl::string_view* name) {
   return true;
 }
 
-// Returns the absolute path without symbolic links, as far as it is there, and without a slash at
-// its end. If links cannot be followed, the path is only made absolute.
+// Returns the absolute path without a slash at its end, and without symbolic links in the part that
+// exists. If links cannot be followed, the path is only made absolute.
 std::string RealPath(const std::string& folder) {
   std::error_code error;
   std::filesystem::path absolute = std::filesystem::absolute(folder, error);
-  if (error) absolute = folder;  // the folder at work is gone
+  if (error) absolute = folder;  // the current folder was removed
   const std::filesystem::path real = std::filesystem::weakly_canonical(absolute, error);
   std::string path = error ? absolute.lexically_normal().string() : real.string();
   while (path.size() > 1 && absl::EndsWith(path, "/")) path.pop_back();
@@ -59,7 +60,8 @@ std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
   } else if (ConsumeAbandonedSuffix(&rest)) {
     entry.suffix = kAbandonedSuffix;
   }
-  if (entry.suffix == kTemporarySuffix) rest = rest.substr(0, rest.find('.'));  // the try
+  // Without the attempt.
+  if (entry.suffix == kTemporarySuffix) rest = rest.substr(0, rest.find('.'));
   int64_t round = 0;
   if (!absl::SimpleAtoi(rest, &round) || round < 0) return std::nullopt;
   entry.round = Round(round);
@@ -86,7 +88,7 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_sy
     }
   }
   std::sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
-    // The longer of two numbers is the higher one.
+    // If two numbers differ in length, the longer is the higher.
     return std::tuple(-a.round.value(), a.suffix, b.path.size(), b.path) <
            std::tuple(-b.round.value(), b.suffix, a.path.size(), a.path);
   });
@@ -149,7 +151,8 @@ std::optional<std::string> CheckpointAround(FileSystem& file_system, const std::
     if (above == path) return std::nullopt;
     const bool has_its_name =
         ParseCheckpointName(above, path.substr(path.rfind('/') + 1)).has_value();
-    // Above the folder, a file of that name may be anything.
+    // For folders above `folder`, MANIFEST.json counts only if the folder has the name of a
+    // checkpoint.
     if ((is_folder || has_its_name) && file_system.Exists(absl::StrCat(path, "/", kManifestName))) {
       return path;
     }
@@ -173,7 +176,8 @@ void RemoveDirectory(FileSystem& file_system, const std::string& path) {
     file_system.RemoveAll(path).IgnoreError();
     return;
   }
-  // The disk must have the new name before the first file goes: a crash may undo the renaming.
+  // The new name must be on disk before the first file is removed, because a crash may undo the
+  // renaming.
   const std::string leaving = absl::StrCat(path, ".removed", kTemporarySuffix);
   file_system.RemoveAll(leaving).IgnoreError();
   const std::string root = DirectoryOf(path);

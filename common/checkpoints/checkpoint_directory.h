@@ -1,4 +1,4 @@
-// Names of checkpoints below their root directory, and what is there.
+// Names and lists the checkpoints in a root directory.
 #pragma once
 
 #include <optional>
@@ -13,44 +13,44 @@
 
 namespace lodestar {
 
-// A directory with this suffix is being written or removed, and is no checkpoint:
-// "round-00001234.<try>.tmp".
+// Suffix of a directory that is being written or removed, and is not a checkpoint:
+// "round-00001234.<attempt>.tmp".
 inline constexpr char kTemporarySuffix[] = ".tmp";
-// A directory with this suffix was replaced by a newer one of the same round. It counts only if the
-// newer one did not arrive.
+// Suffix of a directory that was replaced by a newer one of the same round. It counts only if the
+// newer one is missing.
 inline constexpr char kReplacedSuffix[] = ".old";
-// The directory is of a future that a resume from an earlier round has left behind. It is never
-// chosen without being named, and never removed. If the name is taken, a number follows:
-// "round-00001234.abandoned.2".
+// Suffix of an abandoned checkpoint: a run resumed from an earlier round, so its later rounds do
+// not count any more. It is used only if an operator names it, and is never removed. If the name is
+// taken, a number follows: "round-00001234.abandoned.2".
 inline constexpr char kAbandonedSuffix[] = ".abandoned";
 
-// Below the root directory, beside checkpoints: where servers have their journal unless they are
-// told of another place.
+// Folder in the root directory, beside the checkpoints, where servers keep their journal by
+// default.
 inline constexpr char kJournalFolder[] = "journal";
 
 struct CheckpointEntry {
   Round round;
-  std::string suffix;  // empty for a checkpoint, else one of the above, without a number
+  std::string suffix;  // empty for a checkpoint, else one of the suffixes above, without a number
   std::string path;
 };
 
-// "round-00001234".
+// Returns a name such as "round-00001234".
 std::string CheckpointName(Round round);
-// What a name below `root` says; nothing if it is not that of a checkpoint.
+// Parses a name in the directory `root`. Returns nullopt if it is not the name of a checkpoint.
 std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
                                                    const std::string& name);
 
-// Whether `name` ends as that of a checkpoint that was set aside.
+// Returns true if `name` has the suffix of an abandoned checkpoint.
 bool IsAbandonedName(absl::string_view name);
-// The first name for what is set aside from `path` that is not taken.
+// Returns the first unused name for `path` as an abandoned checkpoint.
 std::string AbandonedPath(FileSystem& file_system, absl::string_view path);
 
-// Everything below `root` that is named like a checkpoint: newest first, those without suffix
-// before the others of their round, and what was set aside last before what was so before. Empty if
-// there is no such directory.
+// Returns all directories in `root` that are named like a checkpoint. The newest round comes first.
+// Within a round, a directory without a suffix comes first, and of abandoned ones the last
+// abandoned comes first. Empty if there is no such directory.
 absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,
                                                              const std::string& root);
-// Lists those that are neither half written nor left behind.
+// Returns the checkpoints that are complete and not abandoned or replaced.
 absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& file_system,
                                                                   const std::string& root);
 
@@ -60,26 +60,27 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListWholeCheckpoints(FileSystem& fi
 absl::StatusOr<std::vector<std::string>> NamesSetAsideAfter(FileSystem& file_system,
                                                             const std::string& checkpoint);
 
-// The round that the manifest of a checkpoint says; that of its name if there is no telling.
+// Returns the round in the checkpoint's manifest, or the round in its name if the manifest cannot
+// be read.
 Round WrittenRound(FileSystem& file_system, const CheckpointEntry& entry);
 
-// Takes those out of `entries` that a former leader has written after a later one had taken its
-// place (IsOvertaken()), and returns them. Blocks for the disk.
+// Removes from `entries` the checkpoints that a former leader wrote after a later leader had
+// replaced it (IsOvertaken()), and returns them. Blocks on the disk.
 std::vector<CheckpointEntry> TakeOutOvertaken(FileSystem& file_system,
                                               std::vector<CheckpointEntry>& entries);
 
 // Returns the path of the checkpoint that `folder` is or lies in, with symbolic links resolved.
-// None: it lies outside of checkpoints. `folder` need not be there.
+// Returns nullopt if it is outside of checkpoints. `folder` need not exist.
 std::optional<std::string> CheckpointAround(FileSystem& file_system, const std::string& folder);
 
-// Checks that `folder` is no checkpoint and lies in none, also through symbolic links: a checkpoint
-// is removed with all that is in it once newer ones are there. Errors: InvalidArgument naming the
-// checkpoint.
+// Checks that `folder` is not a checkpoint and not in one, also through symbolic links: a
+// checkpoint is removed with everything in it when newer ones exist. Errors: InvalidArgument naming
+// the checkpoint.
 absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder);
 
-// Gives the directory a temporary name first, so that a program that copies it meanwhile does not
-// take what is left of it for a checkpoint. Never fails: what stays is found again by
-// ListCheckpoints().
+// Removes the directory. It gets a temporary name first, so that a program that copies it at that
+// time does not take an incomplete directory for a checkpoint. Never fails: ListCheckpoints() finds
+// again what could not be removed.
 void RemoveDirectory(FileSystem& file_system, const std::string& path);
 
 }  // namespace lodestar

@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kFormatName[] = "lodestar-checkpoint";
 constexpr char kChecksumKey[] = "crc32c";
-// The largest that JSON with a row for every bucket and tensor of a large model comes to.
+// Maximum size. The JSON of a large model, with a row for every bucket and tensor, is smaller.
 constexpr int64_t kMaxManifestBytes = 100'000'000;
 
 std::string ChecksumText(uint32_t crc32c) { return absl::StrFormat("%08x", crc32c); }
@@ -43,7 +43,7 @@ struct FileNameForm {
 
 using CountedTable = std::vector<std::tuple<WorkerId, Incarnation, Round>>;
 
-// A shard as stored: buckets are rows, and dedup tables that are equal are one.
+// A shard in its stored form: each bucket is a row, and equal dedup tables are stored once.
 struct StoredShard {
   int shard = 0;
   ElementRange range;
@@ -51,15 +51,16 @@ struct StoredShard {
   CheckpointFile optimizer;
   std::vector<std::string> state_names;
   std::vector<CountedTable> counted_tables = {};
-  // Begin, end, version, index of the table.
+  // Rows of begin, end, version and index of the table.
   std::vector<std::tuple<int64_t, int64_t, Version, uint64_t>> buckets = {};
-  // The norm and its contributions by bucket; empty if none is known.
+  // For each bucket: the usual norm and its number of contributions. Empty means that no norm is
+  // known.
   std::vector<std::tuple<double, int64_t>> norms = {};
-  // The fields of a DelayedStepRow by bucket; empty if none has begun a step.
+  // For each bucket: the fields of a DelayedStepRow. Empty means that no bucket has begun a step.
   std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>> delayed_steps = {};
 };
 
-// A tensor of the layout as stored.
+// A tensor of the layout in its stored form.
 struct StoredTensor {
   TensorSpec tensor;
 };
@@ -120,7 +121,7 @@ struct InManifest {
     archive.Sparse("run_folder", manifest.run_folder);
     archive("shards", As<InManifest>(manifest.shards));
     archive("layout", As<InManifest>(manifest.layout));
-    // Earlier releases, and servers without a journal, write none.
+    // Earlier releases, and servers without a journal, do not write this key.
     if (archive.Has("journal", manifest.journal.journal_id != 0)) {
       archive("journal", As<InManifest>(manifest.journal));
     }
@@ -172,7 +173,7 @@ StoredShard InManifest::Store(const ShardManifest& shard) {
   return stored;
 }
 
-// Errors: NotA(). `rows` are by bucket.
+// Reads `rows`, one per bucket, into `buckets`. Errors: NotA().
 absl::Status TakeDelayed(const std::vector<std::tuple<int64_t, int64_t, int64_t, int64_t>>& rows,
                          std::vector<BucketManifest>& buckets) {
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -266,7 +267,7 @@ bool IsOvertaken(const Manifest& manifest, const Manifest& other) {
 
 std::string FormatManifest(const Manifest& manifest) {
   Json json = RecordToJsonAs<InManifest>(manifest);
-  // Over the compact text of all the rest, so that a damaged manifest is not believed.
+  // The checksum is of the compact text of all other fields, so that damage is detected.
   const std::string rest = FormatJson(json);
   json[kChecksumKey] = ChecksumText(Crc32c(rest.data(), rest.size()));
   return FormatJson(json, /*indent=*/1);
@@ -290,7 +291,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat("its checksum is ", ChecksumText(actual),
                                                    ", written was ", ChecksumText(expected)));
   }
-  // After the checksum, which every version has so: a number that is damaged is no other version.
+  // Every version has the checksum, so it is checked before the version: otherwise a damaged number
+  // would look like a later version.
   if (version > kCheckpointFormatVersion) {
     return absl::UnimplementedError(absl::StrCat(
         "a later release has written it: format version ", version, ", and this release reads ",
@@ -359,7 +361,8 @@ absl::Status VerifyCheckpointFile(FileSystem& file_system, const std::string& di
   const std::string path = absl::StrCat(directory, "/", file.name);
   int64_t num_bytes = 0;
   uint32_t crc32c = 0;
-  // Read, not mapped: a server that is out of memory still verifies the last that it saves.
+  // The file is read, not mapped, so that a server that is short of memory can still verify its
+  // last checkpoint.
   const absl::Status read = file_system.Read(path, [&](absl::string_view block) {
     crc32c = Crc32c(block.data(), block.size(), crc32c);
     num_bytes += static_cast<int64_t>(block.size());

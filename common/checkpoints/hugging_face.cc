@@ -27,7 +27,8 @@ absl::Status Unlike(absl::string_view field, const Json& seen, absl::string_view
                                                  "; our models have ", wanted));
 }
 
-// What a config does not say is as in GPT2Config(), which knows each field under a second name.
+// Returns a field of the config, which may have either of two names. If it is missing, returns
+// `otherwise`, the default of GPT2Config().
 absl::StatusOr<int> GetDimension(const Json& config, absl::string_view field,
                                  absl::string_view second_name, int otherwise) {
   const bool has_field = config.contains(std::string(field));
@@ -46,7 +47,7 @@ absl::StatusOr<int> GetDimension(const Json& config, absl::string_view field,
   return static_cast<int>(value);
 }
 
-// Whether the field is absent or one of `values`.
+// Checks that the field is missing or has one of `values`.
 absl::Status CheckField(const Json& config, const char* field, const std::vector<Json>& values) {
   const auto seen = config.find(field);
   if (seen == config.end()) return absl::OkStatus();
@@ -64,7 +65,7 @@ absl::Status CheckArchitecture(const Json& config, int width) {
     return absl::InvalidArgumentError("has no \"model_type\"; wanted is \"gpt2\"");
   }
   RETURN_IF_ERROR(CheckField(config, "model_type", {kModelType}));
-  // The two names of GELU in its tanh form.
+  // Both names mean GELU in its tanh form.
   RETURN_IF_ERROR(CheckField(config, "activation_function", {"gelu_new", "gelu_pytorch_tanh"}));
   RETURN_IF_ERROR(CheckField(config, "n_inner", {Json(nullptr), kMlpExpansion * int64_t{width}}));
   RETURN_IF_ERROR(CheckField(config, "scale_attn_weights", {true}));
@@ -101,14 +102,15 @@ Json ConfigOf(const GptSpec& gpt) {
   return config;
 }
 
-// Sets the tokens that a text begins and ends with: GPT-2's one, or none.
+// Sets the tokens that begin and end a text: GPT-2's only special token, or none.
 void SetEnds(const GptSpec& gpt, Json& json) {
   const Json end = gpt.vocabulary == kGpt2Vocabulary ? Json(kGpt2EndOfText) : Json(nullptr);
   json["bos_token_id"] = end;
   json["eos_token_id"] = end;
 }
 
-// Bytes as tokens, in the form of a BPE without merges. Invalid UTF-8 cannot be given to it.
+// Returns a tokenizer whose tokens are bytes, in the form of a BPE without merges. Its input must
+// be valid UTF-8.
 Json ByteTokenizer() {
   Json vocabulary = Json::object();
   for (int byte = 0; byte < kBytes; ++byte) {

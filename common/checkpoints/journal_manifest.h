@@ -1,4 +1,4 @@
-// What a checkpoint's manifest says of the journals of the servers that have written it.
+// The part of a checkpoint's manifest about the journals of the servers that wrote it.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,13 @@ namespace lodestar {
 struct JournalManifest {
   // The id of the coordinator's journal. 0 means that the servers kept no journal.
   uint64_t journal_id = 0;
-  uint64_t record = 0;  // The last record of the coordinator that the checkpoint follows from.
-  // The last record of each shard's journal that the coordinator knew of then, by shard.
+  // The last record of the coordinator's journal that the checkpoint includes.
+  uint64_t record = 0;
+  // The last record of each shard's journal that the coordinator knew of at that time, indexed by
+  // shard.
   std::vector<uint64_t> shard_records;
-  // Everything is in the checkpoint that was acknowledged by the journals, so that they may go.
+  // True means that the checkpoint has everything that the journals have acknowledged, so the
+  // journals may be removed.
   bool is_complete = false;
 };
 

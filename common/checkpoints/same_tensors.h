@@ -1,5 +1,5 @@
-// Whether a program's tensors are those of a job whose layout has them in an order, and in blocks,
-// of its own. Pure.
+// Compares the tensors of a program with those of a job. The job may have them in another order and
+// in other blocks. Pure.
 #pragma once
 
 #include <string>
@@ -10,20 +10,21 @@
 
 namespace lodestar {
 
-// The tensor of `job` that a program calls `name`: that of the same name, else that of the name
-// without the prefix that Hugging Face's classes put before it. Null: there is none.
+// Returns the tensor of `job` that a program calls `name`. If there is none, returns the tensor
+// with this name without the prefix that Hugging Face's classes put before names. Null means that
+// there is neither.
 const TensorSpec* FindTensorOfProgram(const Layout& job, absl::string_view name);
 
-// OK if each tensor of `program` is one of `job`, in shape and in whether it is averaged, too, and
-// none of `job` is left. Order, blocks and decay marks may differ. Errors: FailedPrecondition
-// naming the first tensor that the job does not have, that is another there, or that is missing.
-// `ours` and `theirs` name the sides in the message.
+// Checks that `program` and `job` have the same tensors, with the same shapes and the same
+// `averaged` marks. Order, blocks and decay marks may differ. Errors: FailedPrecondition naming the
+// first tensor that the job does not have, that differs, or that is missing in the program. `ours`
+// and `theirs` name the sides in the message.
 absl::Status CheckSameTensors(const Layout& job, const std::string& ours, const Layout& program,
                               const std::string& theirs);
 
-// The tensors of both are the same by CheckSameTensors(). Returns to which of them weight decay
-// applies in one and not in the other: "weight decay applies to 'b' here, and not in the job", with
-// the first one and how many more there are. The text is empty if there are none.
+// Returns text that says for which tensors weight decay differs, such as "weight decay applies to
+// 'b' here, and not in the job". The text has the first such tensor and the number of others. Empty
+// means that there are none. Requires: CheckSameTensors() is OK.
 std::string DifferingDecay(const Layout& job, const Layout& program);
 
 }  // namespace lodestar

@@ -26,25 +26,24 @@ std::string ShapeText(const std::vector<int64_t>& shape) {
   return absl::StrCat("[", PeerText(absl::StrJoin(shape, ", ")), "]");
 }
 
-// The weights of a folder as PyTorch pickles them.
+// Names of weights files that PyTorch has pickled.
 constexpr const char* kPickledWeights[] = {"pytorch_model.bin", "pytorch_model.bin.index.json"};
 
-// Names in a folder; none if it cannot be listed.
+// Returns the names in a folder, or nothing if it cannot be listed.
 std::vector<std::string> NamesIn(FileSystem& file_system, const std::string& folder) {
   std::vector<std::string> names = file_system.List(folder).value_or(std::vector<std::string>());
   std::sort(names.begin(), names.end());
   return names;
 }
 
-// Whether a folder can be given: a checkpoint, or one of Hugging Face.
+// Returns true if the folder can be opened: it is a checkpoint, or a folder of Hugging Face.
 bool HasWeights(FileSystem& file_system, const std::string& folder) {
   return file_system.Exists(absl::StrCat(folder, "/", kManifestName)) ||
          file_system.Exists(absl::StrCat(folder, "/", kHuggingFaceWeights)) ||
          file_system.Exists(absl::StrCat(folder, "/", kHuggingFaceIndex));
 }
 
-// What is wrong with a folder that has weights which cannot be read as they are. Empty if it has
-// none.
+// Returns why the weights in the folder cannot be read. Empty means that no such weights are there.
 std::string WhyNotRead(FileSystem& file_system, const std::string& path) {
   for (const char* const name : kPickledWeights) {
     if (!file_system.Exists(absl::StrCat(path, "/", name))) continue;
@@ -74,8 +73,8 @@ std::string WhyNotRead(FileSystem& file_system, const std::string& path) {
                       kHuggingFaceIndex, ", which names them; copy that file there, too");
 }
 
-// A folder without a manifest: most likely the one that has the checkpoints in it, or the snapshots
-// of a cache of Hugging Face.
+// Returns the error for a folder without a manifest. Most likely it contains checkpoints, or the
+// snapshots of a Hugging Face cache.
 absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
   if (std::string why = WhyNotRead(file_system, path); !why.empty()) {
     return absl::InvalidArgumentError(why);
@@ -97,7 +96,7 @@ absl::Status NoCheckpoint(FileSystem& file_system, const std::string& path) {
 
 bool HasFloats(absl::string_view dtype) { return dtype == "F32"; }
 
-// How to get weights that are read here; empty if there is no telling.
+// Returns how to convert weights of this dtype. Empty means that no way is known.
 absl::string_view AdviceFor(absl::string_view dtype) {
   const bool is_convertible = dtype == "BF16" || dtype == "F16" || dtype == "F64";
   return is_convertible ? "; convert the weights to float32: in Python, "
@@ -105,7 +104,8 @@ absl::string_view AdviceFor(absl::string_view dtype) {
                         : "";
 }
 
-// nanoGPT has matrices as torch.nn.Linear has them. Square ones do not tell.
+// Returns true if the matrix is transposed, as in nanoGPT, which uses torch.nn.Linear. Square
+// matrices cannot be recognised.
 bool IsTransposed(const std::vector<int64_t>& shape, const std::vector<int64_t>& wanted) {
   return shape.size() == 2 && shape != wanted &&
          std::equal(shape.begin(), shape.end(), wanted.rbegin(), wanted.rend());
@@ -114,7 +114,8 @@ bool IsTransposed(const std::vector<int64_t>& shape, const std::vector<int64_t>&
 constexpr absl::string_view kTokenTable = "wte.weight";
 constexpr absl::string_view kHead = "lm_head.weight";
 
-// "h.3.attn.bias" and "h.3.attn.masked_bias": the causal mask, which older files have.
+// Returns true for "h.3.attn.bias" and "h.3.attn.masked_bias": older files have the causal mask as
+// a tensor.
 bool IsMask(absl::string_view name) {
   absl::ConsumePrefix(&name, kHuggingFacePrefix);
   if (!absl::ConsumePrefix(&name, "h.")) return false;
@@ -194,7 +195,8 @@ absl::Status TrainedWeights::OpenHuggingFace(FileSystem& file_system) {
   for (const std::string& name : names) {
     RETURN_IF_ERROR(OpenFile(file_system, absl::StrCat(path_, "/", name)));
   }
-  // What the files of our own say is all of the model; a config.json may have been changed.
+  // Our own files describe the whole model, and a config.json may have been changed, so it is read
+  // only without them.
   return model_.empty() ? ReadConfig(file_system, path_, /*is_of_weights=*/true) : absl::OkStatus();
 }
 
@@ -302,7 +304,7 @@ absl::Status TrainedWeights::CheckUnused(const Layout& layout, const std::string
 TrainedWeights::Match TrainedWeights::Find(const TensorSpec& wanted) const {
   const EarlierTensor earlier = EarlierGptTensor(wanted.name);
   Match match;
-  // If two tensors share their memory, safetensors.torch.save_model() writes one: the head.
+  // safetensors.torch.save_model() writes only one of two tensors that share memory: the head.
   const std::string tied(wanted.name == kTokenTable ? kHead : "");
   for (const std::string& name :
        {wanted.name, absl::StrCat(kHuggingFacePrefix, wanted.name), earlier.name, tied}) {

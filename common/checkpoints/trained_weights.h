@@ -1,7 +1,7 @@
-// The weights of a trained model on disk, as whole tensors: of one safetensors file, as `export`
-// writes it, of a checkpoint directory, whatever number of servers wrote it, or of a folder as
-// Hugging Face's save_pretrained() writes it for a GPT-2. What releases before the names of Hugging
-// Face have written is read under the names and shapes of today.
+// The weights of a trained model on disk, as whole tensors. Reads a safetensors file, as `export`
+// writes it; a checkpoint directory, whatever number of servers wrote it; or a folder that Hugging
+// Face's save_pretrained() has written for a GPT-2. Files of earlier releases, which did not yet
+// use the names of Hugging Face, are read under today's names and shapes.
 #pragma once
 
 #include <cstdint>
@@ -20,43 +20,46 @@
 
 namespace lodestar {
 
-// Maps the files. Thread-safe once opened.
+// Maps the files and gives their tensors. Thread-safe once opened.
 class TrainedWeights {
  public:
-  // Errors: those of SafetensorsReader::Open(); of a directory also NotFound if it is no
-  // checkpoint, naming those it holds, DataLoss if it does not verify, and FailedPrecondition if
-  // its job had no weights (--optimizer=reduce).
+  // Opens a file or a directory. Errors: those of SafetensorsReader::Open(). For a directory also:
+  // NotFound (it is not a checkpoint; names the checkpoints in it); DataLoss (it cannot be
+  // verified); FailedPrecondition (its job had no weights, --optimizer=reduce).
   static absl::StatusOr<std::unique_ptr<TrainedWeights>> Open(FileSystem& file_system,
                                                               const std::string& path);
 
   const std::string& path() const { return path_; }
-  // JSON text of the model (common/params/model_spec_json.h), or what a config.json beside the
-  // weights says; empty if the files do not say.
+  // Returns the JSON text of the model (common/params/model_spec_json.h), from the files or from a
+  // config.json beside the weights. Empty means that neither has it.
   const std::string& model() const { return model_; }
-  // The same, read. Errors: InvalidArgument naming the file if it does not say, or says no model.
+  // Returns the model. Errors: InvalidArgument naming the file, if it has no model or an invalid
+  // one.
   absl::StatusOr<ModelSpec> Spec() const;
 
-  // Whether the model that the files name has the heads of `spec`, which no shape tells. Error:
-  // InvalidArgument with both numbers.
+  // Checks that the model in the files has as many heads as `spec`, which no tensor's shape shows.
+  // Errors: InvalidArgument with both numbers.
   absl::Status CheckHeads(const ModelSpec& spec) const;
-  // Whether the tensors are exactly those of `layout`, perhaps behind "transformer.". Of a GPT-2 of
-  // Hugging Face, masks are passed over, and so is a head that is equal to the token table. Errors:
-  // InvalidArgument naming the first that is missing, too many, or of another shape or type.
+  // Checks that the tensors are exactly those of `layout`. Their names may begin with
+  // "transformer.". In a GPT-2 of Hugging Face, masks are ignored, and also a head that equals the
+  // token table. Errors: InvalidArgument naming the first tensor that is missing, not wanted, or of
+  // another shape or type.
   absl::Status CheckTensors(const Layout& layout) const;
-  // Elements of the parameter space that `layout` lays out. Requires: CheckTensors() is OK.
+  // Reads a range of the parameter space of `layout` into `weights`. Requires: CheckTensors() is
+  // OK.
   absl::Status Read(const Layout& layout, ElementRange range, absl::Span<float> weights) const;
 
  private:
   struct Tensor {
     std::string dtype;
     std::vector<int64_t> shape;
-    absl::Span<const float> values;  // of F32 tensors: in a mapped file, or in joined_
+    absl::Span<const float> values;  // values of F32 tensors, in a mapped file or in joined_
   };
 
-  // What `wanted` is read from.
+  // The tensor that `wanted` is read from.
   struct Match {
     std::string name;
-    const Tensor* tensor = nullptr;  // null: there is none
+    const Tensor* tensor = nullptr;  // null means that there is none
     bool is_transposed = false;
   };
 
@@ -64,11 +67,11 @@ class TrainedWeights {
   absl::Status OpenFile(FileSystem& file_system, const std::string& path);
   absl::Status OpenCheckpoint(FileSystem& file_system);
   absl::Status OpenHuggingFace(FileSystem& file_system);
-  // The model that a config.json in `folder` names, if there is one. Unless `is_of_weights` it may
-  // be of something else, and counts only if it is of a GPT-2.
+  // Reads the model from a config.json in `folder`, if there is one. If `is_of_weights` is false,
+  // the file may belong to something else, and is used only if it describes a GPT-2.
   absl::Status ReadConfig(FileSystem& file_system, const std::string& folder, bool is_of_weights);
   Match Find(const TensorSpec& wanted) const;
-  // Whether a model with the tensors of `layout` needs nothing of it.
+  // Checks that a model with the tensors of `layout` does not need `tensor`.
   absl::Status CheckUnused(const Layout& layout, const std::string& name,
                            const Tensor& tensor) const;
   absl::Status AddPart(const Layout& layout, ElementRange range, const SafetensorsReader& file);
@@ -77,7 +80,8 @@ class TrainedWeights {
   std::string model_;
   std::vector<std::unique_ptr<SafetensorsReader>> files_;
   std::map<std::string, Tensor> tensors_;
-  std::map<std::string, std::vector<float>> joined_;  // tensors that a shard boundary cuts
+  // Joined values of tensors that a shard boundary cuts.
+  std::map<std::string, std::vector<float>> joined_;
 };
 
 }  // namespace lodestar

@@ -31,7 +31,7 @@ TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape) {
   return tensor;
 }
 
-// Weight i of the parameter space is i.
+// Element i of the parameter space has the weight i.
 class TrainedWeightsTest : public testing::Test {
  protected:
   TrainedWeightsTest() {
@@ -59,7 +59,7 @@ class TrainedWeightsTest : public testing::Test {
     return path;
   }
 
-  // Writes a checkpoint of three servers, whose boundaries cut the first and the second tensor.
+  // Writes a checkpoint of three servers. Their boundaries cut the first and the second tensor.
   std::string WriteCheckpoint(const Json& settings = Json::object()) {
     const std::string directory = root_ + "/round-00000007";
     const std::vector<ElementRange> ranges = {{0, 30}, {30, 100}, {100, kElements}};
@@ -161,7 +161,7 @@ TEST_F(TrainedWeightsTest, ADamagedCheckpointIsNotRead) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("shard-1.safetensors")));
 }
 
-// A gpt in files of Hugging Face. Element i of each of its tensors is i, but for the head.
+// A gpt in files of Hugging Face. Element i of each tensor is i, except in the head.
 class HuggingFaceWeightsTest : public testing::Test {
  protected:
   HuggingFaceWeightsTest() {
@@ -266,7 +266,7 @@ TEST_F(HuggingFaceWeightsTest, AHeadMustBeTheTokenTable) {
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("lm_head.weight"), HasSubstr("tied")));
 }
 
-// safetensors.torch.save_model() writes tensors that share their memory like this.
+// safetensors.torch.save_model() writes tensors that share memory like this.
 TEST_F(HuggingFaceWeightsTest, HeadAloneIsTheTokenTable) {
   ASSERT_EQ(entries_.front().name, "wte.weight");
   for (SafetensorsEntry& entry : entries_) entry.name = "transformer." + entry.name;
@@ -362,7 +362,8 @@ TEST_F(HuggingFaceWeightsTest, WhatEarlierReleasesWroteIsTransposed) {
   const auto weights = TrainedWeights::Open(FileSystem::Real(), folder_ + "/model.safetensors");
   ASSERT_OK(weights);
   ASSERT_OK((*weights)->CheckTensors(layout_));
-  // [12, 4] there, [4, 12] here: the row of input 1 begins with element 1 of each row there.
+  // The matrix is [12, 4] in the file and [4, 12] here, so the row of input 1 begins with element 1
+  // of each row in the file.
   const int64_t offset = layout_.Find("h.0.attn.c_attn.weight")->offset;
   std::vector<float> values(3);
   ASSERT_OK((*weights)->Read(layout_, {offset + 12, offset + 15}, absl::MakeSpan(values)));

@@ -16,7 +16,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-// A remainder modulo the Castagnoli polynomial, coefficient of x^0 in the highest bit.
+// A remainder modulo the Castagnoli polynomial has the coefficient of x^0 in its highest bit.
 constexpr uint32_t kPolynomial = 0x82F63B78;  // without the term x^32
 constexpr uint32_t kOne = 0x80000000;         // x^0
 
@@ -41,12 +41,13 @@ constexpr uint32_t PowerOfX(uint64_t exponent) {
   return power;
 }
 
-// Multiplying by it appends that many zero bytes.
+// Returns the factor that appends `num_bytes` zero bytes.
 constexpr uint32_t AppendZeros(uint64_t num_bytes) { return PowerOfX(8 * num_bytes); }
 
 using ByteTables = std::array<std::array<uint32_t, 256>, 8>;
 
-// tables[k][b]: remainder of byte b followed by k zero bytes (slicing by 8; Kounavis, Berry 2008).
+// tables[k][b] is the remainder of byte b followed by k zero bytes (slicing by 8; Kounavis, Berry
+// 2008).
 constexpr ByteTables MakeByteTables() {
   ByteTables tables = {};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -87,13 +88,14 @@ inline uint64_t Load(const uint8_t* data) {
   return word;
 }
 
-// The instruction takes 3 cycles but starts every cycle, so three streams of this length run at
-// once and are joined afterwards. Short, because what gRPC receives comes in pieces of 64 KiB.
+// Length of a stream. The crc32 instruction takes 3 cycles, but one can start every cycle, so three
+// streams are computed at once and joined afterwards. Streams are short, because gRPC receives data
+// in pieces of 64 KiB.
 constexpr size_t kStreamBytes = 1024;
 
 using ShiftTables = std::array<std::array<uint32_t, 256>, 4>;
 
-// tables[k][b]: byte k of a state, holding b, followed by `num_bytes` zero bytes.
+// tables[k][b] is the remainder of a state whose byte k is b, followed by `num_bytes` zero bytes.
 constexpr ShiftTables MakeShiftTables(size_t num_bytes) {
   const uint32_t factor = AppendZeros(num_bytes);
   ShiftTables tables = {};
@@ -137,18 +139,20 @@ __attribute__((target("sse4.2"))) uint32_t ExtendSse42(uint32_t state, const uin
   return state;
 }
 
-// A lane of 128 bits moves so many bytes further up by one product per half: its low half holds the
-// higher powers. A product of two mirrored halves is one bit off, and a constant in the low 32 bits
-// of its half stands for x^32 times itself: hence +64 - 1 - 32 and -1 - 32.
+// Folding moves a lane of 128 bits `step_bytes` further with one product per half. The low half
+// holds the higher powers. A product of two mirrored halves is shifted by one bit, and a constant
+// in the low 32 bits of its half counts as x^32 times itself. Hence the exponents +64 - 1 - 32 and
+// -1 - 32.
 constexpr crc32c::FoldFactors FactorsFor(size_t step_bytes) {
   return {.low = PowerOfX(8 * step_bytes + 31), .high = PowerOfX(8 * step_bytes - 33)};
 }
 
-// Shorter ones gain nothing: the end costs as much as 3 KiB.
+// Minimum size for folding. Shorter data gains nothing, because the final step costs as much as 3
+// KiB.
 constexpr size_t kMinFoldedBytes = 4096;
 
 struct ReadyFolding {
-  const crc32c::Folding* folding;  // null: there is none
+  const crc32c::Folding* folding;  // null means that the processor has none
   crc32c::FoldFactors factors;
 };
 
@@ -162,7 +166,7 @@ const ReadyFolding& BestFolding() {
   return best;
 }
 
-// `size` is a positive multiple of the step.
+// Returns the state after `data`. `size` is a positive multiple of the step.
 uint32_t ExtendFolding(const ReadyFolding& by, uint32_t state, const uint8_t* data, size_t size,
                        uint8_t* copy, bool streams) {
   uint8_t folded[crc32c::kMostStepBytes];
@@ -170,7 +174,7 @@ uint32_t ExtendFolding(const ReadyFolding& by, uint32_t state, const uint8_t* da
   return ExtendSse42(0, folded, by.folding->step_bytes);
 }
 
-// The state after `data`, which is also copied if there is a `copy`.
+// Returns the state after `data`. If `copy` is not null, `data` is also copied there.
 uint32_t Extend(const ReadyFolding& by, uint32_t state, const uint8_t* data, size_t size,
                 uint8_t* copy, CopyTo copy_to) {
   if (by.folding != nullptr && size >= kMinFoldedBytes) {
@@ -190,7 +194,7 @@ uint32_t Extend(const ReadyFolding& by, uint32_t state, const uint8_t* data, siz
     if (copy != nullptr) copy += folded;
   }
   if (copy == nullptr || size == 0) return ExtendSse42(state, data, size);
-  // Piece by piece, each copied out of the first-level cache.
+  // Each piece is read into the first-level cache once, and copied from there.
   constexpr size_t kPieceBytes = 12 << 10;
   for (size_t begin = 0; begin < size; begin += kPieceBytes) {
     const size_t piece = std::min(kPieceBytes, size - begin);

@@ -1,6 +1,6 @@
-// Compiled once per instruction set, with LODESTAR_CRC naming it. No library header with inline
-// functions may be included: the linker would be free to keep the copy that was compiled for the
-// widest set.
+// This file is compiled once per instruction set, which LODESTAR_CRC names. It must not include
+// headers with inline functions: the linker might keep the copy that was compiled for the widest
+// instruction set.
 #include "common/crc32c/crc32c_folding.h"
 
 #include <immintrin.h>
@@ -89,7 +89,8 @@ template <Copy kCopy>
 inline Lanes Take(const uint8_t* data, uint8_t* copy) {
   Lanes lanes = Load(data);
   if constexpr (kCopy != Copy::kNone) {
-    // Keeps the compiler from loading twice: what is stored must be what is summed.
+    // Keeps the compiler from loading twice: the bytes that are stored must be the bytes that are
+    // summed.
     asm volatile("" : "+v"(lanes));
     if constexpr (kCopy == Copy::kStreamed) {
       Stream(copy, lanes);
@@ -115,7 +116,7 @@ void FoldAll(uint32_t state, FoldFactors factors, const uint8_t* data, size_t si
     }
   }
   for (int i = 0; i < kAtOnce; ++i) Store(folded + i * kBytes, lanes[i]);
-  // Other threads see what was streamed only after this.
+  // Streamed stores are visible to other threads only after this.
   if constexpr (kCopy == Copy::kStreamed) _mm_sfence();
 }
 

@@ -22,7 +22,7 @@ std::vector<uint8_t> Pattern(size_t size) {
 
 TEST(Crc32cTest, MatchesPublishedVectors) {
   EXPECT_EQ(Crc32c("123456789", 9), 0xE3069283);
-  // RFC 3720, section B.4.
+  // Values are from RFC 3720, section B.4.
   EXPECT_EQ(Crc32c(std::vector<uint8_t>(32, 0)), 0x8A9136AA);
   EXPECT_EQ(Crc32c(std::vector<uint8_t>(32, 0xff)), 0x62A8AB43);
   EXPECT_EQ(Crc32c({}), 0);

@@ -1,4 +1,4 @@
-// Makes the curves of a run shorter, so that a long run has a bounded history.
+// Shortens the curves of a run, so that the history of a long run has a bounded size.
 #pragma once
 
 #include <vector>
@@ -7,17 +7,17 @@
 
 namespace lodestar {
 
-// Two points that follow each other, as one.
+// Joins two consecutive points into one.
 HistoryPoint Joined(const HistoryPoint& a, const HistoryPoint& b);
 
-// Halves them: of an odd number the last stays as it is.
+// Halves the number of points by joining pairs. The last of an odd number stays unchanged.
 void JoinNeighbours(std::vector<HistoryPoint>& points);
 
-// Every other one, and always the last.
+// Keeps every second point, and always the last.
 void DropEveryOther(std::vector<HeldoutPoint>& points);
 
-// Until each curve has at most `max_points` of them, which is at least 1. `rounds_per_point` is
-// that of the points that are there then.
+// Shortens each curve to at most `max_points`, which is at least 1. Afterwards `rounds_per_point`
+// is that of the remaining points.
 void ThinCurves(size_t max_points, RunHistory& history);
 
 }  // namespace lodestar

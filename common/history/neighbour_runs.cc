@@ -25,10 +25,10 @@
 namespace lodestar {
 namespace {
 
-constexpr size_t kMaxNameBytes = 255;  // of one folder's, as file systems have them
-constexpr int kReads = 3;              // of a file that changes meanwhile
+constexpr size_t kMaxNameBytes = 255;  // limit of file systems for the name of a folder
+constexpr int kReads = 3;  // maximum number of attempts to read a file that is being changed
 
-// What does not change of a folder while the folder is there.
+// Identifies a folder or file as long as it exists.
 struct FileIdentity {
   dev_t device = 0;
   ino_t inode = 0;
@@ -39,8 +39,8 @@ FileIdentity IdentityOf(const struct stat& facts) { return {facts.st_dev, facts.
 
 // A folder with a history file.
 struct FoundRun {
-  std::string path;  // of the folder
-  std::string name;  // in the list
+  std::string path;  // path of the folder
+  std::string name;  // name of the run in the list
   FileDescriptor folder;
   struct stat history = {};
 };
@@ -51,7 +51,8 @@ absl::StatusOr<FileDescriptor> OpenFolder(const std::string& path) {
   return folder;
 }
 
-// The names in it, but for hidden ones; at most `most`, which `is_cut` tells.
+// Returns the names in `folder`, without hidden ones. At most `most` are returned. *is_cut says if
+// there are more.
 absl::StatusOr<std::vector<std::string>> NamesIn(const FileDescriptor& folder,
                                                  const std::string& path, int most, bool* is_cut) {
   const int own = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -74,7 +75,8 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const FileDescriptor& folder,
 
 class Search {
  public:
-  // Looks for runs in the folder, which has that path. `prefix` of their names in the list.
+  // Searches `folder`, whose path is `path`, for runs. `prefix` is put before their names in the
+  // list.
   absl::Status LookIn(const FileDescriptor& folder, const std::string& path,
                       const std::string& prefix) {
     bool is_cut = false;
@@ -91,7 +93,7 @@ class Search {
       struct stat run_facts, history;
       if (!run.is_open() || fstat(run.get(), &run_facts) != 0 ||
           fstatat(run.get(), kHistoryFileName, &history, AT_SYMLINK_NOFOLLOW) != 0) {
-        continue;  // it is no folder, none of this user's, or has no history
+        continue;  // not a folder, not readable for this user, or without a history
       }
       if (IdentityOf(run_facts) == own_folder || IdentityOf(history) == own_history) continue;
       Keep({.path = absl::StrCat(path, "/", name),
@@ -104,12 +106,12 @@ class Search {
 
   FileIdentity own_folder;
   FileIdentity own_history;
-  std::vector<FoundRun> runs;  // the one that was written last first
+  std::vector<FoundRun> runs;  // the run written last comes first
   int num_left_out = 0;
   std::vector<std::string> notes;
 
  private:
-  // As many descriptors are open at a time as runs are listed.
+  // Keeps the newest kMaxRuns runs, so that no more than that many descriptors are open.
   void Keep(FoundRun run) {
     const auto is_newer = [](const FoundRun& a, const FoundRun& b) {
       return std::tie(b.history.st_mtim.tv_sec, b.history.st_mtim.tv_nsec, a.name) <
@@ -123,7 +125,7 @@ class Search {
 };
 
 absl::StatusOr<Search> FindRuns(const std::string& run_folder, std::string* around) {
-  // Its links are the operator's own.
+  // Links in the operator's own path are followed.
   std::error_code error;
   const std::filesystem::path own = std::filesystem::canonical(run_folder, error);
   if (error) return ErrnoStatus(error.value(), "find", run_folder);
@@ -142,14 +144,14 @@ absl::StatusOr<Search> FindRuns(const std::string& run_folder, std::string* arou
   return search;
 }
 
-// A history file as it is on the disk. It is read without taking any lock, and nothing is written.
+// A history file on disk. It is read without a lock, and is never written.
 class HistoryFile {
  public:
   static absl::StatusOr<HistoryFile> Open(const FoundRun& run) {
     HistoryFile file;
     file.folder_ = run.folder.get();
     file.path_ = PeerText(absl::StrCat(run.path, "/", kHistoryFileName), PATH_MAX);
-    // Opening does not wait for a program that would write into a pipe.
+    // O_NONBLOCK: opening a pipe must not wait for a writer.
     file.file_.Reset(openat(file.folder_, kHistoryFileName,
                             O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     if (!file.file_.is_open()) {
@@ -168,7 +170,7 @@ class HistoryFile {
 
   const std::string& path() const { return path_; }
 
-  // At most so many bytes, from the front.
+  // Reads at most `size` bytes from the beginning.
   absl::StatusOr<std::string> ReadBeginning(size_t size) const {
     std::string bytes(size, '\0');
     size_t count = 0;
@@ -184,7 +186,7 @@ class HistoryFile {
     return bytes;
   }
 
-  // All of it, between two changes.
+  // Reads the whole file in a state between two changes.
   absl::StatusOr<std::string> ReadWhole() const {
     for (int i = 0; i < kReads; ++i) {
       const std::optional<State> before = Look();
@@ -207,7 +209,7 @@ class HistoryFile {
     friend bool operator==(const State&, const State&) = default;
   };
 
-  // Returns none while a change is under way, for which SQLite keeps a journal beside the file.
+  // Returns nullopt during a change, while SQLite keeps a journal beside the file.
   std::optional<State> Look() const {
     struct stat facts;
     const std::string journal = absl::StrCat(kHistoryFileName, "-journal");
@@ -222,7 +224,7 @@ class HistoryFile {
     return absl::FailedPreconditionError(absl::StrCat(path_, " is no regular file"));
   }
 
-  int folder_ = -1;  // of the run's
+  int folder_ = -1;  // descriptor of the run's folder
   std::string path_;
   FileDescriptor file_;
 };

@@ -1,7 +1,7 @@
-// The runs of the same folder: what a run can be compared with. They are the folders with a history
-// file (common/history/run_history.h) that lie where the folder of the run lies, and those in it.
-// The folders are only read, and may be of any user: symbolic links are not followed, and a file
-// that is no history is named as such. Servers that write there meanwhile do not notice it.
+// Other runs that a run can be compared with: folders with a history file
+// (common/history/run_history.h) in the run's own folder or in its parent folder. The folders are
+// only read. They may belong to any user: symbolic links are not followed, and a file that is not a
+// history is reported as such. Servers that write there at the same time are not disturbed.
 #pragma once
 
 #include <cstddef>
@@ -18,45 +18,46 @@ namespace lodestar {
 
 struct NeighbourList {
   struct Run {
-    std::string name;        // of its folder; of one in the run's own: OWN/NAME
-    absl::Time written;      // its history, last
-    std::string unreadable;  // why it cannot be compared with, one sentence; empty: it can
+    std::string name;        // name of the run's folder; OWN/NAME for a folder inside the run's own
+    absl::Time written;      // when its history was last written
+    std::string unreadable;  // one sentence that says why it cannot be compared; empty if it can
 
     friend bool operator==(const Run&, const Run&) = default;
   };
 
-  std::string folder;              // that they lie in
-  std::vector<Run> runs;           // the one that was written last first
-  std::vector<std::string> notes;  // on what was left out, a sentence each
+  std::string folder;              // parent folder of the runs
+  std::vector<Run> runs;           // the run written last comes first
+  std::vector<std::string> notes;  // one sentence for each kind of thing that was left out
 };
 
-// Thread-safe. Looks at the disk with each call, and blocks for that.
+// Lists and reads the other runs. Thread-safe. Each call reads the disk and blocks for that time.
 class NeighbourRuns {
  public:
-  static constexpr size_t kMaxRuns = 64;     // the others are left out
-  static constexpr int kMaxEntries = 4096;   // of one folder that are looked at
-  static constexpr size_t kMaxPoints = 512;  // of each curve
+  static constexpr size_t kMaxRuns = 64;  // maximum number of runs in the list
+  // Maximum number of entries of a folder that are examined.
+  static constexpr int kMaxEntries = 4096;
+  static constexpr size_t kMaxPoints = 512;  // maximum number of points per curve
   static constexpr int64_t kMaxFileBytes = 16 << 20;
 
-  // The folder of the run, whose history is none of the list.
+  // `run_folder` is the folder of the run itself, which is not in the list.
   explicit NeighbourRuns(std::string run_folder) : run_folder_(std::move(run_folder)) {}
 
-  // Errors: those of files, of the folder of the run or the one around it.
+  // Returns the list. Errors: those of files, for the run's folder or its parent folder.
   absl::StatusOr<NeighbourList> List() const;
 
-  // The curves of a run of the list, by its name, without events. Errors: NotFound (none of that
-  // name is in the list), FailedPrecondition (it is no regular file, or too large), Unavailable (it
-  // is being written, or was left half written), DataLoss (it is damaged or none of ours); those of
-  // files.
+  // Returns the curves, without events, of the run with this name in the list. Errors: NotFound (no
+  // run of that name is in the list); FailedPrecondition (the history is not a regular file, or is
+  // too large); Unavailable (it is being written, or was left half written); DataLoss (it is
+  // damaged or is not a history of ours); those of files.
   absl::StatusOr<RunHistory> Read(const std::string& name) const;
 
  private:
   const std::string run_folder_;
 };
 
-// The history of the run in that folder, whole, read as those of NeighbourRuns are: nothing is
-// written or locked, not even what a killed server has left half written is undone. Errors:
-// NotFound (it has none), and those of NeighbourRuns::Read().
+// Returns the whole history of the run in that folder. Like NeighbourRuns, it writes and locks
+// nothing. It does not even undo what a killed server has left half written. Errors: NotFound
+// (there is no history); those of NeighbourRuns::Read().
 absl::StatusOr<RunHistory> ReadHistoryUntouched(const std::string& run_folder);
 
 }  // namespace lodestar

@@ -44,7 +44,7 @@ class NeighbourRunsTest : public ::testing::Test {
     return absl::StrCat(around_, "/", name, "/", kHistoryFileName);
   }
 
-  // Written so many seconds after 1970.
+  // Adds a run whose history was written `written` seconds after 1970.
   void AddRun(const std::string& name, int64_t written, int64_t num_rounds = 3) {
     std::filesystem::create_directories(absl::StrCat(around_, "/", name));
     ASSERT_OK(WriteHistory(FileOf(name), OfRounds(num_rounds)));
@@ -66,7 +66,7 @@ class NeighbourRunsTest : public ::testing::Test {
     return names;
   }
 
-  // Why the only run that there is cannot be compared with.
+  // Returns the reason why the only run in the list is unreadable.
   std::string WhyUnreadable() const {
     const absl::StatusOr<NeighbourList> list = runs_.List();
     if (!list.ok()) return list.status().ToString();
@@ -82,7 +82,7 @@ TEST_F(NeighbourRunsTest, ListsTheFoldersBesideAndWithinByWhenTheyWereWritten) {
   AddRun("older", 10);
   AddRun("newer", 200);
   AddRun("own/first", 50);
-  AddRun("deep/down", 300);  // neither beside nor within
+  AddRun("deep/down", 300);  // neither beside nor directly in the run's folder
   std::filesystem::create_directories(absl::StrCat(around_, "/no_run"));
   std::ofstream(absl::StrCat(around_, "/notes.txt")) << "words";
   AddRun(".hidden", 5);
@@ -134,7 +134,7 @@ TEST_F(NeighbourRunsTest, TheRunIsNotBesideItselfUnderAnyName) {
   std::filesystem::create_directories(absl::StrCat(around_, "/twin"));
   std::filesystem::create_hard_link(FileOf("own"), FileOf("twin"));
   EXPECT_THAT(Names(), IsEmpty());
-  // Called by a way with a link.
+  // The run's folder is named by a path that has a link.
   std::filesystem::create_directory_symlink(around_, absl::StrCat(around_, "/loop"));
   AddRun("other", 10);
   ASSERT_OK_AND_ASSIGN(const NeighbourList list,
@@ -156,7 +156,7 @@ TEST_F(NeighbourRunsTest, SaysWhyAFileIsNoHistory) {
   EXPECT_THAT(WhyUnreadable(), HasSubstr("no regular file"));
   EXPECT_THAT(runs_.Read("bad"), StatusIs(absl::StatusCode::kFailedPrecondition));
 
-  // Damaged behind its beginning.
+  // The file is damaged after its beginning.
   std::filesystem::remove(FileOf("bad"));
   AddRun("bad", 10, 500);
   ASSERT_EQ(truncate(FileOf("bad").c_str(), 5000), 0);

@@ -22,12 +22,12 @@
 namespace lodestar {
 namespace {
 
-// What marks a database as ours, and the form of its tables.
+// The application id marks a database as ours. The form is the version of its tables.
 constexpr int kApplication = 0x4c4f4445;  // "LODE"
 constexpr int kForm = 1;
-constexpr int kPatienceMs = 2000;  // with another process that has it open
+constexpr int kPatienceMs = 2000;  // maximum wait for another process that uses the file
 
-// The text is as SQLite keeps that of a definition, so without what is before the name.
+// SQLite stores the text of each definition after CREATE TABLE like this, and it is compared.
 constexpr absl::string_view kTables[] = {
     "trained (first_round INTEGER, last_round INTEGER, samples INTEGER, seconds REAL, loss REAL,"
     " num_losses INTEGER)",
@@ -35,25 +35,28 @@ constexpr absl::string_view kTables[] = {
     "events (time_us INTEGER, is_alarm INTEGER, text TEXT)",
     "scale (rounds_per_point INTEGER)",
     "sample_size (tokens INTEGER)",
-    "learning_rates (rate REAL)",  // one for each row of `trained`, in its order
+    "learning_rates (rate REAL)",  // one rate per row of `trained`, in the same order
     "loss_unit (is_bits_per_byte INTEGER)",
     "settings (flag TEXT, value TEXT)",
 };
 
-// What is read of a file that need not be ours: far more than we write, and little to hold.
-constexpr int kMaxRows = 10'000;            // of a table
-constexpr int kMaxValueBytes = 256 * 1024;  // of a field
-constexpr size_t kMaxTextBytes = 4096;      // of an event; the rest of it is left out
+// Limits for reading, because the file may come from anywhere. They are far above what we write,
+// and small for memory. kStepsPerLook is the number of instructions of the machine of SQLite
+// between two looks at the count.
+constexpr int kMaxRows = 10'000;            // of one table
+constexpr int kMaxValueBytes = 256 * 1024;  // of one field
+constexpr size_t kMaxTextBytes = 4096;      // of one event; the rest is cut off
 constexpr size_t kMaxSettings = 500;
-constexpr size_t kMaxSettingBytes = 512;         // of a flag or its value, as of an event
-constexpr int kStepsPerLook = 10'000;            // of SQLite's machine
-constexpr int kMaxLooks = 2000;                  // about a second
-constexpr int64_t kMaxCount = int64_t{1} << 48;  // of rounds or samples: sums of all rows hold
+constexpr size_t kMaxSettingBytes = 512;  // of one flag or one value; the rest is cut off
+constexpr int kStepsPerLook = 10'000;     // of SQLite's machine
+constexpr int kMaxLooks = 2000;           // maximum number of looks: about a second
+// Rounds or samples; the sum of all rows fits into int64_t.
+constexpr int64_t kMaxCount = int64_t{1} << 48;
 
 absl::StatusCode CodeOf(int result) {
   switch (result) {
     case SQLITE_CORRUPT:
-    case SQLITE_INTERRUPT:  // it takes too long: see LimitReading()
+    case SQLITE_INTERRUPT:  // reading took too long: see LimitReading()
     case SQLITE_NOTADB:
     case SQLITE_TOOBIG:
       return absl::StatusCode::kDataLoss;
@@ -71,8 +74,9 @@ absl::Status Foreign(const std::string& path) {
   return absl::DataLossError(absl::StrCat(path, " is no history of this release"));
 }
 
-// Returns OK if `path` is a file that this process may write, or can make. SQLite tells the errno
-// of a second try, which opens for reading alone: the first may have failed for another reason.
+// Checks that this process may write the file `path` or create it. SQLite cannot tell: it reports
+// the errno of its second attempt, which opens for reading only. The first attempt may have failed
+// for another reason.
 absl::Status CheckWritable(const std::string& path) {
   constexpr mode_t kMode = 0644;
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
@@ -93,12 +97,12 @@ class Database {
     return database;
   }
 
-  // What a file has, `image`, which outlives it. For reading.
+  // Opens the content of a file, `image`, for reading. `image` must outlive the database.
   static absl::StatusOr<Database> OpenImage(absl::string_view image, const std::string& path) {
     ASSIGN_OR_RETURN(Database database,
                      Open(":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_MEMORY));
     database.path_ = path;
-    // The image is not written to: the database is read-only.
+    // The database is read-only, so SQLite does not write to the image.
     auto* const bytes = reinterpret_cast<unsigned char*>(const_cast<char*>(image.data()));
     const auto size = static_cast<sqlite3_int64>(image.size());
     const int result = sqlite3_deserialize(database.handle_.get(), "main", bytes, size, size,
@@ -107,7 +111,7 @@ class Database {
     return database;
   }
 
-  // Makes reading end soon and take little memory, whatever the file holds.
+  // Limits time and memory of reading, whatever the file holds.
   void LimitReading() {
     sqlite3* const raw = handle_.get();
     sqlite3_limit(raw, SQLITE_LIMIT_LENGTH, kMaxValueBytes);
@@ -123,7 +127,7 @@ class Database {
     return result == SQLITE_OK ? absl::OkStatus() : Error(result);
   }
 
-  // Runs a statement that gives one row of one number.
+  // Runs a statement whose result is one row with one number.
   absl::StatusOr<int64_t> Number(const std::string& statement) {
     int64_t number = 0;
     RETURN_IF_ERROR(ForEachRow(
@@ -131,7 +135,7 @@ class Database {
     return number;
   }
 
-  // Errors also: DataLoss beyond kMaxRows.
+  // Calls `take` for each row. Errors also: DataLoss (more than kMaxRows rows).
   absl::Status ForEachRow(const std::string& statement,
                           const std::function<void(sqlite3_stmt* row)>& take) {
     ASSIGN_OR_RETURN(const Statement prepared, Prepare(statement));
@@ -145,7 +149,7 @@ class Database {
                                             " rows that a table of a history has"));
   }
 
-  // `bind` gives the values of row `i`.
+  // Inserts rows. `bind` sets the values of row `i`.
   absl::Status Insert(const std::string& statement, size_t num_rows,
                       const std::function<void(sqlite3_stmt* row, size_t i)>& bind) {
     ASSIGN_OR_RETURN(const Statement prepared, Prepare(statement));
@@ -178,14 +182,16 @@ class Database {
   absl::Status Error(int result) const {
     const int why = sqlite3_system_errno(handle_.get());
     if (result == SQLITE_CANTOPEN && why != 0) {
-      // The file is open once there are statements. What cannot be opened then is its journal.
+      // If statements exist, the file itself is open, so the file that could not be opened is the
+      // journal.
       if (is_open_) RETURN_IF_ERROR(CheckWritable(absl::StrCat(path_, "-journal")));
       return ErrnoStatus(why, "open", path_);
     }
     return absl::Status(CodeOf(result), absl::StrCat(path_, ": ", sqlite3_errmsg(handle_.get())));
   }
 
-  std::unique_ptr<int> looks_ = std::make_unique<int>(0);  // outlives what counts there
+  // Must outlive SQLite's callback, which counts here.
+  std::unique_ptr<int> looks_ = std::make_unique<int>(0);
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_;
   std::string path_;
   bool is_open_ = false;
@@ -198,8 +204,8 @@ std::string TextOf(sqlite3_stmt* row, int column) {
   return std::string(text, std::min(size, kMaxTextBytes));
 }
 
-// Whether it has our tables, and nothing else. One that has none at all, as after a disk was full,
-// is ours to fill.
+// Returns true if the database has our tables and nothing else. Returns false if it has no tables,
+// as after a full disk: it can then be filled. Errors: any other content.
 absl::StatusOr<bool> IsFilled(Database& database) {
   bool is_filled = false;
   bool is_foreign = false;
@@ -222,7 +228,7 @@ absl::StatusOr<bool> IsFilled(Database& database) {
   return true;
 }
 
-// `text` outlives the statement.
+// `text` must outlive the statement.
 void BindText(sqlite3_stmt* row, int column, const std::string& text) {
   sqlite3_bind_text(row, column, text.data(), static_cast<int>(text.size()), SQLITE_STATIC);
 }
@@ -279,7 +285,7 @@ absl::Status ReplaceRows(Database& database, const RunHistory& history) {
                          });
 }
 
-// Whether all counts are such as a run can have.
+// Returns true if all counts are in the range that a run can have.
 bool HasPossibleCounts(const RunHistory& history) {
   const auto is_count = [](int64_t value) { return value >= 0 && value <= kMaxCount; };
   return history.rounds_per_point >= 1 && is_count(history.rounds_per_point) &&
@@ -302,7 +308,7 @@ absl::StatusOr<RunHistory> ReadTables(Database& database) {
   ASSIGN_OR_RETURN(const bool is_filled, IsFilled(database));
   if (!is_filled) return history;
   ASSIGN_OR_RETURN(history.rounds_per_point, database.Number("SELECT rounds_per_point FROM scale"));
-  // Files of earlier servers lack some tables.
+  // Files of earlier releases lack some tables.
   const auto has_table = [&database](absl::string_view name) -> absl::StatusOr<bool> {
     ASSIGN_OR_RETURN(
         const int64_t has,
@@ -427,8 +433,9 @@ absl::Status WriteHistory(const std::string& path, const RunHistory& history) {
   ASSIGN_OR_RETURN(Database database,
                    Database::Open(path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   RETURN_IF_ERROR(IsFilled(database).status());
-  // One transaction: who reads meanwhile, or after a crash, has all of the old or of the new. It is
-  // no training state: a loss of power may take the last one.
+  // With one transaction, a reader at the same time or after a crash sees either all of the old
+  // rows or all of the new. The history is not training state, so a power failure may lose the last
+  // write.
   RETURN_IF_ERROR(database.Execute("PRAGMA synchronous = OFF; BEGIN IMMEDIATE"));
   RETURN_IF_ERROR(ReplaceRows(database, history));
   return database.Execute("COMMIT");
@@ -440,8 +447,8 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
   if (!S_ISREG(facts.st_mode)) {
     return absl::FailedPreconditionError(absl::StrCat(path, " is no regular file"));
   }
-  // The file is opened for writing, too: what a process that was killed has left half written is
-  // undone.
+  // The file is opened for writing also, so that SQLite undoes what a killed process has left half
+  // written.
   ASSIGN_OR_RETURN(Database database, Database::Open(path, SQLITE_OPEN_READWRITE));
   RETURN_IF_ERROR(database.Execute("BEGIN"));
   return ReadTables(database);
@@ -450,9 +457,10 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
 bool MayBeHistory(absl::string_view beginning) {
   // https://www.sqlite.org/fileformat2.html, "The Database Header".
   constexpr absl::string_view kMagic("SQLite format 3\0", 16);
-  constexpr size_t kFormOfWrites = 18;  // 1: changes go into the file itself, as all of ours do
+  // Offset; 1 there means that changes go into the file itself, as all of ours do.
+  constexpr size_t kFormOfWrites = 18;
   constexpr size_t kApplicationId = 68;
-  constexpr absl::string_view kOurs("LODE");  // kApplication, its highest byte first
+  constexpr absl::string_view kOurs("LODE");  // kApplication, highest byte first
   if (beginning.empty()) return true;
   return beginning.size() >= kHistoryHeaderBytes && absl::StartsWith(beginning, kMagic) &&
          beginning[kFormOfWrites] == 1 && beginning.substr(kApplicationId, kOurs.size()) == kOurs;

@@ -33,7 +33,7 @@ RunHistory Some() {
 
 class RunHistoryTest : public ::testing::Test {
  protected:
-  // What others may do to the file, in SQL.
+  // Runs SQL on the file, as other programs might.
   void Change(const std::string& statements) {
     sqlite3* database = nullptr;
     ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
@@ -57,7 +57,7 @@ class RunHistoryTest : public ::testing::Test {
 TEST_F(RunHistoryTest, WhatIsWrittenIsRead) {
   ASSERT_OK(WriteHistory(path_, Some()));
   EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(Some()));
-  // The second history takes the place of the first, and does not come behind it.
+  // The second history replaces the first and is not appended to it.
   ASSERT_OK(WriteHistory(path_, Some()));
   EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(Some()));
   ASSERT_OK(WriteHistory(path_, RunHistory()));
@@ -73,7 +73,7 @@ TEST_F(RunHistoryTest, TextsOfOthersAreReadAsTextsThatCanBeShown) {
 }
 
 TEST_F(RunHistoryTest, AnEmptyFileIsFilled) {
-  std::ofstream(path_).flush();  // as a full disk leaves one
+  std::ofstream(path_).flush();  // a full disk leaves an empty file
   EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(RunHistory()));
   ASSERT_OK(WriteHistory(path_, Some()));
   EXPECT_THAT(ReadHistory(path_), IsOkAndHolds(Some()));
@@ -147,8 +147,8 @@ TEST_F(RunHistoryTest, TheBytesOfAFileAreReadAsTheFileIs) {
 }
 
 TEST_F(RunHistoryTest, ADatabaseWithMoreThanOurTablesIsForeign) {
-  // A view, or a text with a computed value, is computed when it is read, and that may take as long
-  // as the author of the file likes.
+  // A view or a computed column is computed when it is read. That may take as long as the author of
+  // the file likes.
   for (const char* change :
        {"DROP TABLE trained; CREATE VIEW trained AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL "
         "SELECT x + 1 FROM c) SELECT x, x, x, 1.0, 1.0, 1 FROM c",
@@ -191,7 +191,7 @@ TEST_F(RunHistoryTest, LongTextsAreCut) {
 }
 
 TEST_F(RunHistoryTest, NamesFileThatCannotBeMadeAndWhy) {
-  // SQLite tries a second time without making the file, and then finds none.
+  // SQLite tries a second time without creating the file, and then reports that there is no file.
   EXPECT_THAT(WriteHistory("/sys/history.sqlite", Some()),
               StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("/sys/history.sqlite")));
   ASSERT_OK(WriteHistory(path_, Some()));

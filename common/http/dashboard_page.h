@@ -1,4 +1,4 @@
-// The page that dashboard.html is, for the program to have it with it.
+// The content of dashboard.html, compiled into the program.
 #pragma once
 
 #include "absl/strings/string_view.h"

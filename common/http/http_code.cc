@@ -11,7 +11,7 @@ int HttpCodeOf(const absl::Status& error) {
     case absl::StatusCode::kFailedPrecondition:
       return 409;
     case absl::StatusCode::kDataLoss:
-      return 422;  // it is there, and cannot be read
+      return 422;  // the data exists but cannot be read
     case absl::StatusCode::kUnavailable:
       return 503;
     default:

@@ -1,11 +1,11 @@
-// What HTTP says for an error of ours.
+// Maps our errors to HTTP status codes.
 #pragma once
 
 #include "absl/status/status.h"
 
 namespace lodestar {
 
-// Requires: !error.ok().
+// Returns the HTTP status code for `error`. Requires: !error.ok().
 int HttpCodeOf(const absl::Status& error);
 
 }  // namespace lodestar

@@ -23,12 +23,13 @@
 namespace lodestar {
 namespace {
 
-// The page of the dashboard is one file, and talks to this server only.
+// Content-Security-Policy of the dashboard. Its page is a single file and connects only to this
+// server.
 constexpr char kContentPolicy[] =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-constexpr size_t kMaxShownBytes = 128;  // of a header, in texts
+constexpr size_t kMaxShownBytes = 128;  // maximum bytes of a header that messages show
 
 constexpr char kFormType[] = "application/x-www-form-urlencoded";
 
@@ -43,7 +44,7 @@ const httplib::Headers& CommonHeaders() {
   return headers;
 }
 
-// Without the port, and without the brackets of IPv6.
+// Returns the host without the port. An IPv6 address loses its brackets.
 absl::StatusOr<HostPort> HostOf(const std::string& host) {
   const bool has_port =
       absl::StrContains(host, "]:") || (!absl::EndsWith(host, "]") && absl::StrContains(host, ':'));
@@ -56,12 +57,13 @@ HttpQuery QueryOf(const httplib::Request& request) {
   return query;
 }
 
-// Whether the library has read the body as a form: of types that are spelt so, and of no others.
+// Returns true if the library has read the body as a form. It does so only if the type is spelt
+// exactly like this.
 bool IsForm(const httplib::Request& request) {
   return absl::StartsWith(request.get_header_value("Content-Type"), kFormType);
 }
 
-// One request in memory, and room for its answer.
+// A stream that reads one request from memory and keeps the answer in memory.
 class MemoryStream final : public httplib::Stream {
  public:
   explicit MemoryStream(absl::string_view request) : request_(request) {}
@@ -91,7 +93,8 @@ class MemoryStream final : public httplib::Stream {
 
 }  // namespace
 
-// The library takes the request apart and writes the answer; what is answered is decided here.
+// Handles one request. The library parses the request and formats the answer. This class decides
+// what is answered.
 class OneRequest : private httplib::Server {
  public:
   OneRequest(const HttpResponder::Config& config, const HttpCredentials& peer)
@@ -143,11 +146,10 @@ class OneRequest : private httplib::Server {
     });
   }
 
-  // Returns the foreign site whose page an order comes from. Empty: it comes from a page of this
-  // server, or from a program.
-  // Browsers say so in headers that no page can set or leave out: older ones in Origin, which forms
-  // have in some browsers only; others in Sec-Fetch-Site, too, where the address is https or of
-  // this machine.
+  // Returns the foreign site whose page sent an order. Empty means that a page of this server, or a
+  // program, sent it. Browsers name the site in headers that no page can set or leave out. Older
+  // browsers use Origin, and some of them do not send it with forms. Newer browsers also send
+  // Sec-Fetch-Site, if the address is https or of this machine.
   std::string ForeignPage(const httplib::Request& request) const {
     const std::string site = request.get_header_value("Sec-Fetch-Site");
     if (!site.empty() && !absl::EqualsIgnoreCase(site, "same-origin")) {
@@ -158,15 +160,17 @@ class OneRequest : private httplib::Server {
     absl::string_view place = origin;
     const bool has_scheme =
         absl::ConsumePrefix(&place, "http://") || absl::ConsumePrefix(&place, "https://");
-    // Another port of this machine is another site, of the program that listens there.
+    // Another port of the same machine counts as another site, because another program listens
+    // there.
     const bool is_own = absl::EqualsIgnoreCase(place, request.get_header_value("Host"));
-    // A proxy may change Host; the browser knows, and a name that is foreign has no such pages.
+    // A proxy may change Host, so Origin may differ from it. Sec-Fetch-Site then shows that the
+    // browser takes both for one site, and the name must be one of this server's.
     const bool is_of_proxy = !site.empty() && IsOwnName(std::string(place));
     if (has_scheme && (is_own || is_of_proxy)) return "";
     return absl::StrCat("Origin: ", PeerText(origin, kMaxShownBytes));
   }
 
-  // Whether it goes on with what is asked for. Else `response` says why not.
+  // Returns true if the request may be answered. Otherwise writes the refusal to `response`.
   bool LetIn(const httplib::Request& request, httplib::Response& response) {
     // Browsers always send Host, so a request without it comes from a program, such as a probe of
     // HTTP/1.0.
@@ -209,14 +213,15 @@ class OneRequest : private httplib::Server {
       return true;
     }
     const bool is_unknown = absl::IsUnauthenticated(caller.status());
-    // A browser asks its user, and shows the same token from then on.
+    // The browser then asks its user for a token, and sends the token with all later requests.
     if (is_unknown) response.set_header("WWW-Authenticate", "Basic realm=\"lodestar\"");
     Write({.status = is_unknown ? 401 : 403, .body = absl::StrCat(caller.status().message(), "\n")},
           response);
     return false;
   }
 
-  // Names the flag that makes another name of this page known, such as that of a proxy.
+  // Returns a hint that names the flag which makes another name of this page known, such as that of
+  // a proxy.
   std::string NamesHint() const {
     if (config_.names_flag.empty()) return "";
     return absl::StrCat("; if that is a proxy's name for this page: ", config_.names_flag);
@@ -237,7 +242,7 @@ class OneRequest : private httplib::Server {
   void ShowPage(const httplib::Request& request, httplib::Response& response) {
     const HttpRoutes& routes = config_.routes;
     if (request.path == routes.events_path) {
-      begins_events_ = request.method == "GET";  // and not HEAD
+      begins_events_ = request.method == "GET";  // only GET, not HEAD
       return;
     }
     if (!routes.orders_path.empty() && request.path == routes.orders_path) {
@@ -261,7 +266,7 @@ class OneRequest : private httplib::Server {
            AreEqualSecrets(request.get_header_value(HttpResponder::kOrderHeader), key);
   }
 
-  // What the caller may order, for a page that shows no button in vain.
+  // Returns the orders that the caller may give, so that the page shows only buttons that work.
   HttpAnswer OrdersAnswer(const httplib::Request& request) const {
     std::string why_none;
     if (config_.routes.orders.empty()) {
@@ -286,8 +291,8 @@ class OneRequest : private httplib::Server {
     if (order == routes.orders.end()) {
       return Write({.status = 404, .body = "no such order\n"}, response);
     }
-    // A page of another site gets no further than to ask whether it may send the header, though a
-    // browser adds the token or the certificate of its user to what such a page sends.
+    // A browser adds its user's token or certificate also to requests of another site's page. But
+    // such a page cannot send this header without asking first (CORS), and it is refused then.
     constexpr const char* kHeader = HttpResponder::kOrderHeader;
     if (!request.has_header(kHeader)) {
       return Write(
@@ -297,8 +302,8 @@ class OneRequest : private httplib::Server {
     if (!HasOrderKey(request)) {
       return Write({.status = 401, .body = absl::StrCat(kNeedsKey, "\n")}, response);
     }
-    // A body of another type, such as JSON, would be obeyed unread. The library takes multipart
-    // ones out of the body.
+    // A body of another type, such as JSON, would be ignored and the order obeyed. The library
+    // removes multipart bodies from `request.body`, so they are checked separately.
     const bool has_body = !request.body.empty() || request.is_multipart_form_data();
     if (has_body && !IsForm(request)) {
       return Write({.status = 415,

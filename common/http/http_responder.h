@@ -1,6 +1,6 @@
-// From the bytes of one whole request to the bytes of its answer: whether it comes under a name of
-// this server and, with an order, from a page of its own; who asks and whether they may; and what
-// is answered. No sockets, no threads of its own. Thread-safe.
+// Answers one whole request: bytes in, bytes out. Checks that the request names this server as its
+// host, that an order comes from a page of this server, and that the caller may do it. Then gets
+// the answer. Has no sockets and no threads of its own. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -18,38 +18,41 @@ class HttpResponder {
 
   struct Config {
     HttpRoutes routes;
-    // Null means that every client may do everything, but for `order_key`.
+    // Checks callers. Null means that every client may do everything, except that orders need
+    // `order_key`.
     HttpAccess access;
-    // Names of hosts under which browsers come here, beside those of this machine alone.
+    // Host names under which browsers reach this server, besides the loopback names.
     std::vector<std::string> names;
-    std::string names_flag;  // with which the program is given further ones, for texts; empty: none
-    // Whether they also come by an address. A page of a foreign site that has its name lead here
-    // ("DNS rebinding") has a name, and never an address.
+    // Flag that adds such names, for messages; empty means that there is none.
+    std::string names_flag;
+    // True means that browsers may also use an IP address. An attack that makes a foreign site's
+    // name point to this server ("DNS rebinding") always uses a name, never an address.
     bool allows_addresses = false;
-    // Called when an order comes from a foreign page, which gets nothing: `address` is that of the
-    // browser, and `why` says why the order is refused, for the log.
+    // Called when an order from a foreign page is refused. `address` is that of the browser, and
+    // `why` is the reason, for the log.
     std::function<void(const std::string& address, const std::string& why)> on_foreign_order =
         [](const std::string&, const std::string&) {};
-    // The same of a page that was asked for under a foreign name.
+    // Called when a page is asked for under a foreign name, and refused.
     std::function<void(const std::string& address, const std::string& why)> on_foreign_name =
         [](const std::string&, const std::string&) {};
   };
 
   struct Reply {
     std::string bytes;
-    bool begins_events = false;   // they follow, until one side ends the connection
-    HttpCredentials reader = {};  // of the events
+    bool begins_events = false;   // events follow until one side closes the connection
+    HttpCredentials reader = {};  // the reader of the events
   };
 
   explicit HttpResponder(Config config) : config_(std::move(config)) {}
 
   const HttpRoutes& routes() const { return config_.routes; }
-  // `peer`: without a token, which the request has. Requires: JudgeRequest(request) is kComplete;
-  // other requests can cost any amount of memory.
+  // Returns the answer. `peer` has no token, because the token is in the request. Requires:
+  // JudgeRequest(request) is kComplete. Other requests can cost any amount of memory.
   Reply Answer(absl::string_view request, const HttpCredentials& peer) const;
-  // Whether `reader`, whose request was answered, may still look: for what goes on for long.
+  // Returns true if `reader`, whose earlier request was answered, may still look. For streams of
+  // events.
   bool MayStillLook(const HttpCredentials& reader) const;
-  // Instead of the beginning of the events.
+  // Returns the answer to a reader for whose stream there is no room.
   static std::string TooManyReaders(int allowed);
   static std::string EventText(const HttpEvent& event);
 
@@ -59,8 +62,8 @@ class HttpResponder {
   const Config config_;
 };
 
-// The token in the value of a header Authorization: Bearer TOKEN, or Basic with it as the password
-// and any name; empty: there is none.
+// Returns the token in the value of an Authorization header: "Bearer TOKEN", or "Basic" with the
+// token as the password and any user name. Empty means that there is none.
 std::string TokenIn(absl::string_view authorization);
 
 }  // namespace lodestar

@@ -37,7 +37,7 @@ class HttpResponderTest : public ::testing::Test {
     config_.routes.events_path = "/events";
   }
 
-  // `fields`: further lines of the head. As HttpServer does it.
+  // Returns the answer, as HttpServer gets it. `fields` are the other lines of the head.
   std::string Answer(absl::string_view line, absl::string_view fields = "Host: localhost\r\n",
                      absl::string_view body = "") const {
     const std::string request = absl::StrCat(line, " HTTP/1.1\r\n", fields, "\r\n", body);
@@ -58,7 +58,7 @@ class HttpResponderTest : public ::testing::Test {
                                         kForm.size(), "\r\n", fields),
                            kForm));
   }
-  // Only "viewer" and "operator" are tokens.
+  // Lets in only the tokens "viewer" and "operator".
   void AskForTokens() {
     config_.access = [](const HttpCredentials& shown, HttpDeed deed) -> absl::StatusOr<HttpCaller> {
       if (shown.token == "operator" || (shown.token == "viewer" && deed == HttpDeed::kLook)) {

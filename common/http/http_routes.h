@@ -1,5 +1,5 @@
-// What an HttpServer serves, and to whom: plain data, and functions that the owner gives. All of
-// them are called from threads of the server; they must not block for long.
+// What an HttpServer serves, and to whom: plain data, and functions of the owner. The server's
+// threads call these functions, which must not block for long.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct HttpAnswer {
   std::string body;
 };
 
-// By name; of one that comes twice the last.
+// Values by name. If a name comes twice, the last value is kept.
 using HttpQuery = std::map<std::string, std::string>;
 
 struct HttpEvent {
@@ -29,43 +29,48 @@ struct HttpEvent {
   std::string data;  // one line
 };
 
-// What is new since it was asked last.
+// Returns the events since the last call.
 using HttpEventSource = std::function<std::vector<HttpEvent>()>;
 
-// What a peer has shown of who it is.
+// What a peer has shown to prove its identity.
 struct HttpCredentials {
-  std::optional<Identity> certificate = {};  // that the authority vouches for
-  // The token in the header Authorization: that of Bearer, or the password of Basic. Empty: none.
+  // Identity in a certificate that the authority has issued.
+  std::optional<Identity> certificate = {};
+  // The token in the header Authorization: the token of Bearer, or the password of Basic. Empty
+  // means none.
   std::string token = {};
-  std::string address = {};  // of its machine, for the log
+  std::string address = {};  // IP address of the peer's machine, for the log
 };
 
 enum class HttpDeed : uint8_t { kLook, kOrder };
 
-// The peer that was let in.
+// A caller that was let in.
 struct HttpCaller {
-  std::string text = {};  // for people and the log: "operator alice"
+  std::string text = {};  // name for messages and the log, such as "operator alice"
   bool may_order = false;
 };
 
-// Returns the caller. Errors: Unauthenticated if nothing was shown that counts here,
-// PermissionDenied if the caller may not do that.
+// Returns the caller. Errors: Unauthenticated (nothing valid was shown); PermissionDenied (the
+// caller may not do this).
 using HttpAccess =
     std::function<absl::StatusOr<HttpCaller>(const HttpCredentials& credentials, HttpDeed deed)>;
 
 struct HttpRoutes {
-  std::map<std::string, std::function<HttpAnswer(const HttpQuery&)>> pages;  // by path: "/healthz"
-  // By path: what those get who have shown nothing, where the others have to. Paths that are not
-  // here are closed to them.
+  // By path, such as "/healthz".
+  std::map<std::string, std::function<HttpAnswer(const HttpQuery&)>> pages;
+  // Pages by path for callers that have shown no credentials, if others need them. Other paths are
+  // closed to such callers.
   std::map<std::string, std::function<HttpAnswer()>> open_pages;
-  std::string events_path;  // "/api/events"
-  // For each reader, whose source is asked at once, and then each `event_interval`.
+  std::string events_path;  // such as "/api/events"
+  // Called once per reader. The source that it returns is asked at once, and then every
+  // `event_interval`.
   std::function<HttpEventSource()> begin_events;
   absl::Duration event_interval = absl::Seconds(1);
-  // By path, as pages. `caller`: as HttpAccess tells it. Empty means that HttpAccess was not asked.
+  // Orders by path. `caller` is HttpCaller::text. Empty means that there is no HttpAccess.
   std::map<std::string, std::function<HttpAnswer(const HttpQuery&, const std::string& caller)>>
       orders;
-  std::string order_key;  // what the header says; empty: whatever it says
+  // Required value of the order header; empty means that any value is allowed.
+  std::string order_key;
   // Path that answers which orders the caller may give, such as "/api/orders". Every path in
   // `orders` begins with it. The answer is one line: {"orders": [names without that path],
   // "why_none": sentence that says why there are none}. Empty means that there is no such path.

@@ -25,24 +25,27 @@ namespace lodestar {
 namespace {
 
 constexpr int kNumWorkers = 4;
-constexpr int kMaxEvents = 64;  // that are looked at at a time
+constexpr int kMaxEvents = 64;  // maximum number of events per epoll_wait()
 constexpr size_t kReadBytes = 16384;
-constexpr size_t kMaxIgnoredBytes = 65536;  // after a request
-// With a peer that was sent everything.
+// Maximum bytes that are read and ignored after a request.
+constexpr size_t kMaxIgnoredBytes = 65536;
+// Time that a peer has to close the connection after it was sent everything.
 constexpr absl::Duration kLeavePatience = absl::Seconds(1);
-// Where the process may not open another file.
+// Delay before accept() is tried again after the process could not open another file.
 constexpr absl::Duration kFilePause = absl::Milliseconds(100);
 constexpr absl::Duration kLookAtFiles = absl::Seconds(5);
-// Until a connection breaks whose peer acknowledges nothing.
+// Time without an acknowledgement after which a connection breaks.
 constexpr absl::Duration kUnacknowledgedTimeout = absl::Seconds(20);
-// Those of connections are larger; sockets that listen, and wake_, go by their number.
+// First id of a connection. Listening sockets and wake_ use their descriptor as id, which is
+// smaller.
 constexpr uint64_t kFirstId = uint64_t{1} << 32;
-// Keeps a stream in use, so that a reader that is gone is noticed.
+// Comment that is sent if there are no events, so that a lost reader is noticed.
 constexpr absl::string_view kComment = ":\n\n";
 
-// RFC 8446, section 5.1: a record of the handshake, which begins TLS.
+// Returns true if the bytes begin a TLS handshake record. RFC 8446, section 5.1.
 bool BeginsTls(absl::string_view bytes) { return absl::StartsWith(bytes, "\x16\x03"); }
-// Section 6: the fatal alert handshake_failure (40), after which a client gives up at once.
+// The fatal alert handshake_failure (40), after which a client gives up at once. RFC 8446, section
+// 6.
 constexpr absl::string_view kNoTlsHere("\x15\x03\x03\x00\x02\x02\x28", 7);
 
 std::string AddressText(const sockaddr_storage& address) {
@@ -127,7 +130,7 @@ void HttpServer::Stop() {
 
 void HttpServer::Run() {
   std::vector<epoll_event> events(kMaxEvents);
-  std::optional<absl::Time> give_up;  // once it is to stop
+  std::optional<absl::Time> give_up;  // set once the server is to stop
   while (true) {
     absl::Time now = config_.clock->Now();
     OnTime(now);
@@ -136,7 +139,7 @@ void HttpServer::Run() {
       if (is_stopping_) give_up = now + kStallPatience;
     }
     if (give_up.has_value()) {
-      // Every client that has asked gets an answer, above all the one that has ordered the stop.
+      // Every client that has asked gets an answer, in particular the client that ordered the stop.
       sockets_.sockets.clear();
       bool is_any_left = false;
       for (auto it = connections_.begin(); it != connections_.end();) {
@@ -166,7 +169,7 @@ void HttpServer::Run() {
 }
 
 int HttpServer::TimeoutMs(absl::Time now) const {
-  // Also where a clock that tests move says nothing of how long that is.
+  // Limit of a wait, because the real time until a deadline is unknown if a test moves the clock.
   constexpr absl::Duration kLongest = absl::Seconds(1);
   absl::Time next = std::min(accepts_again_, now + kLongest);
   for (const auto& [id, connection] : connections_) {
@@ -221,7 +224,7 @@ void HttpServer::Accept(int listener, absl::Time now) {
     FileDescriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length,
                                   SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
-      // The connection that waits for one of these keeps the listener ready.
+      // The waiting connection keeps the listener ready, so accepting is paused or room is made.
       if (errno == ENOMEM || errno == ENOBUFS) return SetAccepting(false);
       if (errno != EMFILE && errno != ENFILE) return;
       if (!MakeRoom()) return SetAccepting(false);
@@ -342,7 +345,7 @@ HttpServer::Outcome HttpServer::Answer(uint64_t id, const std::string& request,
     }
     ++num_readers_;
   }
-  // Gives the place back with the stream, however that ends.
+  // Frees the reader's place when the stream is destroyed, for any reason.
   std::shared_ptr<void> place(nullptr, [this](void*) {
     absl::MutexLock lock(&mutex_);
     --num_readers_;
@@ -452,7 +455,7 @@ void HttpServer::Flush(Connections::iterator connection, absl::Time now) {
 
 void HttpServer::Watch(uint64_t id, const Connection& connection) {
   epoll_event event{.events = 0u, .data = {.u64 = id}};
-  // Nothing is read while there is an answer to give: the peer's bytes wait at the peer.
+  // While an answer is pending nothing is read, so that the peer's bytes do not use memory here.
   if (connection.state != State::kAnswering && connection.state != State::kWriting) {
     event.events |= EPOLLIN;
   }
@@ -463,7 +466,8 @@ void HttpServer::Watch(uint64_t id, const Connection& connection) {
 void HttpServer::Close(Connections::iterator connection) {
   Connection& peer = connection->second;
   if (peer.state == State::kStreaming && peer.tls != nullptr && peer.output.empty()) {
-    // As far as there is room: an end that is no cut.
+    // Sends TLS's close message if the socket has room, so that the reader can tell the end from a
+    // cut.
     peer.tls->Close();
     const std::string end = peer.tls->TakeOutput();
     [[maybe_unused]] const ssize_t sent =

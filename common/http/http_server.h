@@ -1,16 +1,16 @@
-// HttpServer: the pages for people and monitoring: answers to GET, a stream of server-sent events
-// (HTML standard, "Server-sent events"), and orders by POST; in TLS where it is given a
-// certificate. What is answered to whom is decided by HttpResponder, what there is by HttpRoutes.
+// HttpServer serves pages for users and monitoring: answers to GET, a stream of server-sent events
+// (HTML standard, "Server-sent events"), and orders by POST. It uses TLS if it has a certificate.
+// HttpResponder decides what a client may get, and HttpRoutes has the content.
 //
 //   accepted -> reading -> answering -> writing -> leaving -> closed
 //                  |           \-> streaming events -----------^
 //                  \ too slow, no TLS that counts: closed
 //
-// One thread has all connections, and never blocks on a peer; a request is handed to one of a few
-// others once it has come whole. So a client that sends or reads slowly, or never, costs a place
-// among kMaxConnections, for a time, and costs training nothing. If all places are taken, one goes
-// for each connection that comes, in any state but answering: see place_keeping.h. Whether a reader
-// may look is asked again each time that its stream goes on.
+// One thread handles all connections and never blocks on a peer. A whole request is handed to one
+// of a few other threads. So a client that sends or reads slowly, or never, only uses one of
+// kMaxConnections places for a time, and training is not affected. If all places are taken, a new
+// connection replaces an old one that is not being answered: see place_keeping.h. Each time that a
+// stream of events goes on, the server checks again that its reader may look.
 #pragma once
 
 #include <atomic>
@@ -45,68 +45,70 @@ namespace lodestar {
 
 class HttpServer {
  public:
-  // Maximum number of streams of events at a time. Others are answered 503.
+  // Maximum number of event streams at a time. Further readers get 503.
   static constexpr int kMaxReaders = 8;
   static constexpr size_t kMaxConnections = 128;
-  // From its first byte of TLS to the last one of the request.
+  // Time from the connection to the end of the request, including the TLS handshake.
   static constexpr absl::Duration kRequestPatience = absl::Seconds(5);
-  // With a reader that takes nothing, and until it has taken all of one answer.
+  // Time for a reader to take some bytes of a stream, and for a client to take all of an answer.
   static constexpr absl::Duration kStallPatience = absl::Seconds(2);
   static constexpr absl::Duration kAnswerPatience = absl::Seconds(20);
-  // Maximum of all answers that are not sent yet. An answer that would not fit is not given.
+  // Maximum bytes of all unsent answers. An answer that would exceed it is not given.
   static constexpr size_t kMaxPendingBytes = size_t{64} << 20;
 
   struct Config {
     ListenAddress address;
     HttpResponder::Config pages;
-    std::optional<CredentialFiles> tls;                               // none: plain text
-    TlsContextSource::ReadFiles read_tls_files = TlsContext::Create;  // may block for the disk
-    std::string shown_host;  // in url(), where the address is a wildcard
-    // Called for each peer whose handshake of TLS fails, from the server's thread.
+    std::optional<CredentialFiles> tls;                               // nullopt means plain text
+    TlsContextSource::ReadFiles read_tls_files = TlsContext::Create;  // may block on the disk
+    std::string shown_host;  // host in url() if the address is a wildcard
+    // Called on the server's thread for each peer whose TLS handshake fails.
     std::function<void()> on_failed_handshake = [] {};
     Clock* clock = &Clock::Real();
   };
 
-  // Listens from here on, and serves when it returns. Errors: Unavailable if the address cannot be
-  // listened on; those of TlsContext::Create(); Internal if the system gives no event queue.
+  // Listens, and serves when it returns. Errors: Unavailable (cannot listen on the address); those
+  // of TlsContext::Create(); Internal (the system gives no event queue).
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Config config);
   ~HttpServer();
 
-  const std::string& url() const { return url_; }  // "http://127.0.0.1:8080/"
-  // Ends all connections. When it returns, no function of the routes is called any more. Repeats
-  // are harmless.
+  const std::string& url() const { return url_; }  // such as "http://127.0.0.1:8080/"
+  // Ends all connections. After it returns, no function of the routes is called. May be called
+  // again.
   void Stop();
 
  private:
   enum class State : uint8_t {
-    kReading,    // its request has not come whole
-    kAnswering,  // another thread has it
-    kWriting,    // the answer
-    kStreaming,  // events
-    kLeaving,    // has been sent all: waits for the peer to close, so that it gets to read that
+    kReading,    // the request is not complete yet
+    kAnswering,  // another thread makes the answer
+    kWriting,    // the answer is being sent
+    kStreaming,  // events are being sent
+    // Everything was sent: waits for the peer to close, so that the peer can read all of it.
+    kLeaving,
   };
-  // The bytes of what is new; nothing: its reader may not look any more.
+  // Returns the bytes of new events. nullopt means that the reader may not look any more.
   using EventStream = std::function<std::optional<std::string>()>;
   struct Connection {
     FileDescriptor socket;
     std::string address;
-    std::unique_ptr<TlsSession> tls;  // null: plain text
+    std::unique_ptr<TlsSession> tls;  // null means plain text
     State state = State::kReading;
     absl::Time since;
-    absl::Time deadline;  // then it is closed
-    // Counts in kWriting, and in kStreaming with something to send.
+    absl::Time deadline;  // time at which the connection is closed
+    // Time by which all output must be sent. Used in kWriting, and in kStreaming if there is
+    // output.
     absl::Time answer_deadline = absl::InfiniteFuture();
     std::string request;
-    std::string output;  // as it goes through the socket
+    std::string output;  // bytes for the socket, encrypted if TLS is used
     size_t sent_bytes = 0;
-    size_t ignored_bytes = 0;  // that came after the request
-    EventStream events;        // of kStreaming; null: a thread asks it at the moment
+    size_t ignored_bytes = 0;  // bytes that came after the request
+    EventStream events;        // used in kStreaming; null while a worker thread uses it
     absl::Time next_events;
   };
   struct Outcome {
     uint64_t id = 0;
     std::string bytes = {};
-    bool is_stream = false;  // more follows
+    bool is_stream = false;  // true: more output will follow
     EventStream events = nullptr;
   };
   using Connections = std::map<uint64_t, Connection>;
@@ -116,26 +118,27 @@ class HttpServer {
   void Run();
   int TimeoutMs(absl::Time now) const;
   void OnTime(absl::Time now);
-  // Unless one looks at them: a disk that stands still holds one thread at most.
+  // Starts a check of the TLS files, unless one is running: if the disk hangs, it blocks at most
+  // one thread.
   void LookAtFiles();
   void SetAccepting(bool is_accepting);
   void Accept(int listener, absl::Time now);
-  // Whether there is one now: closes the connection that ChooseToGo() says.
+  // Closes the connection that ChooseToGo() returns. Returns true if there is room now.
   bool MakeRoom();
   void OnEvent(uint64_t id, uint32_t events, absl::Time now);
-  // These may close the connection: then it is not in `connections_` any more.
+  // The functions below may close the connection, which is then no longer in `connections_`.
   void OnReadable(Connections::iterator connection, absl::Time now);
   void OnRequestBytes(Connections::iterator connection, absl::string_view bytes, absl::Time now);
   void TakeOutcomes(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnOutcome(Outcome outcome, absl::Time now);
   void AskForEvents(uint64_t id, Connection& connection);
-  // `bytes`: plain. Goes on in state `next` with the rest.
+  // Sends `bytes`, which are not encrypted yet. The state becomes `next`.
   void Send(Connections::iterator connection, absl::string_view bytes, State next, absl::Time now);
   void Flush(Connections::iterator connection, absl::Time now);
   void Watch(uint64_t id, const Connection& connection);
   void Close(Connections::iterator connection) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // On a thread of `workers_`.
+  // Runs on a thread of `workers_`.
   Outcome Answer(uint64_t id, const std::string& request, const HttpCredentials& peer)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Report(Outcome outcome) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -143,10 +146,10 @@ class HttpServer {
 
   const Config config_;
   const HttpResponder responder_;
-  const std::unique_ptr<TlsContextSource> tls_;  // null: plain text
+  const std::unique_ptr<TlsContextSource> tls_;  // null means plain text
   std::string url_;
 
-  // Used by the thread alone.
+  // The members below are used only by the server's thread.
   ListeningSockets sockets_;
   FileDescriptor epoll_;
   Connections connections_;

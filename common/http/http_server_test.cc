@@ -30,10 +30,10 @@ using ::testing::StartsWith;
 
 const ListenAddress kAnyPort{{"127.0.0.1", 0}};
 
-// A peer that speaks bytes.
+// A client that sends and receives raw bytes.
 class RawClient {
  public:
-  // `takes_little`: of what it does not read the system keeps some KiB on both sides.
+  // `takes_little` makes the socket's buffers small, so that the system holds few unread bytes.
   explicit RawClient(int port, bool takes_little = false)
       : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     if (takes_little) {
@@ -59,7 +59,7 @@ class RawClient {
     EXPECT_EQ(recv(socket_.get(), &byte, 1, 0), 1);
     return byte;
   }
-  // Until the server closes, or has sent `last`.
+  // Reads until the server closes the connection, or has sent `last`.
   std::string ReadAll(absl::string_view last = "") {
     std::string all;
     char bytes[4096];
@@ -96,7 +96,7 @@ class HttpServerTest : public ::testing::Test {
   httplib::Client MakeClient() const {
     return httplib::Client(server_->url().substr(0, server_->url().size() - 1));
   }
-  // Also wakes the server after a change of the clock.
+  // Asks for a page. The request also wakes the server after a change of the clock.
   int StatusOfHello() const {
     const auto answer = MakeClient().Get("/hello");
     return answer ? answer->status : 0;
@@ -127,7 +127,7 @@ TEST_F(HttpServerTest, AnswersRequests) {
 TEST_F(HttpServerTest, PlainTextEndsHandshakeOfTlsAtOnce) {
   Start();
   RawClient client(port());
-  client.Send("\x16\x03\x01");  // of a record; the rest never comes
+  client.Send("\x16\x03\x01");  // the beginning of a TLS record, whose rest is never sent
   const std::string answer = client.ReadAll();
   constexpr absl::string_view kAlert = "\x15\x03";
   EXPECT_THAT(answer, StartsWith(kAlert));
@@ -208,7 +208,7 @@ TEST_F(HttpServerTest, APlaceOfAReaderIsFreeWhenItHasGone) {
   for (int i = 0; i < 3 * HttpServer::kMaxReaders; ++i) {
     std::string seen;
     int status = 0;
-    // The server sees that the one before has gone when it gets to it.
+    // The server notices only after some time that the reader before has gone.
     while (status != 200) {
       const auto answer = MakeClient().Get(
           "/events",
@@ -244,7 +244,7 @@ TEST_F(HttpServerTest, ManyThatSayNothingKeepNobodyOut) {
 }
 
 TEST_F(HttpServerTest, WhoDoesNotReadIsLetGoAndKeepsNobodyWaiting) {
-  // More than the system's buffers of a connection hold.
+  // More than the system's buffers of one connection hold.
   constexpr size_t kLargeBytes = size_t{32} << 20;
   routes_.pages["/large"] = [](const HttpQuery&) {
     return HttpAnswer{.type = "x/y", .body = std::string(kLargeBytes, 'x')};
@@ -256,8 +256,8 @@ TEST_F(HttpServerTest, WhoDoesNotReadIsLetGoAndKeepsNobodyWaiting) {
   other.Send("GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_GT(other.ReadAll().size(), kLargeBytes);
   EXPECT_EQ(StatusOfHello(), 200);
-  // Bytes that the system still moves between its buffers count as taken. Together that is less
-  // than kAnswerPatience.
+  // Bytes that the system moves between its buffers count as read. The whole time is less than
+  // kAnswerPatience.
   for (int i = 0; i < 5; ++i) {
     clock_.AdvanceTime(HttpServer::kStallPatience);
     EXPECT_EQ(StatusOfHello(), 200);
@@ -266,7 +266,8 @@ TEST_F(HttpServerTest, WhoDoesNotReadIsLetGoAndKeepsNobodyWaiting) {
 }
 
 TEST_F(HttpServerTest, ManyThatDoNotReadKeepNobodyOut) {
-  // Together less than kMaxPendingBytes, and each more than the system takes for such a peer.
+  // All answers together are less than kMaxPendingBytes, but each is more than the system buffers
+  // for a peer that reads nothing.
   constexpr size_t kBytes = HttpServer::kMaxPendingBytes / HttpServer::kMaxConnections / 5 * 4;
   routes_.pages["/large"] = [](const HttpQuery&) {
     return HttpAnswer{.type = "x/y", .body = std::string(kBytes, 'x')};
@@ -390,7 +391,7 @@ TEST_F(HttpServerTlsTest, RenewedFilesAreTakenWhileItRuns) {
   EXPECT_EQ(StatusWith(theirs), 0);
   other.Renew(*config_.tls, {Role::kServer, "s", "1"});
   clock_.AdvanceTime(absl::Seconds(6));
-  // Another thread reads the files.
+  // The server reads the files on another thread, so this waits.
   const absl::Time patience = absl::Now() + absl::Seconds(30);
   while (StatusWith(theirs) != 200) ASSERT_LT(absl::Now(), patience);
 }

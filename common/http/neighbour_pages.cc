@@ -65,7 +65,7 @@ class NeighbourPages {
   }
 
   const NeighbourRuns runs_;
-  absl::Mutex mutex_;  // held while one looks
+  absl::Mutex mutex_;  // held while a request reads the disk
 };
 
 }  // namespace

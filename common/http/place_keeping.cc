@@ -11,7 +11,8 @@ std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders) {
   std::map<absl::string_view, int> num_of_address;
   for (const PlaceHolder& holder : holders) ++num_of_address[holder.address];
   const PlaceHolder* chosen = nullptr;
-  // The more places its address has, and the longer it is there, the sooner it goes.
+  // A holder goes sooner if its address has more places, if it is not being told anything, and if
+  // it is older.
   const auto rank = [&](const PlaceHolder& holder) {
     return std::make_tuple(-num_of_address[holder.address], holder.is_told, holder.since);
   };

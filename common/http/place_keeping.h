@@ -1,5 +1,5 @@
-// Chooses the connection that goes when there is no room for another one, so that no client keeps
-// others out by opening many, and saying or reading nothing. Pure.
+// Chooses the connection to close if there is no room for a new one. So a client cannot keep others
+// out by opening many connections that send or read nothing. Pure.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@ namespace lodestar {
 
 struct PlaceHolder {
   uint64_t id = 0;
-  std::string address;  // of its machine
+  std::string address;  // IP address of the peer's machine
   absl::Time since;
-  bool stays = false;    // its request is being answered: a thread is at work for it
-  bool is_told = false;  // has asked, and is being sent the answer, or events
+  bool stays = false;    // true: a thread is making the answer to its request
+  bool is_told = false;  // true: its request is complete, and the answer or events are being sent
 };
 
-// One of those that do not stay, of the address that has the most places, counting all of its
-// connections: the oldest of those that are not told anything; if there are none, the oldest. So
-// one address cannot keep others out, whatever it does with its connections. Nothing: all stay.
+// Returns the connection to close. It belongs to the address with the most connections, and does
+// not have `stays`. If some of them are not being told anything, it is the oldest of these,
+// otherwise the oldest of all. So one address cannot keep others out, whatever it does. nullopt
+// means that all stay.
 std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders);
 
 }  // namespace lodestar

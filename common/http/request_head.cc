@@ -19,15 +19,15 @@ constexpr absl::string_view kEndOfHead = "\r\n\r\n";
 
 bool IsControl(char c) { return absl::ascii_iscntrl(c) && c != '\t'; }
 
-// What the library that takes requests apart would do with them is not bounded by their length: it
-// unpacks bodies, and matches ranges with std::regex, whose stack grows with the text. So nothing
-// gets there that it could read otherwise than this does.
+// The cost of the library that parses requests is not bounded by their length: it decompresses
+// bodies, and matches ranges with std::regex, whose stack grows with the text. So this function
+// refuses every request that the library might read in another way than this function does.
 RequestProgress JudgeHead(absl::string_view head, uint64_t& body_bytes) {
   const absl::string_view method = head.substr(0, head.find(' '));
   if (method != "GET" && method != "HEAD" && method != "POST") return RequestProgress::kNoMethod;
   std::optional<uint64_t> length;
   for (const absl::string_view line : absl::StrSplit(head, kEndOfLine)) {
-    // What ends in '\n' alone is a line to some, and none to others.
+    // A line that ends in '\n' alone is one line for some parsers, and two for others.
     if (std::any_of(line.begin(), line.end(), IsControl)) return RequestProgress::kMalformed;
     const std::pair<absl::string_view, absl::string_view> field =
         absl::StrSplit(line, absl::MaxSplits(':', 1));

@@ -1,5 +1,5 @@
-// Whether a request of HTTP/1 has come whole, before anybody takes it apart: so that no thread
-// waits for who sends it byte by byte, and nothing large is looked at. Pure.
+// Says whether an HTTP/1 request is complete, before it is parsed. So no thread waits for a client
+// that sends byte by byte, and no large request is parsed. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,27 +11,28 @@
 namespace lodestar {
 
 inline constexpr size_t kMaxRequestLineBytes = 1024;
-inline constexpr size_t kMaxHeadBytes = 8192;  // with the request line
+inline constexpr size_t kMaxHeadBytes = 8192;  // including the request line
 inline constexpr size_t kMaxBodyBytes = 1024;
 
 enum class RequestProgress : uint8_t {
   kIncomplete,
   kComplete,
-  kLineTooLong,  // 414
-  kHeadTooLong,  // 431
-  kBodyTooLong,  // 413
-  kMalformed,    // 400
-  kNoMethod,     // 405: none of GET, HEAD, POST
-  kPacked,       // 415: the body has a Content-Encoding
-  kPart,         // 416: a Range of a page is asked for
+  kLineTooLong,  // HTTP status 414
+  kHeadTooLong,  // HTTP status 431
+  kBodyTooLong,  // HTTP status 413
+  kMalformed,    // HTTP status 400
+  kNoMethod,     // HTTP status 405: not GET, HEAD or POST
+  kPacked,       // HTTP status 415: the body has a Content-Encoding
+  kPart,         // HTTP status 416: the request has a Range
 };
 
-// `bytes`: as many as have come, from the first on. A body has the length that Content-Length says;
-// one that comes in chunks is malformed: no browser sends a form so. What is complete is bounded by
-// these numbers also once it is taken apart.
+// Returns the state of a request of which `bytes` have arrived so far. The length of a body is its
+// Content-Length. A chunked body is malformed, because no browser sends forms that way. Parsing a
+// complete request costs no more than these limits allow.
 RequestProgress JudgeRequest(absl::string_view bytes);
 
-// The whole answer to what is neither incomplete nor complete.
+// Returns the whole answer to a request that is refused. Requires: `progress` is neither
+// kIncomplete nor kComplete.
 std::string RefusalOf(RequestProgress progress);
 
 }  // namespace lodestar

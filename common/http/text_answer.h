@@ -1,5 +1,5 @@
-// The bytes of a whole answer of HTTP/1.1 with a text for people, where there is no request to
-// answer but one that is refused. Pure.
+// The bytes of a whole HTTP/1.1 answer with a text, for a request that is refused before it is
+// parsed. Pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace lodestar {
 
-// `status`: "400 Bad Request". The connection ends with it.
+// Returns the answer. `status` is such as "400 Bad Request". The answer tells the client that the
+// connection closes.
 std::string TextAnswer(absl::string_view status, absl::string_view text);
 
 }  // namespace lodestar

@@ -25,7 +25,8 @@ std::shared_ptr<const TlsContext> TlsContextSource::Current() const {
 }
 
 void TlsContextSource::Refresh() {
-  // Before they are read: what changes meanwhile is seen the next time.
+  // The version is taken before the files are read, so that a change during the reading is noticed
+  // the next time.
   const std::string version = Version();
   {
     absl::MutexLock lock(&mutex_);

@@ -41,7 +41,8 @@ absl::Status Believe(SSL_CTX* context, const CredentialFiles& files, const Crede
                    CertificatesFromPem(files.authority, own.authority));
   X509_STORE* const store = SSL_CTX_get_cert_store(context);
   for (const OwnedCertificate& authority : authorities) {
-    // Browsers offer what one of these has issued, and ask no user who has nothing of the kind.
+    // The server names its authorities. Browsers offer only certificates from these, and do not ask
+    // users that have none.
     if (X509_STORE_add_cert(store, authority.get()) != 1 ||
         SSL_CTX_add_client_CA(context, authority.get()) != 1) {
       return Refused(files.authority);
@@ -60,7 +61,7 @@ absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Create(const Crede
   SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION);
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_num_tickets(context.get(), 0);
-  // Buffers of connections that say nothing at the moment.
+  // Frees the buffers of idle connections.
   SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS);
   RETURN_IF_ERROR(ShowOwn(context.get(), files, own));
   RETURN_IF_ERROR(Believe(context.get(), files, own));
@@ -79,7 +80,7 @@ absl::Status TlsSession::Receive(absl::string_view bytes, std::string& plain) {
   BIO_write(SSL_get_rbio(ssl_.get()), bytes.data(), static_cast<int>(bytes.size()));
   char read[kReadBytes];
   while (true) {
-    // Goes on with the handshake as long as that is not over.
+    // SSL_read() also continues the handshake.
     const int num_bytes = SSL_read(ssl_.get(), read, sizeof(read));
     if (num_bytes > 0) {
       plain.append(read, static_cast<size_t>(num_bytes));
@@ -87,7 +88,7 @@ absl::Status TlsSession::Receive(absl::string_view bytes, std::string& plain) {
     }
     switch (SSL_get_error(ssl_.get(), num_bytes)) {
       case SSL_ERROR_WANT_READ:
-      case SSL_ERROR_ZERO_RETURN:  // the peer sends nothing more, and may still read
+      case SSL_ERROR_ZERO_RETURN:  // the peer sends nothing more, but may still read
         return absl::OkStatus();
       default:
         if (ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST) {
@@ -100,7 +101,7 @@ absl::Status TlsSession::Receive(absl::string_view bytes, std::string& plain) {
 
 void TlsSession::Send(absl::string_view plain) {
   LODESTAR_CHECK(plain.size() <= INT_MAX);
-  // What is written to memory is written whole.
+  // Writing to a memory buffer always takes all bytes.
   if (!plain.empty()) SSL_write(ssl_.get(), plain.data(), static_cast<int>(plain.size()));
 }
 

@@ -1,6 +1,6 @@
-// The server's side of TLS as bytes in, bytes out: no socket, no thread, never blocks. TLS 1.3
-// only, without resumption, so that each connection shows its certificate anew. A client may show
-// one; if it does, the authority must vouch for it.
+// The server's side of TLS as bytes in and bytes out: no socket, no thread, no blocking. TLS 1.3
+// only, without resumption, so that each connection shows its certificate again. A client may show
+// a certificate. If it does, the authority must have issued it.
 #pragma once
 
 #include <memory>
@@ -16,11 +16,12 @@
 
 namespace lodestar {
 
-// What sessions show, and whom they believe. Thread-safe; sessions keep what they need of it.
+// The server's certificate, and the authority that must have issued client certificates.
+// Thread-safe. Sessions keep the parts that they need.
 class TlsContext {
  public:
   // Reads the files once. Errors: those of ReadCredentials(); InvalidArgument if OpenSSL does not
-  // take what is in them.
+  // accept their content.
   static absl::StatusOr<std::shared_ptr<const TlsContext>> Create(const CredentialFiles& files);
 
   SSL_CTX* raw() const { return context_.get(); }
@@ -31,26 +32,27 @@ class TlsContext {
   const OwnedSslContext context_;
 };
 
-// Not thread-safe.
+// One connection. Not thread-safe.
 class TlsSession {
  public:
   explicit TlsSession(const TlsContext& context);
 
-  // What has come from the peer. Appends what that says to `plain`. Errors: InvalidArgument if it
-  // is a request of HTTP in plain text; PermissionDenied if the handshake failed otherwise;
-  // TakeOutput() has the alert for the peer. Nothing may be received after that.
+  // Takes bytes from the peer and appends the decrypted bytes to `plain`. Errors: InvalidArgument
+  // (the peer sent an HTTP request in plain text); PermissionDenied (the handshake failed in
+  // another way). After an error TakeOutput() has the alert for the peer, and Receive() must not be
+  // called again.
   absl::Status Receive(absl::string_view bytes, std::string& plain);
-  // Requires: is_open().
+  // Encrypts `plain` for the peer. Requires: is_open().
   void Send(absl::string_view plain);
-  // Tells the peer that nothing more comes. A third party that cuts the connection cannot do that.
+  // Tells the peer that no more data comes. An attacker that cuts the connection cannot forge this.
   void Close();
-  // What is to be sent to the peer, in this order.
+  // Returns the bytes to send to the peer, in this order.
   std::string TakeOutput();
 
-  // The handshake is over.
+  // Returns true if the handshake is over.
   bool is_open() const { return SSL_is_init_finished(ssl_.get()) == 1; }
-  // Returns the identity in the client's certificate. None: it has shown none. Requires: is_open().
-  // Errors: InvalidArgument if it names no identity.
+  // Returns the identity in the client's certificate. nullopt means that the client has shown none.
+  // Requires: is_open(). Errors: InvalidArgument if the certificate has no identity.
   absl::StatusOr<std::optional<Identity>> PeerIdentity() const;
 
  private:

@@ -19,10 +19,10 @@ namespace {
 const Identity kServer{Role::kServer, "s", "1"};
 const Identity kAlice{Role::kOperator, "alice", "2"};
 
-// The other side, in memory.
+// The client's side, in memory.
 class TlsPeer {
  public:
-  // `files`: what it shows; null: nothing.
+  // `files` is the certificate that the client shows. Null means none.
   explicit TlsPeer(const CredentialFiles* files, int max_version = TLS1_3_VERSION)
       : context_(SSL_CTX_new(TLS_client_method())) {
     SSL_CTX_set_max_proto_version(context_.get(), max_version);
@@ -38,7 +38,7 @@ class TlsPeer {
     SSL_set_connect_state(ssl_.get());
   }
 
-  // Says `text` once the handshake is over. Returns what `session` makes of all that.
+  // Finishes the handshake and sends `text`. Returns the result of session.Receive().
   absl::Status Say(const std::string& text, TlsSession& session, std::string& plain) {
     for (int turn = 0; turn < 4; ++turn) {
       SSL_do_handshake(ssl_.get());
@@ -142,7 +142,7 @@ TEST_F(TlsSessionTest, WhatCouldNotBeReadIsReadAgain) {
   ASSERT_OK(source);
   const std::shared_ptr<const TlsContext> first = (*source)->Current();
   authority_.Renew(files_, kServer);
-  // As a disk that fails once: nothing of the file's facts changes.
+  // Simulates a disk that fails once: the bytes change, but size and time of the file do not.
   const auto written = std::filesystem::last_write_time(files_.certificate);
   const auto begin_with = [&](char byte) {
     std::fstream file(files_.certificate, std::ios::in | std::ios::out | std::ios::binary);

@@ -1,5 +1,6 @@
-// kEndlessRounds: a job of so many rounds or more has no end of its own, as one that is still in
-// its trial or that people stop. Texts leave the number out.
+// kEndlessRounds: a job with this number of rounds or more has no end of its own. Examples are a
+// job that is still in its trial and a job that an operator will stop. Messages leave the number
+// out.
 #pragma once
 
 #include <cstdint>

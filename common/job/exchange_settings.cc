@@ -13,7 +13,8 @@
 namespace lodestar {
 namespace {
 
-// Enough for a step to be measured beside what a round takes, and few for those that are slow.
+// Number of local steps in a round of the trial. It is enough to measure a step besides the time of
+// the exchange, and few for slow workers.
 constexpr int kTrialSteps = 5;
 
 int64_t InRounds(int64_t steps, double steps_per_round) {
@@ -110,7 +111,7 @@ JobSpec InRounds(JobSpec job, const OpenSettings& open) {
   const double steps_per_round = StepsPerRound(job);
   LearningRateSchedule& schedule = job.schedule;
   schedule.total_rounds = std::max<int64_t>(1, InRounds(schedule.total_rounds, steps_per_round));
-  // The last one gives nothing to compute.
+  // The last round computes nothing, so one more is needed.
   if (DefersContributions(job)) ++schedule.total_rounds;
   schedule.warmup_rounds =
       std::min(InRounds(schedule.warmup_rounds, steps_per_round), schedule.total_rounds);

@@ -1,6 +1,6 @@
-// The settings of a job that say how it exchanges, where it chooses some of them itself
-// (--mode=auto, --local_steps=auto, ...): which, as checkpoints keep them, and what its rounds are
-// then. Pure.
+// Settings that say how a job exchanges, of which the job may choose some itself (--mode=auto,
+// --local_steps=auto, ...). Says which are open, reads them from checkpoints, and computes the
+// lengths in rounds. Pure.
 #pragma once
 
 #include <set>
@@ -13,49 +13,51 @@
 
 namespace lodestar {
 
-// What a job chooses itself. The rest is as the operator has given it.
+// Settings that a job chooses itself. All other settings stay as the operator has given them.
 struct OpenSettings {
-  bool mode = false;  // with how contributions are combined: the outer optimizer
+  bool mode = false;  // also the outer optimizer, which combines contributions
   bool local_steps = false;
   bool fragments = false;
-  bool overlap = false;  // of steps, or of rounds
+  bool overlap = false;  // overlap_steps and overlap_rounds
   bool push_encoding = false;
   bool pull_encoding = false;
 
   static OpenSettings All();
   bool any() const;
-  // It is not known beforehand how many steps a round has, so the job's lengths are in steps.
+  // Returns true if it is not known beforehand how many steps a round has. The job's lengths are
+  // then given in steps.
   bool are_lengths_in_steps() const { return mode || local_steps || fragments; }
 };
 
-// Returns the mode of a job whose mode is open, until the job has chosen: one in which all settings
-// that are given count.
+// Returns the mode that a job with an open mode has until it has chosen. In this mode all settings
+// that the operator has given have an effect.
 Mode ModeUntilChosen(const OpenSettings& open);
 
-// Returns true if the settings of `asked` that are not open are as in modes without local steps.
+// Returns true if the settings of `asked` that are not open fit modes without local steps.
 bool GoesWithoutLocalSteps(const JobSpec& asked, const OpenSettings& open);
 
-// Returns `asked` with the settings of `chosen` that `open` names.
+// Returns `asked` with those settings of `chosen` that are open according to `open`.
 JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& open);
 
-// `job` with those of `saved` that say how it exchanges, as JobSettings() has written them; others
-// are passed over. Errors: InvalidArgument naming the setting whose value means nothing.
+// Returns `job` with the settings of `saved` that say how it exchanges. JobSettings() has written
+// `saved`, and its other settings are ignored. Errors: InvalidArgument naming the setting whose
+// value is not valid.
 absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, JobSpec job);
 
-// The rounds by which a job measures before it chooses, whatever `asked` says about that: a few
-// local steps, in few bits, which show both ways of a path and the inner optimizer, without
-// evaluations, and without an end.
+// Returns the job with which `asked` measures before it chooses. Its exchange settings do not
+// depend on `asked`. It has a few local steps and small encodings, so that it measures both
+// directions of a path and the inner optimizer. It has no evaluations and no end.
 JobSpec TrialOf(JobSpec asked);
 
-// Returns the modes among which a job chooses: those in which all workers meet. Others are for
-// workers of unequal speed.
+// Returns the modes among which a job chooses: those in which all workers meet. The other modes are
+// for workers of unequal speed.
 std::vector<Mode> ModesToChooseFrom();
 
-// Returns how many of the workers' steps are in a round.
+// Returns the number of each worker's steps in a round.
 double StepsPerRound(const JobSpec& job);
 
-// Returns the same job with its lengths in rounds: the whole, the warm-up and the time between
-// evaluations. They are given in steps if `open` says so.
+// Returns `job` with its lengths in rounds: total, warm-up and time between evaluations. If
+// open.are_lengths_in_steps(), they are given in steps and converted.
 JobSpec InRounds(JobSpec job, const OpenSettings& open);
 
 }  // namespace lodestar

@@ -44,7 +44,7 @@ TEST(ExchangeSettingsTest, AreThoseOfTheJobThatWasSaved) {
 TEST(ExchangeSettingsTest, WhatMeansNothingIsNamed) {
   EXPECT_THAT(WithExchangeOf({{"local_steps", "many"}}, {}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--local_steps=many")));
-  // A setting that is too large is not cut.
+  // A value that is too large for its type is refused, not cut.
   EXPECT_THAT(WithExchangeOf({{"local_steps", "4294967297"}}, {}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--local_steps")));
   EXPECT_OK(WithExchangeOf({{"learning_rate", "?"}}, {}));

@@ -18,7 +18,7 @@
 
 namespace lodestar {
 
-// When a bucket takes part.
+// Says in which rounds a bucket is exchanged.
 struct FragmentTurn {
   int fragment = 0;
   int num_fragments = 1;
@@ -28,29 +28,31 @@ struct FragmentTurn {
 
 class FragmentPlan {
  public:
-  // `buckets`: of all shards or of some, whole shards, in order: the same bucket is in the same
-  // fragment either way. The parts of a shard have as nearly equal bytes as its buckets allow, and
-  // each part is contiguous. num_fragments >= 1.
+  // `buckets` are the buckets of some or all shards, in order, and whole shards only. A bucket is
+  // in the same fragment for any choice of shards. The parts of a shard are contiguous, and their
+  // bytes are as equal as its buckets allow. Requires: num_fragments >= 1.
   FragmentPlan(absl::Span<const Bucket> buckets, int num_fragments);
 
-  // InvalidArgument if some fragment has no bucket: there are fewer buckets than fragments.
+  // Checks that every fragment has a bucket. Errors: InvalidArgument if there are fewer buckets
+  // than fragments.
   absl::Status CheckComplete() const;
 
-  // `position`: in `buckets`.
+  // Returns the turn of the bucket at `position` in `buckets`.
   FragmentTurn TurnOf(int64_t position) const { return {fragments_[position], num_fragments_}; }
-  // Positions of the buckets that the round exchanges, ascending.
+  // Returns the positions of the buckets that the round exchanges, ascending.
   std::vector<uint32_t> DueIn(Round round) const;
-  // Returns how many elements of all `buckets` are in a fragment.
+  // Returns the number of elements of `buckets` that are in a fragment.
   int64_t ElementsOf(int fragment) const { return elements_[fragment]; }
 
  private:
   const int num_fragments_;
-  std::vector<int> fragments_;     // by position
-  std::vector<int64_t> elements_;  // by fragment
+  std::vector<int> fragments_;     // fragment of each bucket, by position
+  std::vector<int64_t> elements_;  // number of elements of each fragment
 };
 
-// Local steps that are made on the grant of this round. --local_steps is a whole cycle; where that
-// is no multiple of the fragments, the windows of a cycle differ by one.
+// Returns the number of local steps that workers make on the grant of this round. --local_steps is
+// the length of a whole cycle. If it is not a multiple of the number of fragments, the windows of a
+// cycle differ by one step.
 int StepsOfWindow(const JobSpec& job, Round round);
 
 }  // namespace lodestar

@@ -23,7 +23,7 @@ std::vector<Bucket> BucketsOf(const Layout& layout, int num_servers, int64_t buc
   return *PlanBuckets(layout, *PlanShards(layout, num_servers), bucket_bytes);
 }
 
-// The rounds of one cycle, which begins anywhere, exchange each element once.
+// Expects that the rounds of one cycle, beginning at any round, exchange each element once.
 void ExpectOncePerCycle(const std::vector<Bucket>& buckets, int num_fragments,
                         int64_t first_round) {
   const FragmentPlan plan(buckets, num_fragments);

@@ -27,12 +27,12 @@ using Type = JobField::Type;
 constexpr int64_t kMaxRounds = int64_t{1} << 48;
 constexpr int kMaxWorkers = 1 << 16;
 constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
-// Far above what trains, and with room for their products in fp32.
+// Limits far above useful values, such that products of them fit into fp32.
 constexpr double kMaxRate = 1e6;
 constexpr double kMaxNorm = 1e30;
-// Honest contributions differ by that much.
+// Norms of honest contributions differ by this factor.
 constexpr double kMinNormLimit = 2.0;
-// Less is 0 in fp32, and AdamW would divide 0 by 0 where there is no gradient.
+// A smaller value is 0 in fp32, and AdamW would then divide 0 by 0 for elements without a gradient.
 constexpr double kMinEpsilon = 1e-30;
 
 constexpr NumberRange Whole(int64_t lowest, int64_t highest) {
@@ -113,7 +113,7 @@ auto& Reach(Owner& owner, Member member, Members... members) {
   return Reach(owner.*member, members...);
 }
 
-// The row of the member to which `kPath`, pointers to members, leads from a JobSpec.
+// Returns the row of one member. `kPath` is the pointers to members that lead from JobSpec to it.
 template <auto... kPath>
 constexpr JobField Row(JobField field) {
   field.type = TypeOfMember<
@@ -152,7 +152,8 @@ constexpr JobField DropoutRow(JobField field) {
   return field;
 }
 
-// A parameter of --push_encoding=topk. Other encodings have the default and keep none.
+// Returns the row of a parameter of --push_encoding=topk. With other encodings the field has its
+// default, and setting it has no effect.
 template <int (Encoding::*kParameter)() const>
 constexpr JobField TopKRow(JobField field) {
   constexpr bool kIsTopK = kParameter == &Encoding::topk;
@@ -329,7 +330,7 @@ constexpr JobField kFields[] = {
                 "its last rounds, so that a round waits for nobody; the samples of a step are "
                 "the same, and contributions weigh as many as they have. In async_local_sgd each "
                 "gets as many of the --local_steps."}),
-    // In lock step nothing is stale.
+    // In lock step no contribution is stale.
     Row<&JobSpec::staleness_scaling>({
         .name = "staleness_scaling", .group = kModeGroup, .wire = "staleness_scaling",
         .absent = Absent::kIsRefused,
@@ -543,7 +544,7 @@ constexpr JobField kFields[] = {
 };
 // clang-format on
 
-// The shortest text that reads back to the same bits.
+// Returns the shortest text that reads back to the same bits.
 std::string TextOfDouble(double value) {
   constexpr int kMaxDigits = 17;
   std::string text;
@@ -554,7 +555,7 @@ std::string TextOfDouble(double value) {
   return text;
 }
 
-// Errors: InvalidArgument with what is wanted.
+// Reads a value. Errors: InvalidArgument with what is wanted.
 absl::StatusOr<JobValue> ParseValue(Type type, absl::string_view text) {
   bool flag = false;
   int32_t small = 0;

@@ -22,7 +22,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A job in which every field has its effect on its own setting.
+// Returns a job in which every field has an effect.
 JobSpec BaseJob() {
   JobSpec job;
   job.model = *ModelPreset("gpt-nano");
@@ -30,7 +30,7 @@ JobSpec BaseJob() {
   return job;
 }
 
-// Values that are not those of BaseJob().
+// Returns a value of the field that differs from the value in BaseJob().
 std::string AnotherText(const JobField& field) {
   static const auto& texts = *new std::map<std::string, std::string>{
       {"mode", "local_sgd"},
@@ -76,8 +76,8 @@ std::vector<std::string> TextsOf(const JobSpec& job) {
 }
 
 TEST(JobFieldsTest, EveryMemberHasARow) {
-  // A member that is added to the job does not compile before it is named here: give it a row, and
-  // raise the number of rows.
+  // If a member is added to the job, this does not compile until the member is named here. Give it
+  // a row then, and raise the number of rows.
   const JobSpec job;
   const auto& [model, mode, quorum, max_rounds_ahead, max_staleness, balance, staleness_scaling,
                local_steps, fragments, overlap_steps, merge, merge_alpha, overlap_rounds,

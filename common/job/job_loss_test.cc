@@ -30,10 +30,10 @@ TEST(JobLossTest, ShowsWhatTheNewestRoundHas) {
   EXPECT_EQ(JobLossText(loss, 1'000'000'000, LossUnit::kNats),
             "round 20  loss 2.0000 nats  held-out 3.0000 nats  accuracy 18.67 %")
       << "a job without an end of its own";
-  // An evaluation of some rounds ago is not news.
+  // A held-out loss of an earlier round is left out.
   loss.train_round = Round(22);
   EXPECT_EQ(JobLossText(loss, 60, LossUnit::kNats), "round 22/60  loss 2.0000 nats");
-  // The final evaluation comes after the last round that trained.
+  // The final evaluation comes after the last trained round.
   loss.train_round = Round(59);
   loss.heldout_round = Round(60);
   loss.heldout_accuracy.reset();

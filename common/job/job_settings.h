@@ -1,5 +1,5 @@
-// The settings of a job as pairs of flag and text: what checkpoints keep of a JobSpec, so that a
-// resumed job can be compared with the one that was asked for; and which of them count for nothing.
+// The settings of a job as pairs of flag and text. Checkpoints keep them, so that a resumed job can
+// be compared with the settings that were asked for. Also says which settings have no effect.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@
 namespace lodestar {
 
 struct JobSetting {
-  std::string flag;   // of ps_server, without dashes
-  std::string value;  // as one would give it
+  std::string flag;   // flag of ps_server, without dashes
+  std::string value;  // value in the form that the flag takes
   friend bool operator==(const JobSetting&, const JobSetting&) = default;
 };
 
-// Every setting but the model itself (common/params/model_spec_json.h), in the order in which they
-// are shown. Numbers are written so that they read back to the bit.
+// Returns all settings except the model itself (common/params/model_spec_json.h), in the order in
+// which they are shown. Numbers read back to the same bits.
 std::vector<JobSetting> JobSettings(const JobSpec& job);
 
-// A setting that can have no effect, whatever its value, because of what others say.
+// A setting that has no effect, whatever its value, because of the values of other settings.
 struct IdleSetting {
   std::string flag;
-  std::string counts_with;  // flags that would make it count
+  std::string counts_with;  // flags with which the setting would have an effect
 };
 std::vector<IdleSetting> IdleSettings(const JobSpec& job);
 

@@ -19,29 +19,32 @@
 namespace lodestar {
 
 enum class Mode : uint8_t { kSync, kAsync, kLocalSgd, kAsyncLocalSgd };
-// kReduce makes no step: see ReducesOnly().
+// kReduce makes no step; see ReducesOnly().
 enum class OptimizerKind : uint8_t { kSgd, kMomentum, kNesterov, kAdamW, kReduce };
-// kEasgd: see IsElastic().
+// For kEasgd see IsElastic().
 enum class OuterOptimizerKind : uint8_t { kAverage, kSgd, kNesterov, kAdam, kEasgd };
-// What a round of local steps is to the outer optimizer: the mean of what workers have sent, or of
-// its directions and lengths apart; see AveragesDirections().
+// How the outer optimizer combines the workers' contributions of a round. kMean takes their mean.
+// kDirection takes the mean of their directions with the mean of their lengths; see
+// AveragesDirections().
 enum class OuterReduction : uint8_t { kMean, kDirection };
-// What becomes of a contribution of local steps that goes against the outer momentum; kHeloco: see
-// MomentumCorrection in server/optimizer/momentum_correction.h.
+// How a contribution of local steps is changed if it points against the outer momentum. For kHeloco
+// see MomentumCorrection in server/optimizer/momentum_correction.h.
 enum class MomentumCorrectionKind : uint8_t { kNone, kHeloco };
-// async_local_sgd: from which weights the change is measured that a contribution is when it is
-// applied: those that its worker began with, or the servers' at that moment. These are the same
-// where nothing came in between.
+// async_local_sgd: from which weights a contribution measures its change. kWorker means the weights
+// that its worker began with. kServer means the servers' weights when it is applied. They are the
+// same if no update came in between.
 enum class Anchor : uint8_t { kWorker, kServer };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
-// What becomes of the local weights of a fragment when its new weights come, after --overlap_steps
-// steps: a mean of both, or the new ones and the steps made meanwhile.
+// How a worker combines its local weights of a fragment with the new weights, which arrive after
+// --overlap_steps steps. kMix takes a mean of both. kKeep takes the new weights and adds the steps
+// made since.
 enum class MergeKind : uint8_t { kMix, kKeep };
-// How much of a round each worker computes: as much as the others, or as much as it computes in the
-// same time: samples of a step, or in async_local_sgd local steps.
+// How much of a round each worker computes. kEqual: all compute the same. kSpeed: each computes
+// what it can in the same time. This sets its samples of a step or, in async_local_sgd, its local
+// steps.
 enum class Balance : uint8_t { kEqual, kSpeed };
-// By what the sum of top-k contributions is divided, element by element: the weight of all of them,
-// or of those in which the element travelled.
+// Divisor of the sum of top-k contributions, per element. kWorkers: the weight of all
+// contributions. kSenders: the weight of those contributions that sent the element.
 enum class TopKDivisor : uint8_t { kWorkers, kSenders };
 
 template <>
@@ -114,137 +117,144 @@ struct KindNames<TopKDivisor> {
                                                      {TopKDivisor::kSenders, "senders"}};
 };
 
-// The optimizer of gradients: on the servers in sync and async, on each worker (inner) where
-// HasLocalSteps().
+// The optimizer of gradients. The servers use it in sync and async. Each worker uses it as its
+// inner optimizer if HasLocalSteps().
 struct OptimizerSettings {
   OptimizerKind kind = OptimizerKind::kAdamW;
   double momentum = 0.9;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
-  double weight_decay = 0.0;  // decoupled; on tensors that the layout marks
+  double weight_decay = 0.0;  // decoupled; only for tensors that the layout marks with `decay`
   friend bool operator==(const OptimizerSettings&, const OptimizerSettings&) = default;
 };
 
-// More would be smaller than a bucket for most models.
+// Maximum number of fragments. With more, fragments of most models would be smaller than a bucket.
 inline constexpr int kMaxFragments = 64;
 
-// A worker holds the samples of one step in host memory.
+// Maximum number of samples of a step. A worker holds them in host memory.
 inline constexpr int64_t kMaxStepSamples = int64_t{1} << 20;
-// A grant, one message, has a learning rate for each.
+// Maximum number of local steps. A grant, which is one message, has a learning rate for each step.
 inline constexpr int kMaxLocalSteps = 1 << 19;
 
 inline constexpr double kDefaultNormLimit = 10.0;
-// The best of Zhang et al. 2015, whose beta it is.
+// Default of --outer_learning_rate for kEasgd, where it is beta: the best value in Zhang et al.
+// 2015.
 inline constexpr double kDefaultElasticRate = 0.9;
-// The outer momentum of local steps whose contributions each have a step, or part of one, of their
-// own: that they are late adds to it (Mitliagkas et al. 2016, arXiv:1605.09774).
+// Default outer momentum if each contribution of local steps gets an outer step, or part of one, of
+// its own. Late contributions act as further momentum (Mitliagkas et al. 2016, arXiv:1605.09774).
 inline constexpr double kDefaultAsynchronousMomentum = 0.8;
 
 struct JobSpec {
   ModelSpec model;
   Mode mode = Mode::kSync;
-  // In sync, so many contributions end a round; in async_local_sgd, so many make an outer step. 0
-  // means as many as there are members.
+  // Number of contributions that end a round in sync, or make an outer step in async_local_sgd. 0
+  // means the number of members.
   int quorum = 0;
-  // For async and async_local_sgd. -1 means no bound. 0, in async, means lock step.
+  // For async and async_local_sgd. -1 means no limit. In async, 0 means lock step.
   int max_rounds_ahead = -1;
-  // For async_local_sgd: how many updates a bucket may have had since the weights that a
-  // contribution was computed on. A contribution that is older is not counted. -1 means no limit.
+  // For async_local_sgd: maximum staleness, the number of updates of a bucket since the weights
+  // that a contribution was computed on. A contribution with more is not counted. -1 means no
+  // limit.
   int64_t max_staleness = -1;
   Balance balance = Balance::kEqual;
   StalenessScaling staleness_scaling = StalenessScaling::kNone;
-  int local_steps = 1;  // HasLocalSteps(): H, between two exchanges of the same parameters
-  // local_sgd: parts of the parameters that are exchanged in turn; see FragmentPlan.
+  // If HasLocalSteps(): H, the steps between two exchanges of the same parameters.
+  int local_steps = 1;
+  // local_sgd: number of parts of the parameters that are exchanged in turn; see FragmentPlan.
   int fragments = 1;
-  // local_sgd: steps of the next window that a worker makes before it has the weights of an
-  // exchange.
+  // local_sgd: number of steps of the next window that a worker makes before it has the weights of
+  // an exchange.
   int overlap_steps = 0;
-  MergeKind merge = MergeKind::kKeep;  // then
-  double merge_alpha = 0.5;            // kMix: share of the local weights
-  // local_sgd: an exchange has all of the next window; see EagerMerge.
+  MergeKind merge = MergeKind::kKeep;  // how weights that arrive during a window are merged
+  double merge_alpha = 0.5;            // share of the local weights in kMix
+  // local_sgd: an exchange may take the whole next window; see EagerMerge.
   bool overlap_rounds = false;
   OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;
-  double outer_learning_rate = 0.7;  // kEasgd: beta
-  double outer_momentum = 0.9;       // of adam: beta1
+  double outer_learning_rate = 0.7;  // beta for kEasgd
+  double outer_momentum = 0.9;       // beta1 for kAdam
   double outer_beta2 = 0.95;
   double outer_epsilon = 0.1;
-  OuterReduction outer_reduction = OuterReduction::kMean;                      // local_sgd
-  MomentumCorrectionKind momentum_correction = MomentumCorrectionKind::kNone;  // async_local_sgd
-  Anchor anchor = Anchor::kWorker;                                             // async_local_sgd
+  OuterReduction outer_reduction = OuterReduction::kMean;  // for local_sgd
+  // For async_local_sgd.
+  MomentumCorrectionKind momentum_correction = MomentumCorrectionKind::kNone;
+  Anchor anchor = Anchor::kWorker;  // for async_local_sgd
   OptimizerSettings optimizer;
   LearningRateSchedule schedule;  // total_rounds is the length of the job
-  double clip_norm = 0.0;         // 0 means that nothing is clipped
-  // Samples per worker and local step. 0 means that global_batch_size is set.
+  double clip_norm = 0.0;         // norm limit of gradients; 0 means no limit
+  // Samples per worker and local step. 0 means that global_batch_size is used.
   int64_t batch_size = 0;
   int64_t global_batch_size = 0;  // samples per local step, split over the roster
-  int min_workers = 1;            // members before the job starts
-  int keep_workers = 1;           // ... and for it to go on
+  int min_workers = 1;            // number of members with which the job starts
+  int keep_workers = 1;           // number of members that the job needs to go on
   uint64_t seed = 1;
   int64_t eval_every = 0;    // in rounds; 0 means only at the end
   int64_t eval_samples = 0;  // 0 means all held-out samples
   int64_t bucket_bytes = kDefaultBucketBytes;
-  Encoding push_encoding = Encoding::kFp32;  // of contributions
-  Encoding pull_encoding = Encoding::kFp32;  // of weights; not fp32: of their changes
-  // What encoding loses of one contribution or change is added to the next.
+  Encoding push_encoding = Encoding::kFp32;  // encoding of contributions
+  // Encoding of weights; if not kFp32, changes of the weights are sent.
+  Encoding pull_encoding = Encoding::kFp32;
+  // Adds what encoding loses of a contribution or change to the next one.
   bool error_feedback = true;
-  // ... of a contribution, times this; above 0 and at most 1.
+  // Factor, above 0 and at most 1, for what the encoding of a contribution loses before it is added
+  // to the next.
   double feedback_decay = 1.0;
-  TopKDivisor topk_divisor = TopKDivisor::kWorkers;  // where push_encoding is top-k
-  RobustMean robust_mean;  // of a round's contributions; where HasRosters()
-  // How many times the usual norm of a bucket a contribution may have. 0 means no limit. See
-  // NormWatch.
+  TopKDivisor topk_divisor = TopKDivisor::kWorkers;  // if push_encoding is top-k
+  RobustMean robust_mean;  // how a round's contributions are combined, if HasRosters()
+  // Maximum norm of a contribution to a bucket, as a multiple of the usual norm. 0 means no limit.
+  // See NormWatch.
   double norm_limit = kDefaultNormLimit;
 };
 
-// Whether rounds are rounds of all members: a roster contributes to each, and their mean is
-// applied. Otherwise each contribution is a round of its own. Asynchronous with max_rounds_ahead=0
-// is lock step. `job` must have passed ValidateJobSpec().
+// Returns true if all members contribute to each round: a roster is set, and the mean of its
+// contributions is applied. Otherwise each contribution is a round of its own. Async with
+// max_rounds_ahead=0 is lock step, and has rosters. Requires: `job` has passed ValidateJobSpec().
 bool HasRosters(const JobSpec& job);
 
-// Whether workers make steps of their own between exchanges, with an optimizer of their own.
+// Returns true if workers make steps between exchanges, with an inner optimizer of their own.
 bool HasLocalSteps(const JobSpec& job);
 
-// Whether workers keep weights of their own from exchange to exchange (elastic averaging, Zhang et
-// al. 2015, arXiv:1412.6651): with beta the outer learning rate and s its share of a round's
-// samples, a worker moves by beta * s of the way to the servers' weights, and these by the sum of
-// what the workers have moved, which is beta of the way to the workers' mean. Of N equal workers
-// each moves by alpha = beta / N.
+// Returns true if workers keep their own weights from exchange to exchange (elastic averaging,
+// Zhang et al. 2015, arXiv:1412.6651). Let beta be the outer learning rate and s a worker's share
+// of a round's samples. The worker moves by beta * s of the distance to the servers' weights. The
+// servers move by the sum of these moves, which is beta of the distance to the workers' mean. Of N
+// equal workers, each moves by alpha = beta / N.
 bool IsElastic(const JobSpec& job);
 
-// Whether contributions are changes from the servers' weights as they are applied, so that workers
-// send weights.
+// Returns true if a contribution counts as the change from the servers' weights at the time when it
+// is applied. Workers then send weights.
 bool IsAnchoredAtServer(const JobSpec& job);
 
-// Samples of one step of one worker, if it has to do it alone.
+// Returns the number of samples of one step that one worker computes if it is alone.
 int64_t StepSamples(const JobSpec& job);
 
-// Whether a worker contributes to a round what it has computed on the grants before it, and
-// computes on the grant of a round while that round's exchange is under way. So with fragments,
-// overlap or weights of its own.
+// Returns true if a worker contributes to a round what it has computed on earlier grants, and
+// computes on a round's grant during that round's exchange. True with fragments, with overlap and
+// if IsElastic().
 bool DefersContributions(const JobSpec& job);
 
-// Whether the servers only combine gradients: what they have as weights after a round is the mean
-// of its gradients, for programs that make the steps themselves.
+// Returns true if the servers only combine gradients, for programs that make the steps themselves.
+// The servers' "weights" after a round are then the mean of its gradients.
 bool ReducesOnly(const JobSpec& job);
-// Whether an element's mean is that of the contributions in which it travelled.
+// Returns true if the mean of an element is taken over the contributions that sent the element.
 bool DividesBySenders(const JobSpec& job);
 
-// Whether a round's contributions are combined to the mean of their directions with the mean of
-// their lengths, tensor by tensor: see DirectionMean in server/shard/contribution_mean.cc.
+// Returns true if a round's contributions are combined, tensor by tensor, to the mean of their
+// directions with the mean of their lengths: see DirectionMean in
+// server/shard/contribution_mean.cc.
 bool AveragesDirections(const JobSpec& job);
 
-// What contributions in this encoding lose is carried over, and shrinks by this factor unless the
-// job says otherwise. It is 0.95 for top-k (SparseLoCo, arXiv:2508.15706), else 1.
+// Returns the default factor for what this encoding of contributions loses, before it is added to
+// the next contribution. It is 0.95 for top-k (SparseLoCo, arXiv:2508.15706), else 1.
 double DefaultFeedbackDecay(Encoding push_encoding);
 
-// Why there are no trained weights of such a job, for people.
+// Message that says why a job with ReducesOnly() has no trained weights.
 inline constexpr char kReducesOnly[] =
     "with --optimizer=reduce servers hold the mean gradient of the last round and no weights; the "
     "programs that train have them";
 
-// Errors: InvalidArgument naming the flag, the value and what is allowed; also for combinations
-// that contradict.
+// Checks every setting, and that settings do not contradict each other. Errors: InvalidArgument
+// naming the flag, the value and what is allowed.
 absl::Status ValidateJobSpec(const JobSpec& job);
 
 }  // namespace lodestar

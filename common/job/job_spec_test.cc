@@ -58,8 +58,7 @@ TEST(ValidateJobSpecTest, AcceptsEachModeWithItsFlags) {
   JobSpec async_local = ValidJob();
   async_local.mode = Mode::kAsyncLocalSgd;
   async_local.local_steps = 50;
-  async_local.quorum =
-      8;  // more than --min_workers: a step has a part of each until they are there
+  async_local.quorum = 8;  // may be more than --min_workers, because members may join later
   async_local.max_staleness = 6;
   async_local.max_rounds_ahead = 2;
   async_local.balance = Balance::kSpeed;
@@ -263,7 +262,7 @@ TEST(ValidateJobSpecTest, ElasticWorkersHaveTheirOwnWeights) {
               HasSubstr("--outer_optimizer=easgd is not for --model=client"));
   EXPECT_THAT(refusal([](JobSpec& j) { j.outer_reduction = OuterReduction::kDirection; }),
               HasSubstr("contradicts --outer_optimizer=easgd"));
-  // Where it does not count it is nothing.
+  // In modes where the outer optimizer has no effect, kEasgd does not matter.
   job.mode = Mode::kSync;
   job.local_steps = 1;
   EXPECT_FALSE(IsElastic(job));
@@ -309,12 +308,12 @@ TEST(ValidateJobSpecTest, RefusesNumbersOutOfRange) {
       {[](JobSpec& j) { j.schedule.minimum = 1; }, "--min_learning_rate=1 exceeds"},
       {[](JobSpec& j) { j.schedule.warmup_rounds = 101; }, "--warmup_rounds=101 exceeds"},
       {[](JobSpec& j) { j.clip_norm = -1; }, "--clip_norm=-1"},
-      // What would overflow or vanish in fp32.
+      // These values would overflow or vanish in fp32.
       {[](JobSpec& j) { j.schedule.peak = 1e300; }, "--learning_rate=1e+300"},
       {[](JobSpec& j) { j.outer_learning_rate = 1e39; }, "--outer_learning_rate=1e+39"},
       {[](JobSpec& j) { j.optimizer.weight_decay = 1e39; }, "--weight_decay=1e+39"},
       {[](JobSpec& j) { j.optimizer.epsilon = 1e-60; }, "--epsilon=1e-60"},
-      // What no worker could hold, or no message carry.
+      // These values are too large for a worker's memory or for a message.
       {[](JobSpec& j) { j.batch_size = int64_t{1} << 32; }, "--batch_size=4294967296"},
       {[](JobSpec& j) { j.batch_size = 0, j.global_batch_size = int64_t{1} << 32; },
        "--global_batch_size=4294967296"},

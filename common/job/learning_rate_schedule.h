@@ -1,4 +1,4 @@
-// Learning rate as a pure function of global progress.
+// The learning rate as a pure function of global progress.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ struct KindNames<ScheduleKind> {
 struct LearningRateSchedule {
   ScheduleKind kind = ScheduleKind::kConstant;
   double peak = 1e-3;
-  double minimum = 0.0;  // reached at total_rounds by kCosine and kLinear
+  double minimum = 0.0;  // kCosine and kLinear reach it at total_rounds
   int64_t warmup_rounds = 0;
   int64_t total_rounds = 1;
 
-  // Returns the learning rate of the step that begins at `progress` and takes `step`, both in
-  // rounds: a round of many local steps has many rates. Warm-up rises with each step, in a line
-  // that starts one step above 0 and is at peak at warmup_rounds, as nanoGPT's. Past total_rounds
-  // the rate is the minimum, unless the schedule is constant.
+  // Returns the learning rate of the step that begins at `progress` and has the length `step`, both
+  // in rounds: a round of many local steps has many rates. During warm-up the rate rises linearly
+  // with each step. The first step is one step above 0, and the peak is reached at warmup_rounds,
+  // as in nanoGPT. After total_rounds the rate is the minimum, unless the schedule is constant.
   double At(double progress, double step = 1.0) const;
 };
 

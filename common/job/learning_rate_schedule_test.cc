@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-constexpr double kTolerance = 1e-15;  // a few roundings of values near 1e-3
+constexpr double kTolerance = 1e-15;  // a few rounding errors of values near 1e-3
 
 LearningRateSchedule MakeSchedule(ScheduleKind kind) {
   return {.kind = kind, .peak = 1e-3, .minimum = 1e-4, .warmup_rounds = 9, .total_rounds = 109};
@@ -27,7 +27,7 @@ TEST(LearningRateScheduleTest, WarmsUpLinearlyToThePeak) {
 TEST(LearningRateScheduleTest, WarmsUpStepByStepWithinARound) {
   LearningRateSchedule schedule = MakeSchedule(ScheduleKind::kConstant);
   schedule.warmup_rounds = 1;
-  // A round of four steps: the first is as far above 0 as each of the others above the one before.
+  // In a round of four steps the rate rises by the same amount with each step, beginning from 0.
   for (int step = 0; step < 4; ++step) {
     EXPECT_NEAR(schedule.At(step / 4.0, 1 / 4.0), 1e-3 * (step + 1) / 5, kTolerance);
   }

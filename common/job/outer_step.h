@@ -1,4 +1,5 @@
-// How far the outer optimizer of local steps goes, and how far is safe in short jobs. Pure.
+// Computes how far the outer optimizer of local steps moves, and how far is safe in short jobs.
+// Pure.
 #pragma once
 
 #include <string>
@@ -7,23 +8,24 @@
 
 namespace lodestar {
 
-// What a job has that gives no outer step. JobSpec begins with the published values of DiLoCo.
+// Defaults of a job whose operator sets neither. JobSpec itself has the published values of DiLoCo.
 inline constexpr double kDefaultOuterLearningRate = 0.7;
 inline constexpr double kDefaultOuterMomentum = 0.5;
 
-// Highest OuterStepRatio() of defaults and of what `auto` chooses. Source:
+// Maximum OuterStepRatio() of the defaults and of what `auto` chooses. Source:
 // tests/bench/results/local_steps.md.
 inline constexpr double kSafeOuterStepRatio = 1.5;
 
-// Returns by how much the outer optimizer multiplies a change of the weights that many rounds have
-// in common: rate / (1 - momentum) of nesterov, the rate of sgd, 1 of average. Returns 0 without
-// local steps, and for adam and easgd, which have no such factor.
+// Returns the factor by which the outer optimizer multiplies a change of the weights that is the
+// same in many rounds. The factor is rate / (1 - momentum) for nesterov, the rate for sgd, and 1
+// for average. Returns 0 without local steps, and for adam and easgd, which have no such factor.
 double OuterStepRatio(const JobSpec& job);
 
-// Returns whether OuterStepRatio() is above kSafeOuterStepRatio.
+// Returns true if OuterStepRatio() is above kSafeOuterStepRatio.
 bool IsOuterStepLong(const JobSpec& job);
 
-// Returns one sentence with flags and numbers if IsOuterStepLong(), else nothing.
+// Returns a warning of one sentence with flags and numbers if IsOuterStepLong(), else an empty
+// text.
 std::string DoubtOfOuterStep(const JobSpec& job);
 
 }  // namespace lodestar

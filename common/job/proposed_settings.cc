@@ -12,7 +12,7 @@ namespace {
 constexpr char kOptimizer[] = "optimizer";
 constexpr char kBatchSize[] = "batch_size";
 
-// A setting that is a number, on either side.
+// A setting that is a number, in ProposedSettings and in JobSpec.
 struct Number {
   const char* flag;
   bool is_of_optimizer;
@@ -77,7 +77,7 @@ absl::Status SetProposed(absl::string_view setting, absl::string_view value,
 ProposedSettings ProposedBySaved(const std::vector<JobSetting>& saved) {
   ProposedSettings proposed;
   for (const JobSetting& setting : saved) {
-    // A job with a global batch size has a batch size of 0.
+    // A batch size of 0 means that the job has a global batch size instead.
     if (setting.flag == kBatchSize && setting.value == "0") continue;
     SetProposed(setting.flag, setting.value, proposed).IgnoreError();
   }

@@ -1,6 +1,6 @@
-// Settings of a job that the program which trains has a say in: where a client brings the model, it
-// knows best with which optimizer, and the operator need not say it twice. Those that the operator
-// has given stay. Wire form: ProposedSettings in proto/job.proto. Pure.
+// Settings of a job that the training program may propose. A client that brings the model knows the
+// best optimizer for it, and the operator need not repeat it. Settings that the operator has given
+// stay. Wire form: ProposedSettings in proto/job.proto. Pure.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace lodestar {
 
-// Named as the flags of ps_server.
+// The fields have the names of ps_server's flags.
 struct ProposedSettings {
   std::optional<OptimizerKind> optimizer = std::nullopt;
   std::optional<double> momentum = std::nullopt;
@@ -32,33 +32,36 @@ struct ProposedSettings {
   bool is_empty() const { return *this == ProposedSettings(); }
 };
 
-// Sets the one of this name, from a text as its flag takes it. Errors: InvalidArgument: there is no
-// such setting (the text has all), or the value is none of it.
+// Sets the setting with this name from a text in the form that its flag takes. Errors:
+// InvalidArgument (there is no setting with this name, and the text lists all; or the value is not
+// valid).
 absl::Status SetProposed(absl::string_view setting, absl::string_view value,
                          ProposedSettings& proposed);
 
-// Returns the settings, by flag, that a job was saved with and that a program might have proposed.
-// What cannot be read is left out.
+// Returns those settings in `saved`, by flag, that a program might have proposed. Values that
+// cannot be read are left out.
 ProposedSettings ProposedBySaved(const std::vector<JobSetting>& saved);
 
-// What becomes of a proposal.
+// A job after a proposal.
 struct SettledJob {
   JobSpec job;
-  std::vector<JobSetting> taken;      // with the values that were proposed
-  std::vector<JobSetting> not_taken;  // ... because the operator has given others
+  std::vector<JobSetting> taken;  // accepted settings, with the proposed values
+  // Proposed settings that are ignored because the operator has given others.
+  std::vector<JobSetting> not_taken;
 };
 
-// `given` has the flags of the operator's command line. An operator that gives --optimizer decides
-// all that belongs to it (momentum, beta1, beta2, epsilon, weight_decay), and a global batch size
-// is a batch size as well. The result is not validated.
+// Applies a proposal to `job`. `given` has the flags of the operator's command line. An operator
+// that gives --optimizer decides all settings of it (momentum, beta1, beta2, epsilon,
+// weight_decay), and a given global batch size counts as a batch size also. The result is not
+// validated.
 SettledJob Settle(const JobSpec& job, const std::set<std::string>& given,
                   const ProposedSettings& proposed);
 
-// Whether a job could have them, as far as that is not a matter of its other settings. Errors:
+// Checks the proposed values, as far as that does not depend on the job's other settings. Errors:
 // InvalidArgument, as ValidateJobSpec().
 absl::Status ValidateProposed(const ProposedSettings& proposed);
 
-// "optimizer=sgd, learning_rate=0.5"; "nothing" for none.
+// Returns text such as "optimizer=sgd, learning_rate=0.5", or "nothing" for an empty list.
 std::string SettingsText(const std::vector<JobSetting>& settings);
 
 }  // namespace lodestar

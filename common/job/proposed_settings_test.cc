@@ -20,7 +20,7 @@ JobSpec ClientJob() {
   return job;
 }
 
-// Named as a program does: {"optimizer", "sgd"}, ...
+// Returns a proposal from pairs such as {"optimizer", "sgd"}, as a program names them.
 ProposedSettings Proposed(const std::vector<JobSetting>& settings) {
   ProposedSettings proposed;
   for (const JobSetting& setting : settings) {

@@ -39,7 +39,7 @@ int RobustMean::MinContributions() const {
     case Kind::kNone:
       return 1;
     case Kind::kMedian:
-      return 3;  // of two, the middle is their mean
+      return 3;  // the middle of two values is their mean
     case Kind::kTrimmed:
       return 2 * trim + 1;
   }

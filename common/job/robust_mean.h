@@ -1,6 +1,6 @@
-// How the contributions of a round are combined where some of them may be wild: coordinate by
-// coordinate, without the lowest and the highest values (trimmed mean, and coordinate-wise median;
-// Yin et al. 2018, arXiv:1803.01498). Pure.
+// Combines the contributions of a round if a few of them may be wrong: coordinate by coordinate,
+// without the lowest and the highest values (trimmed mean and coordinate-wise median; Yin et al.
+// 2018, arXiv:1803.01498). Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,33 @@
 
 namespace lodestar {
 
-// One round has at most this many contributions: each is held until the last is there.
+// Maximum number of contributions to a round. Each is held in memory until the last has arrived.
 inline constexpr int kMaxRobustContributions = 32;
 
 struct RobustMean {
   enum class Kind : uint8_t {
-    kNone,     // the plain mean: all that come count
-    kMedian,   // the value in the middle, or the mean of the two there
+    kNone,     // the plain mean: all contributions count
+    kMedian,   // the middle value, or the mean of the two middle values
     kTrimmed,  // the mean without the `trim` lowest and the `trim` highest values
   };
   Kind kind = Kind::kNone;
-  int trim = 0;  // of kTrimmed
+  int trim = 0;  // used by kTrimmed
 
   bool is_robust() const { return kind != Kind::kNone; }
-  // How many values are left out at either end of so many, of which at least one stays.
+  // Returns the number of values left out at each end of `num_contributions` values. At least one
+  // value stays.
   int TrimOf(int num_contributions) const;
-  // With fewer contributions than this, it leaves out fewer values than it should, or none.
+  // Returns the number of contributions below which fewer values than wanted, or none, are left
+  // out.
   int MinContributions() const;
   friend bool operator==(const RobustMean&, const RobustMean&) = default;
 };
 
-// "none", "median" or "trimmed:2", as --robust_mean takes it. Errors: InvalidArgument, naming the
-// flag, the value and what is allowed.
+// Convert between a RobustMean and a text in the form of --robust_mean: "none", "median" or
+// "trimmed:2". Errors: InvalidArgument naming the flag, the value and what is allowed.
 absl::StatusOr<RobustMean> ParseRobustMean(absl::string_view text);
 std::string RobustMeanText(const RobustMean& mean);
-// What ParseRobustMean() cannot give. Errors: InvalidArgument.
+// Checks a value that does not come from ParseRobustMean(). Errors: InvalidArgument.
 absl::Status ValidateRobustMean(const RobustMean& mean);
 
 }  // namespace lodestar

@@ -37,7 +37,7 @@ bool LineOutput::WriteWhole(absl::string_view text) {
     const int ready = poll(&writable, 1, patience_ms);
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) break;
-    // A pipe that is writable takes that many bytes at once without a wait.
+    // A writable pipe takes up to PIPE_BUF bytes without blocking.
     const size_t piece = std::min<size_t>(text.size(), PIPE_BUF);
     const ssize_t written = write(descriptor_, text.data(), piece);
     if (written < 0 && errno == EINTR) continue;

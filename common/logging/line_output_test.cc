@@ -25,7 +25,7 @@ class LineOutputTest : public testing::Test {
     close(ends_[0]);
     if (ends_[1] >= 0) close(ends_[1]);
   }
-  // What is in the pipe.
+  // Reads all bytes in the pipe.
   std::string Read() {
     std::string text(1 << 20, '\0');
     const ssize_t size = read(ends_[0], text.data(), text.size());

@@ -1,4 +1,4 @@
-// The ids that a line of a log names, as every program of a cluster writes them.
+// Finds the ids in a log line. All programs of a cluster write ids in the same form.
 #pragma once
 
 #include <string>
@@ -9,18 +9,20 @@
 
 namespace lodestar {
 
-// Words before '=' that are fields of a line; others are text. `request`: of a call, see
-// common/runtime/request_id.h; `call`: its method; `name`: of a worker; `incarnation`: beyond the
-// whole numbers that a double has, so that readers who know no others take it as text.
+// Keys of fields of a line, which stand before '='. Other words with '=' are text. `request` is the
+// id of a call (see common/runtime/request_id.h), `call` is its method, and `name` is a worker's
+// name. `incarnation` may exceed the whole numbers that a double can hold, so it is text.
 inline constexpr absl::string_view kLogKeys[] = {"call",  "incarnation", "name", "peer",  "request",
                                                  "round", "shard",       "view", "worker"};
 
-// Whether each value of `key` is a number, of digits alone and at most 2^53; else each is text.
+// Returns true if values of `key` are numbers: only digits, and at most 2^53. Otherwise they are
+// text.
 bool IsNumberLogKey(absl::string_view key);
 
-// {key, value} of each key that `message` names as "round=7", in that order, each once; then of
-// round, shard and name what it says in words, "round 7", "shard 1" and "worker 'a'", if they are
-// not there. Of "shard=0/2" the number; what is none is no field.
+// Returns the {key, value} pairs of a log line. First come the keys that `message` has in the form
+// "round=7", in that order, each once. Then come round, shard and name from the forms "round 7",
+// "shard 1" and "worker 'a'", if they are not found yet. The value of "shard=0/2" is its first
+// number, 0. A word that does not have the right form gives no field.
 std::vector<std::pair<std::string, std::string>> LogFields(absl::string_view message);
 
 }  // namespace lodestar

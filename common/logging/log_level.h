@@ -1,4 +1,4 @@
-// How much a line of a log matters.
+// The importance of a log line.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@ namespace lodestar {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarn, kError };
 
-// debug, info, warning (or, shorter, warn) or error. Errors: InvalidArgument naming `flag`.
+// Returns the level for debug, info, warning (or warn) or error. Errors: InvalidArgument naming
+// `flag`.
 absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name,
                                        absl::string_view flag = "log_level");
-// "debug", "info", "warning", "error": as lines and flags have it.
+// Returns "debug", "info", "warning" or "error", the names in log lines and flags.
 absl::string_view LogLevelName(LogLevel level);
 
 }  // namespace lodestar

@@ -11,14 +11,14 @@
 namespace lodestar {
 namespace {
 
-// Returns true if `c` may stand in the name of a worker.
+// Returns true if the name of a worker may have `c`.
 bool IsWordByte(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; }
 
 bool HasWord(absl::string_view text, absl::string_view word) {
   for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
     const size_t end = at + word.size();
     const bool begins = at == 0 || !IsWordByte(text[at - 1]);
-    // A name at the end of a sentence is one, too.
+    // A name may be followed by the point that ends a sentence.
     const bool ends = end == text.size() || !IsWordByte(text[end]) ||
                       (text[end] == '.' && (end + 1 == text.size() || text[end + 1] == ' '));
     if (begins && ends) return true;
@@ -27,7 +27,7 @@ bool HasWord(absl::string_view text, absl::string_view word) {
 }
 
 bool IsOfWorker(const LogLineRecord& line, const LogQuery& query) {
-  // A number alone is no name in a text.
+  // A worker's name that is only digits is not searched in the text, because it may be any number.
   const bool is_number = std::all_of(query.worker.begin(), query.worker.end(), absl::ascii_isdigit);
   if (!is_number && HasWord(line.text, query.worker)) return true;
   for (const auto& [key, value] : LogFields(line.text)) {

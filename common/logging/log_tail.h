@@ -1,5 +1,5 @@
-// LogTail keeps the last lines that a process has logged in memory, for those who ask for them
-// later. It is bounded: the oldest lines go first.
+// LogTail keeps the last lines that a process has logged in memory, so that they can be asked for
+// later. It is bounded: the oldest lines are dropped first.
 #pragma once
 
 #include <cstddef>
@@ -19,47 +19,49 @@
 namespace lodestar {
 
 struct LogLineRecord {
-  uint64_t number = 0;  // counts from 1, without gaps
+  uint64_t number = 0;  // number of the line, from 1 on, without gaps
   absl::Time time;
   LogLevel level = LogLevel::kInfo;
   std::string text;
   friend bool operator==(const LogLineRecord&, const LogLineRecord&) = default;
 };
 
-// Which lines are asked for: those that fit all of it.
+// Conditions for lines. A line must meet all of them.
 struct LogQuery {
-  uint64_t after = 0;  // of higher numbers
+  uint64_t after = 0;  // only lines with a higher number
   LogLevel least_level = LogLevel::kDebug;
-  // Lines with name=WORKER or worker=WORKER among their fields, see LogFields(), or with that word.
+  // Only lines that have name=WORKER or worker=WORKER among their fields, see LogFields(), or have
+  // WORKER as a word.
   std::string worker = {};
-  // Lines with worker=ID among their fields count, too: what the cluster calls that worker.
+  // The worker's id in the cluster. Lines with worker=ID among their fields count also.
   std::string worker_id = {};
   std::optional<int64_t> round = {};
-  size_t most_lines = 1000;  // the newest, unless `oldest_first`
+  size_t most_lines = 1000;  // the newest lines, or the oldest if `oldest_first`
   size_t most_bytes = 1 << 20;
-  // Beyond those bounds the newest are left for another query, not the oldest left out.
+  // If there are more lines than allowed, returns the oldest, and the newest are left for the next
+  // query.
   bool oldest_first = false;
 };
 
 struct LogExcerpt {
-  std::vector<LogLineRecord> lines;  // the newest last
-  uint64_t last_number = 0;          // all lines until this one were looked at
-  uint64_t num_gone = 0;             // lines behind `after` that are not kept any more
-  bool has_more = false;             // with oldest_first: behind last_number
+  std::vector<LogLineRecord> lines;  // newest last
+  uint64_t last_number = 0;          // number of the last line that was examined
+  uint64_t num_gone = 0;             // number of lines after `after` that are not kept any more
+  bool has_more = false;             // with oldest_first: there are more lines after last_number
 };
 
-// Pure.
+// Returns true if `line` meets `query`. Pure.
 bool FitsQuery(const LogLineRecord& line, const LogQuery& query);
 
-// Thread-safe.
+// The last log lines. Thread-safe.
 class LogTail {
  public:
   static constexpr size_t kMaxLines = 4096;
-  static constexpr size_t kMaxBytes = 1 << 20;   // of text
-  static constexpr size_t kMaxLineBytes = 4096;  // longer ones are cut
+  static constexpr size_t kMaxBytes = 1 << 20;   // maximum bytes of text
+  static constexpr size_t kMaxLineBytes = 4096;  // longer lines are cut
 
-  // `id`: random, tells this log from that of another life of the process. `process`: what its
-  // lines call it.
+  // `id` is random and tells this log from the log of an earlier or later start of the process.
+  // `process` is its name in log lines.
   explicit LogTail(std::string id = "", std::string process = "")
       : id_(std::move(id)), process_(std::move(process)) {}
   const std::string& id() const { return id_; }
@@ -72,7 +74,7 @@ class LogTail {
   const std::string id_;
   const std::string process_;
   mutable absl::Mutex mutex_;
-  std::deque<LogLineRecord> lines_ ABSL_GUARDED_BY(mutex_);  // the newest last
+  std::deque<LogLineRecord> lines_ ABSL_GUARDED_BY(mutex_);  // newest last
   size_t num_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
 };

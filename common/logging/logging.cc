@@ -37,8 +37,8 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::info;
 }
 
-// Writes to stderr, with the colours of levels on a terminal. No thread waits long for the reader
-// of stderr.
+// Writes to stderr, with colours for levels if it is a terminal. Threads do not wait long if the
+// reader of stderr has stopped.
 class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   StderrSink()
@@ -80,11 +80,11 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
 };
 
 struct LockedFilter {
-  absl::Mutex mutex;  // also keeps what one call writes together
+  absl::Mutex mutex;  // also keeps the lines of one call together
   RepeatFilter filter ABSL_GUARDED_BY(mutex);
 };
 
-// Neither is ever destroyed: threads that outlive main() may still log.
+// The objects below are never destroyed, because threads that outlive main() may still log.
 LockedFilter& Repeats() {
   static auto* const repeats = new LockedFilter;
   return *repeats;
@@ -99,13 +99,13 @@ std::shared_ptr<spdlog::logger>& Logger() {
   return *logger;
 }
 
-// If it is not set, lines are text.
+// Name of the process in JSON lines. nullopt means that lines are text.
 std::optional<std::string>& JsonProcessName() {
   static auto* const name = new std::optional<std::string>;
   return *name;
 }
 
-// The tail is not owned. Null means that no lines are kept.
+// The tail that gets all lines, not owned. Null means that no lines are kept.
 LogTail*& Tail() {
   static LogTail* tail = nullptr;
   return tail;
@@ -159,7 +159,7 @@ void KeepLog(LogTail* tail) {
 }
 
 void InitLogging(absl::string_view process_name, LogLevel level, LogFormat format) {
-  absl::MutexLock lock(&Repeats().mutex);  // of threads that log already
+  absl::MutexLock lock(&Repeats().mutex);  // other threads may log already
   Logger()->set_level(ToSpdlog(level));
   JsonProcessName().reset();
   if (format == LogFormat::kJson) {
@@ -174,8 +174,8 @@ void InitLogging(absl::string_view process_name, LogLevel level, LogFormat forma
 
 bool IsLogged(LogLevel level) { return Logger()->should_log(ToSpdlog(level)); }
 
-// Messages quote flags and files, in which join strings may stand by mistake, and names of files,
-// in which anything may stand.
+// Messages quote flags and files, which may hold join strings by mistake, and names of files, which
+// may have any bytes. Both are made safe here.
 void LogLine(LogLevel level, absl::string_view line) {
   if (!IsLogged(level)) return;
   LockedFilter& repeats = Repeats();

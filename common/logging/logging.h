@@ -1,6 +1,6 @@
-// The process's log: one line per event on stderr, with local time, its zone and the level, or as
-// an object of JSON. The only user of spdlog. Formats are those of fmt and checked at compile time:
-// LogInfo("round={} shard={}", round, shard). Lines that repeat are counted instead of written: see
+// The log of the process: one line per event on stderr. A line is text with local time, time zone
+// and level, or a JSON object. Only this file uses spdlog. Formats are fmt's and checked at compile
+// time: LogInfo("round={} shard={}", round, shard). Repeated lines are counted and not written: see
 // RepeatFilter.
 #pragma once
 
@@ -28,32 +28,34 @@ namespace lodestar {
 
 // kText: "2026-11-26 16:00:00.000+00:00 info ps_server: worker joined name=a worker=1". kJson:
 // {"time": "2026-11-26T16:00:00.000Z", "level": "info", "process": "ps_server", "message": "worker
-// joined name=a worker=1", "name": "a", "worker": 1}: what the message says of IDs is there as
-// fields, too, under the same keys and of the same types in every process: see LogFields().
+// joined name=a worker=1", "name": "a", "worker": 1}. Ids in the message are also fields, with the
+// same keys and types in every process: see LogFields().
 enum class LogFormat : uint8_t { kText, kJson };
 
-// text or json. Errors: InvalidArgument naming --log_format.
+// Reads "text" or "json". Errors: InvalidArgument naming --log_format.
 absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view name);
 
-// Every later line shows `process_name`, and those below `level` are dropped. Called once by
-// main(); without it the level is kInfo, the format kText, and lines carry no name. Colours only on
-// a terminal.
+// Sets up the log: every later line shows `process_name`, and lines below `level` are dropped.
+// main() calls this once. Before the call the level is kInfo, the format is kText, and lines have
+// no name. Colours are used only on a terminal.
 void InitLogging(absl::string_view process_name, LogLevel level,
                  LogFormat format = LogFormat::kText);
 
-// From now on `tail`, which outlives all that logs, gets what is written, too; null: none does.
+// Adds every line written from now on to `tail` also, which must outlive all threads that log. Null
+// means that no lines are kept.
 void KeepLog(LogTail* tail);
 
-// Lines as kText and kJson have them, without their ends; text in the time of this machine's zone.
+// Return one line in the format kText or kJson, without its newline. kText uses the time zone of
+// this machine.
 std::string LogText(LogLevel level, absl::string_view process_name, absl::string_view message,
                     absl::Time now);
 std::string LogJson(LogLevel level, absl::string_view process_name, absl::string_view message,
                     absl::Time now);
 
 bool IsLogged(LogLevel level);
-// Thread-safe, as are the functions below.
+// Writes a line. Thread-safe, as are the functions below.
 void LogLine(LogLevel level, absl::string_view line);
-// Writes what was counted of lines that repeated. For the end of the process.
+// Writes the counts of repeated lines that are not written yet. Call before the process ends.
 void FlushLog();
 
 template <typename... Args>
@@ -82,10 +84,10 @@ void LogError(fmt::format_string<Args...> format, Args&&... args) {
   LogLine(LogLevel::kError, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Collapses lines that repeat: they are counted, and the count is written now and then instead. A
-// repeat equals the line written last, or has been written kFreeRepeats times within its window: so
-// a state that comes back is told again, but a loop that fails every second is not. Pure: the time
-// is given. Not thread-safe.
+// Counts repeated lines, and from time to time writes the count in their place. A line is a repeat
+// if it equals the line written last, or was written kFreeRepeats times within its window. So a
+// state that comes back is logged again, but a loop that fails every second does not fill the log.
+// Pure: the time is passed in. Not thread-safe.
 class RepeatFilter {
  public:
   struct Line {
@@ -94,17 +96,19 @@ class RepeatFilter {
     friend bool operator==(const Line&, const Line&) = default;
   };
 
-  // A count is written after this time at first, then each time after twice as long.
+  // The first count of a line is written after this time, and each further count after twice the
+  // time before.
   static constexpr absl::Duration kFirstWindow = absl::Seconds(10);
   static constexpr absl::Duration kLongestWindow = absl::Minutes(10);
   static constexpr int kFreeRepeats = 3;
-  // Lines that are remembered; beyond, the one not written for longest is forgotten.
+  // Maximum number of lines that are remembered. Beyond that, the line that was written longest ago
+  // is forgotten.
   static constexpr size_t kMaxLines = 64;
 
-  // What is to be written now, in order: counts of lines that have ceased, then this line, with
-  // its count if it has one, unless it is a repeat.
+  // Returns the lines to write now, in order: counts of lines whose window has ended, then this
+  // line with its count, if any. A repeat is left out.
   std::vector<Line> Admit(LogLevel level, absl::string_view text, absl::Time now);
-  // All counts not written yet.
+  // Returns all counts that are not written yet.
   std::vector<Line> Flush(absl::Time now);
 
  private:
@@ -112,29 +116,29 @@ class RepeatFilter {
     Line line;
     absl::Time window_begin;
     absl::Duration window = kFirstWindow;
-    int written = 0;    // in this window
-    int64_t count = 0;  // in this window, instead of being written
+    int written = 0;    // times written in this window
+    int64_t count = 0;  // repeats in this window that were not written
   };
 
   static Line Counted(const Entry& entry, absl::Time now);
-  // Writes the count of an entry that goes.
+  // Appends the count of an entry that is removed.
   static void Close(const Entry& entry, absl::Time now, std::vector<Line>& lines);
 
-  std::list<Entry> entries_;  // the one written last is last
+  std::list<Entry> entries_;  // ordered by the time of writing, latest last
 };
 
-// Logs a state when it changes, so that a condition that lasts costs two lines, not one per check.
-// Thread-safe.
+// Logs a state only when it changes, so that a lasting condition costs two lines, not one per
+// check. Thread-safe.
 class ChangeLogger {
  public:
   using Sink = std::function<void(LogLevel, absl::string_view)>;
 
   explicit ChangeLogger(Sink sink = LogLine) : sink_(std::move(sink)) {}
 
-  // Logs `state` unless it equals the last one given for `subject`. Returns whether it logged.
+  // Logs `state` unless it equals the last state of `subject`. Returns true if it logged.
   bool Log(LogLevel level, absl::string_view subject, absl::string_view state)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Forgets `subject`: its next state is logged whatever it is.
+  // Forgets `subject`, so that its next state is logged in any case.
   void Forget(absl::string_view subject) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

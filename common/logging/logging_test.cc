@@ -120,7 +120,7 @@ TEST(LoggingTest, RepeatedLineIsWrittenOnceAndItsCountAtTheEnd) {
 
 class RepeatFilterTest : public ::testing::Test {
  protected:
-  // What is written when `text` comes `seconds` after the start.
+  // Returns the lines written when `text` is logged `seconds` after the start.
   std::vector<std::string> At(int seconds, absl::string_view text) {
     return Texts(filter_.Admit(LogLevel::kInfo, text, start_ + absl::Seconds(seconds)));
   }

@@ -15,7 +15,8 @@ std::string KernelText(const std::string& path) {
   return ReadWholeFile(path, kMaxBytes).value_or("");
 }
 
-// Lines of /proc/self/cgroup: "0::/path" is version 2, "4:memory,blkio:/path" version 1.
+// Reads the lines of /proc/self/cgroup: "0::/path" is version 2, "4:memory,blkio:/path" is version
+// 1.
 void ForEachControlGroup(const std::string& root, absl::string_view controller,
                          absl::FunctionRef<void(GroupVersion version, const std::string& folder,
                                                 const std::string& name)>
@@ -36,7 +37,7 @@ void ForEachControlGroup(const std::string& root, absl::string_view controller,
     visit(version, mount, "/");
     std::string group;
     for (absl::string_view part : absl::StrSplit(fields[2], '/', absl::SkipEmpty())) {
-      if (part == "..") break;  // outside of what this process may see
+      if (part == "..") break;  // outside the part of the tree that this process may see
       absl::StrAppend(&group, "/", part);
       visit(version, absl::StrCat(mount, group), group);
     }

@@ -15,7 +15,7 @@
 namespace lodestar {
 namespace {
 
-constexpr int64_t kPageBytes = 4096;  // the unit of /proc/self/statm on x86-64
+constexpr int64_t kPageBytes = 4096;  // unit of /proc/self/statm on x86-64
 constexpr int64_t kKibibyte = 1024;
 
 std::optional<int64_t> ParseCount(absl::string_view text) {
@@ -24,7 +24,8 @@ std::optional<int64_t> ParseCount(absl::string_view text) {
   return count;
 }
 
-// The first number behind `name` at the start of a line: "MemTotal:   24684092 kB".
+// Returns the first number after `name` in the line that begins with `name`, such as "MemTotal:
+// 24684092 kB".
 std::optional<int64_t> CountBehind(absl::string_view text, absl::string_view name) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::StartsWith(line, name)) continue;
@@ -35,7 +36,7 @@ std::optional<int64_t> CountBehind(absl::string_view text, absl::string_view nam
   return std::nullopt;
 }
 
-// Takes over what is less than what is known so far.
+// Takes over `limit` if it has less available memory than `memory`.
 void Narrow(HostMemory limit, HostMemory* memory) {
   limit.available_bytes = std::clamp<int64_t>(limit.available_bytes, 0, limit.total_bytes);
   if (memory->total_bytes == 0) {
@@ -48,16 +49,17 @@ void Narrow(HostMemory limit, HostMemory* memory) {
   memory->limited_by = std::move(limit.limited_by);
 }
 
-// Where a version of control groups keeps a group's numbers.
+// Names of the files in which one version of control groups keeps a group's numbers.
 struct GroupFiles {
   const char* limit;
   const char* usage;
-  std::vector<const char*> reclaimable;  // lines of memory.stat: cached files are given back
+  // Lines of memory.stat whose bytes can be freed, such as cached files.
+  std::vector<const char*> reclaimable;
 };
 
 void NarrowByGroup(const std::string& folder, const std::string& name, const GroupFiles& files,
                    HostMemory* memory) {
-  // Without a limit the file says "max", or a number larger than any machine's memory.
+  // If there is no limit, the file says "max" or a number larger than any machine's memory.
   const auto limit = ParseCount(KernelText(absl::StrCat(folder, "/", files.limit)));
   const auto usage = ParseCount(KernelText(absl::StrCat(folder, "/", files.usage)));
   if (!limit.has_value() || !usage.has_value()) return;
@@ -86,13 +88,13 @@ void NarrowByControlGroups(const std::string& root, HostMemory* memory) {
 
 void NarrowByOwnLimits(const std::string& root, HostMemory* memory) {
   const std::string limits = KernelText(absl::StrCat(root, "/proc/self/limits"));
-  // Pages: size, resident, shared, text, 0, data and stack.
+  // Columns, in pages: size, resident, shared, text, 0, data and stack.
   const std::string counts = KernelText(absl::StrCat(root, "/proc/self/statm"));
   const std::vector<absl::string_view> statm =
       absl::StrSplit(counts, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   if (statm.size() < 6) return;
   const auto narrow = [&](absl::string_view line, absl::string_view pages, const char* name) {
-    const auto limit = CountBehind(limits, line);  // none: "unlimited"
+    const auto limit = CountBehind(limits, line);  // nullopt means "unlimited"
     const auto used = ParseCount(pages);
     if (!limit.has_value() || !used.has_value()) return;
     Narrow(

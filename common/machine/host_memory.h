@@ -1,5 +1,5 @@
-// Main memory that a process may use: of the machine, of its control groups (containers, systemd
-// units) and of its own limits (ulimit). What has the least free decides.
+// Main memory that a process may use, limited by the machine, by its control groups (containers,
+// systemd units) and by its own limits (ulimit). The limit with the least available memory counts.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,15 @@
 namespace lodestar {
 
 struct HostMemory {
-  // All of the memory. 0 means that it is not known, and then nothing else here is.
+  // Total memory under that limit. 0 means that nothing here is known.
   int64_t total_bytes = 0;
-  // What of that can be taken now without pushing anything out: it is free, or has cached files.
+  // Memory that can be taken now without swapping: free memory and cached files.
   int64_t available_bytes = 0;
-  std::string limited_by;  // "this machine", "the control group /jobs/7", "ulimit -v"
+  std::string limited_by;  // "this machine", or such as "the control group /jobs/7" or "ulimit -v"
 };
 
-// `root` is where /proc and /sys are; tests have trees of their own. Limits that cannot be read are
-// left out.
+// Returns the memory. `root` is the folder that contains /proc and /sys, and tests use trees of
+// their own. Limits that cannot be read are ignored.
 HostMemory ReadHostMemory(const std::string& root = "");
 
 }  // namespace lodestar

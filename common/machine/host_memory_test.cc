@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// A machine of 1000 MiB, of which 600 are available, as /proc and /sys tell it.
+// Files in the form of /proc and /sys for a machine of 1000 MiB, of which 600 MiB are available.
 class HostMemoryTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -32,7 +32,7 @@ class HostMemoryTest : public testing::Test {
     std::ofstream(whole) << text;
   }
 
-  // A group of version 2 that has used `used` MiB, `cached` of them for files.
+  // Writes a group of version 2 that has used `used` MiB, `cached` of them for files.
   void WriteGroup(const std::string& group, const std::string& limit, int64_t used,
                   int64_t cached = 0) {
     Write(absl::StrCat("sys/fs/cgroup", group, "/memory.max"), absl::StrCat(limit, "\n"));
@@ -87,7 +87,7 @@ TEST_F(HostMemoryTest, ReadsTheFirstVersionAndPathsOfTheHost) {
 }
 
 TEST_F(HostMemoryTest, UlimitsCount) {
-  Write("proc/self/statm", "25600 100 100 10 0 12800 0\n");  // 100 MiB, 50 of them data
+  Write("proc/self/statm", "25600 100 100 10 0 12800 0\n");  // 100 MiB, of which 50 MiB are data
   Write("proc/self/limits",
         absl::StrCat("Limit          Soft Limit   Hard Limit   Units\n"
                      "Max data size             unlimited            unlimited       bytes\n"

@@ -1,4 +1,4 @@
-// What this process takes of main memory.
+// Main memory that this process uses.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,9 @@
 
 namespace lodestar {
 
-// Returns the memory of this process in bytes that is resident, and in no file or shared memory. 0
-// means that it is not known. `root` is where /proc is; tests have trees of their own.
+// Returns the resident memory of this process in bytes, without mapped files and shared memory. 0
+// means that it is not known. `root` is the folder that contains /proc, and tests use trees of
+// their own.
 int64_t ReadOwnMemory(const std::string& root = "");
 
 }  // namespace lodestar

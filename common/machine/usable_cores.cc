@@ -21,15 +21,15 @@ namespace {
 int CoresOfAffinity() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
-  // A machine of more cores than the set has room for.
+  // The machine has more cores than cpu_set_t has room for.
   return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-// Processor time per period, rounded up to cores. nullopt means no limit.
+// Returns processor time per period, rounded up to whole cores. nullopt means no limit.
 std::optional<int64_t> CoresOf(absl::string_view quota, absl::string_view period) {
   int64_t quota_us = 0;
   int64_t period_us = 0;
-  // Without a limit the quota is "max" in version 2 and -1 in version 1.
+  // If there is no limit, the quota is "max" in version 2 and -1 in version 1.
   if (!absl::SimpleAtoi(quota, &quota_us) || !absl::SimpleAtoi(period, &period_us) ||
       quota_us <= 0 || period_us <= 0) {
     return std::nullopt;

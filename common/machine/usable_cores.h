@@ -1,16 +1,17 @@
-// How many processor cores a process may keep busy.
+// Number of processor cores that a process may keep busy.
 #pragma once
 
 #include <string>
 
 namespace lodestar {
 
-// The cores that this process may run on (taskset, cpusets), or fewer if a quota of its control
-// groups (docker --cpus, CPUQuota= of a systemd unit, limits of a pod) is less; a quota is rounded
-// up. At least 1.
+// Returns the number of cores that this process may run on (taskset, cpusets). If a quota of its
+// control groups is lower (docker --cpus, CPUQuota= of a systemd unit, limits of a pod), returns
+// the quota, rounded up. At least 1.
 int UsableCores();
 
-// The same for a process that may run on `num_cores`. `root` is where /proc and /sys are.
+// Returns the same number for a process that may run on `num_cores`. `root` is the folder that
+// contains /proc and /sys.
 int CoresWithinQuota(int num_cores, const std::string& root);
 
 }  // namespace lodestar

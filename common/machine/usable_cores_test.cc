@@ -11,7 +11,7 @@
 namespace lodestar {
 namespace {
 
-// A process that may run on 16 cores of a machine whose /proc and /sys are files of the test.
+// A process that may run on 16 cores, with files of the test as /proc and /sys.
 class UsableCoresTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -53,8 +53,8 @@ TEST_F(UsableCoresTest, TightestGroupOnTheWayToTheRootDecides) {
   Write("sys/fs/cgroup/jobs/cpu.max", "200000 100000");
   Write("sys/fs/cgroup/jobs/7/cpu.max", "400000 100000");
   EXPECT_EQ(Cores(), 2);
-  // In a container the tree starts at the container's group, but /proc/self/cgroup has the host's
-  // path.
+  // In a container the tree begins at the container's group, but /proc/self/cgroup has the path on
+  // the host.
   Write("sys/fs/cgroup/cpu.max", "100000 100000");
   EXPECT_EQ(Cores(), 1);
 }

@@ -36,7 +36,7 @@ std::string CallText(const CallFacts& facts) {
 }
 
 std::optional<int64_t> CallQuota::Take(absl::Time now) {
-  // The clock may have been set back.
+  // The difference is negative if the clock was set back.
   if (last_ != absl::InfinitePast()) {
     room_ += std::max(0.0, absl::FDivDuration(now - last_, kPerLine));
   }

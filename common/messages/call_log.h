@@ -1,6 +1,6 @@
-// What the log says of calls between workers and servers, in the same words on both sides: a line
-// for each that has failed, and at debug level for each. A stranger whose calls fail again and
-// again fills no disk: of many failures only some are told, with the number of those that were not.
+// Logs the calls between workers and servers, in the same words on both sides: a line for each
+// failed call, and at debug level for every call. A stranger whose calls fail again and again
+// cannot fill the disk: of many failures only some are logged, with the number of those left out.
 #pragma once
 
 #include <cstdint>
@@ -20,28 +20,30 @@
 
 namespace lodestar {
 
-// Which call it was; what is empty or not set is not known, or has no meaning for it.
+// Identifies a call. A value that is empty or not set is unknown, or does not apply to the call.
 struct CallFacts {
-  std::string call = {};     // the method: "Join"
-  std::string request = {};  // its id; see common/runtime/request_id.h
-  std::string name = {};     // of the worker
+  std::string call = {};     // method, such as "Join"
+  std::string request = {};  // id of the call; see common/runtime/request_id.h
+  std::string name = {};     // name of the worker
   std::optional<WorkerLife> life = {};
   std::optional<Round> round = {};
-  std::string peer = {};  // where it came from
+  std::string peer = {};  // address that the call came from
 };
 
-// "call=Join request=3fa9c1d2-17 name=a worker=1 incarnation=5 round=7 peer=ipv4:10.0.0.1:40312",
-// without what is not there. What peers have sent is one word each: see PeerWord().
+// Returns text such as "call=Join request=3fa9c1d2-17 name=a worker=1 incarnation=5 round=7
+// peer=ipv4:10.0.0.1:40312". Values that are not known are left out. Values from peers are cut to
+// one word: see PeerWord().
 std::string CallText(const CallFacts& facts);
 
-// How many lines of failed calls there is room for. Pure.
+// Limits the number of log lines for failed calls. Pure.
 class CallQuota {
  public:
   static constexpr int kMostAtOnce = 32;
-  static constexpr absl::Duration kPerLine = absl::Milliseconds(500);  // beyond those
+  // Beyond those, one line per this time.
+  static constexpr absl::Duration kPerLine = absl::Milliseconds(500);
 
-  // Whether a failure is for the log, and how many were not since the last one that was; nothing:
-  // it is not.
+  // Returns nullopt if a failure is not to be logged. Otherwise returns the number of failures that
+  // were left out since the last one that was logged.
   std::optional<int64_t> Take(absl::Time now);
 
  private:
@@ -50,19 +52,19 @@ class CallQuota {
   int64_t left_out_ = 0;
 };
 
-// Thread-safe.
+// Logs calls. Thread-safe.
 class CallLog {
  public:
   using Sink = std::function<void(LogLevel, absl::string_view)>;
 
-  // `clock` outlives it.
+  // `clock` must outlive this object.
   explicit CallLog(Clock* clock, Sink sink = LogLine) : clock_(clock), sink_(std::move(sink)) {}
 
-  // The call has ended with `status`. A call that was answered, or that its caller has cancelled
-  // and does not wait for, is logged at debug level only. So is a call that the quota has no room
-  // for.
+  // Logs a call that has ended with `status`. A successful call, or one that its caller has
+  // cancelled, is logged at debug level only. If the quota has no room, a failed call is also
+  // logged at debug level only.
   void Note(const CallFacts& facts, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Logs the call at debug level, however it has ended.
+  // Logs the call at debug level, whatever its status.
   void NoteQuietly(const CallFacts& facts, const absl::Status& status) const;
 
  private:

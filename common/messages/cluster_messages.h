@@ -1,4 +1,4 @@
-// What passes between workers and the coordinator, in native types; both sides have the same ones.
+// Messages between workers and the coordinator, in native types. Both sides use the same types.
 // Meaning of each field: proto/cluster_service.proto. Wire form: proto/convert_cluster.h.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace lodestar {
 
-// A life of a worker, as carried by every call but Register.
+// One life of a worker. Every call except Register has it.
 struct WorkerLife {
   WorkerId worker;
   Incarnation incarnation;
@@ -29,36 +29,37 @@ struct WorkerLife {
 
 struct ServerAddress {
   int shard = 0;
-  std::string address;  // where workers reach it
+  std::string address;  // address at which workers reach the server
   ElementRange range;
 };
 
-// Where each parameter lives. Immutable once built; shared with calls in flight.
+// Says which server has which parameters. It does not change once built, and calls in flight share
+// it.
 struct ClusterMap {
-  uint64_t version = 0;  // grows when a server has another address, and nothing else has changed
+  uint64_t version = 0;  // grows when the address of a server changes, and only then
   Layout layout;
-  std::vector<ServerAddress> servers;  // by shard
-  std::vector<Bucket> buckets;         // by index
+  std::vector<ServerAddress> servers;  // indexed by shard
+  std::vector<Bucket> buckets;         // indexed by Bucket::index
 };
 
-// The tensors of a program, whose model the servers may not know.
+// The tensors of a training program. The servers may not know its model.
 struct OfferedLayout {
   Layout layout;
-  // The program computes with them in whatever order and blocks the job has them.
+  // True means that the program takes over the order and the blocks that the job has.
   bool adopts_order = false;
 };
 
-// The last report of a process that the coordinator has answered.
+// The last report of a process that the coordinator has acknowledged.
 struct AcknowledgedReport {
-  uint64_t server_incarnation = 0;  // of the servers at that time
-  Incarnation life;                 // of the worker
+  uint64_t server_incarnation = 0;  // the servers' incarnation at that time
+  Incarnation life;                 // the worker's incarnation at that time
   Round round;
   friend bool operator==(const AcknowledgedReport&, const AcknowledgedReport&) = default;
 };
 
-// What a process has done when it registers.
+// What a process has done before it registers.
 struct ProcessHistory {
-  std::optional<absl::Duration> age = {};  // not set: it has contributed before
+  std::optional<absl::Duration> age = {};  // nullopt means that the process has contributed before
   std::optional<AcknowledgedReport> acknowledged = {};
 };
 
@@ -66,19 +67,20 @@ struct RegisterCall {
   std::string name;
   uint64_t instance_id = 0;
   std::string device;
-  std::string peer;              // address of the connection, for people
-  std::optional<Layout> layout;  // of a program of its own
-  bool adopts_order = false;     // of OfferedLayout
-  // That the client can send and take.
+  std::string peer;              // address of the connection, for messages
+  std::optional<Layout> layout;  // layout of a program that brings its own model
+  bool adopts_order = false;     // see OfferedLayout
+  // Kinds of encodings that the client can send and receive.
   std::vector<Encoding::Kind> encodings = {Encoding::Kind::kFp32};
-  std::string identity = {};       // name in the caller's certificate; empty: it has none
-  ProposedSettings proposed = {};  // model `client` only
+  std::string identity = {};       // name in the caller's certificate; empty means that it has none
+  ProposedSettings proposed = {};  // only for the model `client`
   ProcessHistory process = {};
-  // The connection of the process that holds the name is closed: see Coordinator::PeerOfHolder().
+  // True means that the connection of the process that holds the name is closed: see
+  // Coordinator::PeerOfHolder().
   bool holder_is_gone = false;
 };
 
-// The answer to it.
+// The answer to RegisterCall.
 struct Registration {
   WorkerLife life;
   uint64_t server_incarnation = 0;
@@ -87,10 +89,11 @@ struct Registration {
   JobSpec job;
   std::shared_ptr<const ClusterMap> map;
   bool needs_initial_weights = false;
-  std::string life_secret;  // shown with every call in the worker's name; empty: none is asked for
-  uint64_t rounds_completed = 0;  // under this worker's name, over all its lives
-  // The first round that has not been opened. 0 means that none was, or that the server is of an
-  // earlier release.
+  // Secret that every call in the worker's name must show; empty means none is needed.
+  std::string life_secret;
+  uint64_t rounds_completed = 0;  // of all workers that had this name, over all incarnations
+  // The first round that has not been opened. 0 means that no round was opened, or that the server
+  // is of an earlier release.
   Round next_round;
 
   const Layout& layout() const { return map->layout; }
@@ -99,7 +102,7 @@ struct Registration {
 };
 
 struct DatasetInfo {
-  std::string fingerprint;  // empty: the client's own business
+  std::string fingerprint;  // empty means that only the client knows its data
   int64_t num_train_samples = 0;
   int64_t num_heldout_samples = 0;
   int64_t tokens_per_sample = 1;
@@ -107,15 +110,15 @@ struct DatasetInfo {
   friend bool operator==(const DatasetInfo&, const DatasetInfo&) = default;
 };
 
-// A path between a worker and a server on which nothing moves although something should, call after
-// call.
+// A path between a worker and a server on which no bytes move, call after call, although they
+// should.
 struct Standstill {
   int shard = 0;
-  absl::Duration age;  // since anything has moved, or its server gave a reason why not
+  absl::Duration age;  // time since bytes moved, or since the server gave a reason for the pause
 };
 
-// How fast the path between a worker and all its servers together was of late. 0 means that this is
-// not known, for example because payloads go through shared memory, or little has moved.
+// Recent speed of the path between a worker and all its servers together. 0 means not known, for
+// example because payloads go through shared memory, or too few bytes have moved.
 struct PathFacts {
   double up_bytes_per_second = 0.0;    // from the worker
   double down_bytes_per_second = 0.0;  // to the worker
@@ -129,15 +132,15 @@ struct HeartbeatCall {
   uint64_t bytes_pulled = 0;
   std::string activity;
   std::optional<Standstill> standstill = {};
-  // The version of the map whose addresses the worker has. If it is not set, the worker has no use
-  // for other addresses.
+  // Version of the map whose addresses the worker has. nullopt means that the worker does not want
+  // other addresses.
   std::optional<uint64_t> map_version = {};
   PathFacts path = {};
-  // The last round of this life whose report the coordinator has answered.
+  // The last round of this incarnation whose report the coordinator has acknowledged.
   std::optional<Round> acknowledged = {};
 };
 
-// Where the servers are, by shard.
+// Addresses of the servers, indexed by shard.
 struct ServerAddresses {
   uint64_t map_version = 0;
   std::vector<std::string> addresses;
@@ -145,8 +148,8 @@ struct ServerAddresses {
 
 struct HeartbeatAnswer {
   ViewId view;
-  std::string waiting_for;                 // why the cluster does not go on; empty if it does
-  std::optional<ServerAddresses> servers;  // unless the worker has these
+  std::string waiting_for;                 // why the cluster does not go on; empty if it goes on
+  std::optional<ServerAddresses> servers;  // not set if the worker has these addresses already
 };
 
 struct Grant {
@@ -155,20 +158,21 @@ struct Grant {
   Round round;
   ViewId view;
   int64_t first_sample = 0;    // position in the order of this worker's data set
-  int64_t first_position = 0;  // place among all samples of the job
+  int64_t first_position = 0;  // position among all samples of the job
   int64_t num_samples = 0;     // for all local steps together
   int local_steps = 1;
   std::vector<double> learning_rates;  // one per local step
-  // DefersContributions(): that the contributions of the round stand for, of all workers.
+  // If DefersContributions(): number of samples, of all workers, behind the contributions to this
+  // round.
   int64_t round_samples = 0;
-  Round min_round;  // whose rounds before are over in the weights to be pulled
+  Round min_round;  // the pulled weights must include every round before this one
   int64_t first_heldout_sample = 0;
   int64_t num_heldout_samples = 0;
   int64_t evaluation_set_size = 0;
-  std::string reason;       // kWait, kDone
-  bool has_failed = false;  // kDone: the job has, and `reason` says why
+  std::string reason;       // set for kWait and kDone
+  bool has_failed = false;  // kDone: true means that the job has failed, and `reason` says why
   int64_t total_rounds = 0;
-  JobLoss loss;  // of the job when the grant was given, over all workers; not with kWait
+  JobLoss loss;  // loss of the job over all workers when the grant was given; not set with kWait
   friend bool operator==(const Grant&, const Grant&) = default;
 };
 
@@ -178,24 +182,24 @@ struct RoundReport {
   int64_t num_predictions = 0;
   int64_t num_samples = 0;
   absl::Duration compute;
-  // The exposed communication: there was nothing to compute, because weights had not arrived, also
-  // if the servers had none yet, or because gradients had not left. A card measures it by its own
-  // clock.
+  // Exposed communication: time in which nothing could be computed because weights had not arrived
+  // (also if the servers had none yet) or gradients had not left. On a GPU it is measured with the
+  // GPU's own clock.
   absl::Duration communication;
-  // The time of waiting for grants, and for others whose pushes came first.
+  // Time spent waiting for grants, and for other workers whose pushes came first.
   absl::Duration wait;
-  absl::Duration evaluation;  // part of `compute`; does not travel
-  // The part of `compute` that was over before the grant came. It does not travel.
+  absl::Duration evaluation;  // part of `compute`; not sent
+  // The part of `compute` that was over before the grant came. Not sent.
   absl::Duration computed_ahead;
   double heldout_loss_sum = 0.0;
   int64_t heldout_correct = 0;
   int64_t heldout_predictions = 0;
   Version base_version;
-  Metrics metrics = {};  // that the worker's program has told; means over the steps
-  // Error feedback, in the first report of a process: of so many rounds before it the residual is
-  // not there.
+  Metrics metrics = {};  // from the worker's program; means over the steps
+  // With error feedback, in the first report of a process: the number of earlier rounds whose
+  // residual is lost.
   int64_t lost_residual_rounds = 0;
-  // DefersContributions(): nothing is computed on the grant.
+  // If DefersContributions(): true means that nothing is computed on the grant.
   bool leaves_nothing_in_hand = false;
 };
 

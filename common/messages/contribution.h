@@ -1,4 +1,4 @@
-// What a worker contributes to a round. Wire form and meaning: ContributionKind in
+// Kinds of contributions to a round. Wire form and meaning: ContributionKind in
 // proto/parameter_service.proto.
 #pragma once
 
@@ -12,11 +12,11 @@ namespace lodestar {
 
 enum class ContributionKind : uint8_t { kGradient, kPseudoGradient, kInitialWeights, kWeights };
 
-// What the rounds of a job are made of: gradients in sync and async; with local steps weights for
-// the outer optimizer `average`, if they lose nothing on the way, and where the servers measure
-// from their own; pseudo-gradients otherwise.
-// (Encoding weights loses more than encoding what a round changed; and workers that start from what
-// they know of the weights would take the servers back to it.)
+// Returns what workers contribute to the rounds of a job: gradients in sync and async. With local
+// steps they contribute weights, if the servers measure changes from their own weights, or if the
+// outer optimizer is `average` and no encoding loses anything. Otherwise they contribute
+// pseudo-gradients. Encoded weights would lose more than encoded changes of a round. And weights of
+// workers that start from inexact weights would pull the servers back to these.
 inline ContributionKind RoundContributionKind(const JobSpec& job) {
   if (!HasLocalSteps(job)) return ContributionKind::kGradient;
   if (IsAnchoredAtServer(job)) return ContributionKind::kWeights;
@@ -27,8 +27,8 @@ inline ContributionKind RoundContributionKind(const JobSpec& job) {
              : ContributionKind::kPseudoGradient;
 }
 
-// As the number of samples that a contribution was computed on: of a step that was skipped, say
-// because its gradient was not finite. It counts with weight zero, and has no elements.
+// Number of samples in a contribution for a step that was skipped, for example because its gradient
+// was not finite. The contribution has weight zero and no elements.
 inline constexpr int64_t kSkippedSamples = -1;
 
 inline absl::string_view ContributionKindName(ContributionKind kind) {
@@ -45,8 +45,9 @@ inline absl::string_view ContributionKindName(ContributionKind kind) {
   return "unknown";
 }
 
-// What one worker contributes to one element, times the scale of its push, is below this: far
-// beyond any gradient or weight of a run that has not diverged, and its square is finite in fp32.
+// Limit of the absolute value of each element that a worker contributes, times the scale of its
+// push. It is far above any gradient or weight of a run that has not diverged, and its square is
+// finite in fp32.
 inline constexpr float kMaxContribution = 1e18f;
 inline constexpr float kMaxContributionScale = 65536.0f;
 

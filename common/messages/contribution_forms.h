@@ -1,4 +1,4 @@
-// Forms of what describes contributions: see As() in json_archive.h.
+// Forms in which the properties of contributions are stored: see As() in json_archive.h.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace lodestar {
 
-// An encoding as the flags name it.
+// Stores an encoding by its name in flags.
 struct EncodingForm {
   static std::string Store(Encoding encoding) { return EncodingText(encoding); }
   static absl::Status Load(const std::string& text, Encoding& encoding) {
@@ -23,7 +23,7 @@ struct EncodingForm {
   }
 };
 
-// A kind of contributions by its name.
+// Stores a kind of contribution by its name.
 struct ContributionKindForm {
   static std::string Store(ContributionKind kind) {
     return std::string(ContributionKindName(kind));

@@ -1,4 +1,4 @@
-// What programs tell of their steps beside the loss: numbers by name. Pure.
+// Metrics of a program's steps besides the loss: numbers by name. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,20 +11,21 @@
 
 namespace lodestar {
 
-// One worker may tell at most this many metrics of one round.
+// Maximum number of metrics of one worker for one round.
 inline constexpr size_t kMaxMetrics = 32;
 inline constexpr size_t kMaxMetricNameBytes = 64;
-// So many metrics of a round of all workers are shown.
+// Maximum number of metrics that are shown for one round of all workers.
 inline constexpr size_t kMaxMetricsOfRound = 64;
-// Beyond it a value says no more than one that is not finite, and sums of values would not be.
+// Maximum absolute value. A larger value is as useless as one that is not finite, and sums of such
+// values would overflow.
 inline constexpr double kMaxMetric = 1e100;
 
 using Metrics = std::map<std::string, double>;
 
-// Errors: InvalidArgument with what is allowed.
+// Checks the name of a metric. Errors: InvalidArgument with what is allowed.
 absl::Status CheckMetricName(absl::string_view name);
 
-// Means by name, of those that have told each. Plain data.
+// Mean of each metric over the workers that have reported it. Plain data.
 struct MetricMeans {
   struct Mean {
     double value = 0.0;
@@ -32,9 +33,10 @@ struct MetricMeans {
     friend bool operator==(const Mean&, const Mean&) = default;
   };
   std::map<std::string, Mean> means;
-  int64_t num_dropped = 0;  // values
+  int64_t num_dropped = 0;  // number of dropped values
 
-  // Drops values that are not finite or beyond kMaxMetric, and names beyond kMaxMetricsOfRound.
+  // Adds the metrics of one worker. Drops values that are not finite or above kMaxMetric, and new
+  // names if there are kMaxMetricsOfRound.
   void Add(const Metrics& metrics);
   Metrics Values() const;
   friend bool operator==(const MetricMeans&, const MetricMeans&) = default;

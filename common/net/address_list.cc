@@ -13,7 +13,7 @@
 namespace lodestar {
 namespace {
 
-// Servers that may send on to another before it is an error.
+// Maximum number of servers that may redirect one call to another server. More are an error.
 constexpr int kMaxHops = 3;
 
 }  // namespace
@@ -46,7 +46,8 @@ absl::Status AskCoordinator(absl::Span<const std::string> servers,
       if (!coordinator.has_value()) break;
       answer = ask(*coordinator);
     }
-    // The coordinator knows whom it refuses: what others say, or that they are away, hides it only.
+    // The coordinator's refusal is final. Other servers do not know the reason for it, or do not
+    // answer, so asking them would hide it.
     if (answer.ok() || absl::IsPermissionDenied(answer) || absl::IsUnauthenticated(answer)) break;
   }
   return answer;
@@ -62,7 +63,8 @@ bool AddressSearch::GoesOn(const absl::Status& answer) {
 absl::Status AddressSearch::Outcome() const {
   const absl::Status& last = answers_.back();
   if (addresses_.size() == 1 || !AddressList::IsElsewhere(last)) return last;
-  // No answer tells which of the servers is the coordinator and is only away for now.
+  // The answers do not show which of the servers is the coordinator, so it may only be away for
+  // now.
   absl::Status outcome = absl::UnavailableError(
       absl::StrCat("none of ", addresses_.ToString(), " answers as the coordinator: ",
                    absl::StrJoin(answers_, "; ", [](std::string* out, const absl::Status& answer) {

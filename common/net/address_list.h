@@ -1,5 +1,5 @@
-// Where the coordinator may be: several addresses where another process may take its place, as a
-// promoted replica does. Tried in turn, from the one that answered last. Pure.
+// Addresses that the coordinator may have: several, if another process may take its place, such as
+// a promoted replica. They are tried in turn, beginning with the address that answered last. Pure.
 #pragma once
 
 #include <cstddef>
@@ -17,26 +17,26 @@ namespace lodestar {
 
 class AddressList {
  public:
-  // Reads HOST:PORT[,HOST:PORT...]. Errors: InvalidArgument naming `flag`, also if an address comes
-  // twice.
+  // Reads HOST:PORT[,HOST:PORT...]. Errors: InvalidArgument naming `flag`, if an address is
+  // malformed or given twice.
   static absl::StatusOr<AddressList> Parse(absl::string_view flag, absl::string_view value);
   static AddressList Of(std::string address) {
     std::vector<std::string> addresses;
     addresses.push_back(std::move(address));
     return AddressList(std::move(addresses));
   }
-  // Requires: not empty.
+  // Requires: `addresses` is not empty.
   explicit AddressList(std::vector<std::string> addresses) : addresses_(std::move(addresses)) {}
 
   const std::string& current() const { return addresses_[current_]; }
   void Next() { current_ = (current_ + 1) % addresses_.size(); }
   size_t size() const { return addresses_.size(); }
   const std::vector<std::string>& all() const { return addresses_; }
-  // "a:1, b:2", in the order given.
+  // Returns the addresses in the order given, such as "a:1, b:2".
   std::string ToString() const;
 
-  // Whether this is what one answers who is not the coordinator, or cannot be heard: then another
-  // address may do.
+  // Returns true if `status` shows that the server is not the coordinator or cannot be reached, so
+  // that another address should be tried.
   static bool IsElsewhere(const absl::Status& status);
 
  private:
@@ -44,22 +44,23 @@ class AddressList {
   size_t current_ = 0;
 };
 
-// Asks the servers in turn until one answers with OK or refuses who asks (PermissionDenied,
-// Unauthenticated), and meanwhile wherever one of them says that the coordinator is. Returns the
-// last answer. `servers`: not empty.
+// Asks the servers in turn until a server answers OK or refuses the caller (PermissionDenied,
+// Unauthenticated). If a server names the coordinator's address, that address is asked next.
+// Returns the last answer. Requires: `servers` is not empty.
 absl::Status AskCoordinator(absl::Span<const std::string> servers,
                             absl::FunctionRef<absl::Status(const std::string& server)> ask);
 
-// One pass over the list, for a caller that needs an answer.
+// Tries each address of the list once, for a caller that needs an answer.
 class AddressSearch {
  public:
-  // Outlives this.
+  // `addresses` must outlive this object.
   explicit AddressSearch(AddressList* addresses) : addresses_(*addresses) {}
 
-  // The current address has answered so. Whether the next one, the current one from now on, is to
-  // be tried: not if this was the coordinator, nor once all have been tried.
+  // Takes the answer of the current address. Returns true if the next address, which becomes the
+  // current one, is to be tried. Returns false if the coordinator has answered, or all addresses
+  // have been tried.
   bool GoesOn(const absl::Status& answer);
-  // The last answer; if all have been tried, what each of them has answered.
+  // Returns the last answer or, if all addresses have been tried, an error with the answers of all.
   absl::Status Outcome() const;
 
  private:

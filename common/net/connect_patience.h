@@ -1,5 +1,5 @@
-// ConnectPatience: for how long a program that reaches no server goes on trying. A server that
-// answers, even with a refusal that may pass, is reached. Pure: the time is given.
+// ConnectPatience: how long a program keeps trying if no server answers. Every answer counts, also
+// a refusal that may be temporary. Pure: the time is passed in.
 #pragma once
 
 #include <optional>
@@ -15,37 +15,40 @@ namespace lodestar {
 
 class ConnectPatience {
  public:
-  // How long a server of shard 0 may be away by default. What moves a server to another machine
-  // takes minutes: Kubernetes gives a node five, and a volume of a lost node six more.
+  // Default time that a server of shard 0 may be away. Moving a server to another machine takes
+  // minutes: Kubernetes waits five minutes for a node, and six more for a volume of a lost node.
   static constexpr absl::Duration kDefault = absl::Hours(1);
   static constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
   struct Config {
     absl::Duration timeout = absl::InfiniteDuration();  // infinite means for ever
-    std::string setting = "--connect_timeout";          // the name of `timeout` for people
+    std::string setting = "--connect_timeout";          // name of the setting `timeout` in messages
     std::string servers;                                // the addresses that are tried
   };
 
-  // The time that a user has given: 0 means for ever. Errors: InvalidArgument naming `setting`.
+  // Returns the timeout for the time that a user has given. 0 means for ever. Errors:
+  // InvalidArgument naming `setting`.
   static absl::StatusOr<absl::Duration> TimeoutOf(absl::string_view setting, absl::Duration given);
 
   explicit ConnectPatience(Config config) : config_(std::move(config)) {}
 
-  // An attempt that began at `began` was not answered.
+  // Notes that an attempt that began at `began` was not answered.
   void OnUnanswered(absl::Time began);
-  // A server has answered. The time begins again with the next attempt that is not answered.
+  // Notes that a server has answered. The timeout begins again with the next attempt that is not
+  // answered.
   void OnAnswered() { since_.reset(); }
 
-  // Returns true if the time is over.
+  // Returns true if the timeout has passed.
   bool IsOver(absl::Time now) const;
-  // "tries 10.0.0.1:50051 again for up to 59m50s (--connect_timeout=1h)".
+  // Returns text such as "tries 10.0.0.1:50051 again for up to 59m50s (--connect_timeout=1h)".
   std::string WhatIsLeft(absl::Time now) const;
-  // Unavailable, with `reason`: why the last attempt was not answered. Requires IsOver().
+  // Returns Unavailable. `reason` says why the last attempt was not answered. Requires: IsOver().
   absl::Status Outcome(absl::string_view reason) const;
 
  private:
   Config config_;
-  std::optional<absl::Time> since_;  // none: the last attempt was answered
+  // Begin of the first unanswered attempt; nullopt means that the last attempt was answered.
+  std::optional<absl::Time> since_;
 };
 
 }  // namespace lodestar

@@ -17,10 +17,11 @@ namespace lodestar {
 namespace {
 
 constexpr int kMaxPort = 65535;
-// RFC 1035: 255 bytes with lengths and root, 253 as text; and brackets, zone, colon and port.
+// RFC 1035 allows names of 253 characters. The rest is for brackets, zone, colon and port.
 constexpr size_t kMaxAddressBytes = 300;
 
-// A scheme or a path is not part of a name: nothing would ever answer there, or a file does.
+// Returns true if `host` is a name or an address. With a scheme or a path in it, gRPC would ask a
+// name that never answers, or open a file.
 bool IsHost(absl::string_view host, bool had_brackets) {
   const absl::string_view punctuation = had_brackets ? ":.%-_" : ".-_";
   const bool has_only_letters = std::all_of(host.begin(), host.end(), [punctuation](char c) {
@@ -48,7 +49,7 @@ bool HostPort::IsLoopback() const {
 }
 
 bool IsAddress(const std::string& host) {
-  in6_addr bytes;  // large enough for both
+  in6_addr bytes;  // large enough for both families
   return inet_pton(AF_INET, host.c_str(), &bytes) == 1 ||
          inet_pton(AF_INET6, host.c_str(), &bytes) == 1;
 }

@@ -1,4 +1,4 @@
-// Where a program listens or dials, as an operator writes it: HOST:PORT.
+// HOST:PORT, the address on which a program listens or to which it connects.
 #pragma once
 
 #include <string>
@@ -13,25 +13,26 @@ struct HostPort {
   std::string host;  // without brackets
   int port = 0;
 
-  // HOST:PORT, an IPv6 host in brackets.
+  // Returns HOST:PORT, with an IPv6 host in brackets.
   std::string ToString() const;
-  // 127.0.0.0/8, ::1 or localhost: reachable from this machine only.
+  // Returns true for 127.0.0.0/8, ::1 and localhost, which only this machine can reach.
   bool IsLoopback() const;
 
   friend bool operator==(const HostPort&, const HostPort&) = default;
 };
 
-// Returns true if `host` is an address of IPv4, or of IPv6 without brackets. A name is none.
+// Returns true if `host` is an IPv4 address, or an IPv6 address without brackets. Returns false for
+// names.
 bool IsAddress(const std::string& host);
 
-// Names of schemes that gRPC would take for something else than a host are none: "unix:1" is a
-// file. `lowest_port`: 0 where the system may choose the port, else 1. Errors: InvalidArgument
-// naming `flag`, the value and the form wanted.
+// Reads HOST:PORT. A host that gRPC takes for a scheme is refused: gRPC reads "unix:1" as a file.
+// `lowest_port` is 0 if the system may choose the port, else 1. Errors: InvalidArgument naming
+// `flag`, the value and the form wanted.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view flag, absl::string_view value,
                                        int lowest_port);
 
-// Whether an address that a peer gives may be dialled: it is HOST:PORT, and not too long. `what` it
-// is the address of is for the text. Errors: InvalidArgument.
+// Checks that an address that a peer gives may be used: it is HOST:PORT, and not too long. `what`
+// says in the error whose address it is. Errors: InvalidArgument.
 absl::Status CheckPeerAddress(absl::string_view what, absl::string_view address);
 
 }  // namespace lodestar

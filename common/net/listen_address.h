@@ -1,4 +1,4 @@
-// Where a server listens: HOST:PORT as an operator writes it.
+// HOST:PORT on which a server listens, as an operator writes it.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,13 +7,14 @@
 
 namespace lodestar {
 
-// Port 0: the system chooses.
+// Port 0 means that the system chooses the port.
 struct ListenAddress : HostPort {
-  // All interfaces: usable for listening, not as an address to give to others.
+  // Returns true if the address means all interfaces. Such an address is for listening, and cannot
+  // be given to others.
   bool IsWildcard() const;
 };
 
-// Errors: those of ParseHostPort().
+// Reads HOST:PORT. Errors: those of ParseHostPort().
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::string_view value);
 
 }  // namespace lodestar

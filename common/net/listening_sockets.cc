@@ -18,7 +18,8 @@
 namespace lodestar {
 namespace {
 
-// For a name with several addresses, all of which need the port that the system has chosen for one.
+// Maximum number of tries if the system chooses the port. A host with several addresses needs a
+// port that is free on all of them.
 constexpr int kMaxTries = 8;
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -29,8 +30,8 @@ bool Set(int fd, int level, int option, int value) {
 
 bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
-// Whether `address` is not in the list, which it is part of, before itself: a name may be given the
-// same one twice.
+// Returns false if `list` has an equal address before `address`, which is an element of `list`: a
+// name may have the same address twice.
 bool IsFirst(const addrinfo& address, const addrinfo* list) {
   while (list != &address &&
          (list->ai_addrlen != address.ai_addrlen ||
@@ -49,11 +50,12 @@ sockaddr_storage AddressOf(int fd) {
 
 int PortOf(int fd) {
   const sockaddr_storage address = AddressOf(fd);
-  // At the same place in both families.
+  // The port has the same offset in the addresses of both families.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
-// The addresses to which the sockets are bound, if all are of this machine only; else nothing.
+// Returns the addresses that the sockets are bound to, if all are loopback addresses. Otherwise
+// returns an empty list.
 std::vector<std::string> LoopbackOnly(const std::vector<FileDescriptor>& sockets) {
   std::vector<std::string> hosts;
   for (const FileDescriptor& socket : sockets) {
@@ -69,7 +71,7 @@ std::vector<std::string> LoopbackOnly(const std::vector<FileDescriptor>& sockets
   return hosts;
 }
 
-// One try to listen on all addresses that a name has.
+// One attempt to listen on all addresses of a name.
 class Try {
  public:
   Try(int port, absl::Duration unacknowledged_timeout)
@@ -77,7 +79,7 @@ class Try {
     result_.port = port;
   }
 
-  // Addresses that this machine does not have are left out.
+  // Listens on `address`. Addresses that this machine does not have are left out.
   void Add(const addrinfo& address, bool is_for_both_families) {
     if (is_taken_) return;
     FileDescriptor socket = Open(address, is_for_both_families);
@@ -90,23 +92,24 @@ class Try {
     result_.sockets.push_back(std::move(socket));
   }
 
-  bool is_taken() const { return is_taken_; }  // by another process, on one address at least
+  // True: another process has the port on at least one address.
+  bool is_taken() const { return is_taken_; }
   bool is_done() const { return !is_taken_ && !result_.sockets.empty(); }
   int error() const { return error_; }
   ListeningSockets TakeResult() { return std::move(result_); }
 
  private:
-  // Not open: see errno.
+  // Returns a listening socket, or a closed one if that fails. errno then has the reason.
   FileDescriptor Open(const addrinfo& address, bool is_for_both_families) const {
     FileDescriptor socket(
         ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (!socket.is_open()) return socket;
     sockaddr_storage place{};
     std::memcpy(&place, address.ai_addr, address.ai_addrlen);
-    // At the same place in both families.
+    // The port has the same offset in the addresses of both families.
     reinterpret_cast<sockaddr_in*>(&place)->sin_port = htons(static_cast<uint16_t>(result_.port));
     const int fd = socket.get();
-    // What is accepted has the options, too.
+    // Accepted connections inherit these options.
     const bool is_listening =
         (address.ai_family != AF_INET6 ||
          Set(fd, IPPROTO_IPV6, IPV6_V6ONLY, is_for_both_families ? 0 : 1)) &&
@@ -114,7 +117,7 @@ class Try {
         Set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
             static_cast<int>(absl::ToInt64Milliseconds(unacknowledged_timeout_))) &&
         bind(fd, reinterpret_cast<const sockaddr*>(&place), address.ai_addrlen) == 0 &&
-        listen(fd, INT_MAX) == 0;  // the system takes the most that it allows
+        listen(fd, INT_MAX) == 0;  // INT_MAX: the system uses its own maximum
     if (is_listening) return socket;
     const int error = errno;
     socket.Reset();
@@ -125,7 +128,7 @@ class Try {
   const absl::Duration unacknowledged_timeout_;
   ListeningSockets result_;
   bool is_taken_ = false;
-  int error_ = 0;  // the first one, or that the port is taken
+  int error_ = 0;  // first error, or EADDRINUSE if the port is taken
 };
 
 std::string AdviceFor(int error, absl::string_view flag) {

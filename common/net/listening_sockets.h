@@ -1,4 +1,5 @@
-// The sockets that listen for one HOST:PORT: several where a name has several addresses.
+// Sockets that listen on one HOST:PORT. If the host is a name with several addresses, each has a
+// socket.
 #pragma once
 
 #include <string>
@@ -14,16 +15,16 @@ namespace lodestar {
 
 struct ListeningSockets {
   std::vector<FileDescriptor> sockets;  // at least one; non-blocking
-  int port = 0;                         // of all of them
-  // The addresses of all of them, if no other machine reaches any; else empty.
+  int port = 0;                         // the same for all sockets
+  // Addresses of all sockets, if no other machine can reach any of them. Otherwise empty.
   std::vector<std::string> loopback_only;
 };
 
-// Listens. Port 0: the system chooses. 0.0.0.0 and :: are all addresses of both families, as with
-// gRPC. What is accepted sends at once (TCP_NODELAY), and breaks when what it has sent is not
-// acknowledged for `unacknowledged_timeout`. A port that another process listens on is taken; that
-// of connections which have ended is not. Errors: Unavailable with the system's reason and what to
-// do with `flag` ("--listen").
+// Listens on `address`. Port 0 means that the system chooses the port. 0.0.0.0 and :: mean all
+// addresses of both families, as in gRPC. Accepted connections send at once (TCP_NODELAY), and
+// break if sent data is not acknowledged for `unacknowledged_timeout`. Only a port that another
+// process listens on counts as taken, not a port with ended connections. Errors: Unavailable with
+// the system's reason and what to do with `flag` ("--listen").
 absl::StatusOr<ListeningSockets> Listen(const HostPort& address, absl::string_view flag,
                                         absl::Duration unacknowledged_timeout);
 

@@ -71,7 +71,7 @@ TEST(ListeningSocketsTest, PortIsFreeAtOnceWhenItsConnectionsHaveEnded) {
   ASSERT_OK_AND_ASSIGN(ListeningSockets first, Listen({"127.0.0.1", 0}, "--listen", kTimeout));
   FileDescriptor client = ConnectV4(first.port);
   ASSERT_TRUE(client.is_open());
-  // The side that closes first keeps the address for a minute.
+  // The side that closes a connection first keeps its address for a minute (TIME_WAIT).
   FileDescriptor(accept(first.sockets[0].get(), nullptr, nullptr)).Reset();
   client.Reset();
   const int port = first.port;

@@ -1,5 +1,6 @@
-// How long the answers on one connection take, and how long one may be waited for: RFC 6298, as TCP
-// does, by a smoothed round trip and its variation. Pure. Not thread-safe.
+// Measures how long answers on one connection take, and says how long to wait for the next. Follows
+// RFC 6298, as TCP does: a smoothed round-trip time and its variation. Numbers in brackets are its
+// sections. Pure. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace lodestar {
 
 class RoundTripTime {
  public:
-  // An answer came after so long. (2.2, 2.3)
+  // Notes an answer that took `took`. (2.2, 2.3)
   void OnAnswered(absl::Duration took) {
     num_unanswered_ = 0;
     longest_ = absl::ZeroDuration();
@@ -23,14 +24,14 @@ class RoundTripTime {
     smoothed_ = 0.875 * smoothed_ + 0.125 * took;
   }
 
-  // None came within `waited`. One that is lost, and a connection that is dead, say nothing about
-  // the path; several in a row may only have been waited for too shortly: then for twice as long.
-  // (5.5)
+  // Notes that no answer came within `waited`. A single lost answer or a dead connection says
+  // nothing about the path. After several in a row the waiting time may have been too short, so it
+  // is doubled. (5.5)
   void OnUnanswered(absl::Duration waited) {
     if (++num_unanswered_ >= kUnansweredInARow) longest_ = 2 * waited;
   }
 
-  // How long an answer is waited for: by what was measured, within these bounds.
+  // Returns how long to wait for an answer: as measured, but within these bounds.
   absl::Duration Patience(absl::Duration least, absl::Duration most) const {
     return std::clamp(std::max(smoothed_ + 4 * variation_, longest_), least, most);
   }
@@ -38,9 +39,9 @@ class RoundTripTime {
  private:
   static constexpr int kUnansweredInARow = 3;
 
-  absl::Duration smoothed_;  // zero: nothing was measured
+  absl::Duration smoothed_;  // zero means that nothing was measured
   absl::Duration variation_;
-  absl::Duration longest_;  // zero: the last one was answered
+  absl::Duration longest_;  // zero means that the last call was answered
   int num_unanswered_ = 0;
 };
 

@@ -15,8 +15,8 @@ TEST(RoundTripTimeTest, AGoodPathIsWaitedForAsLongAsIsUsual) {
   EXPECT_EQ(path.Patience(kLeast, kMost), kLeast);
 }
 
-// RFC 6298: SRTT = R, RTTVAR = R / 2; then RTTVAR = 3/4 RTTVAR + 1/4 |SRTT - R|,
-// SRTT = 7/8 SRTT + 1/8 R; RTO = SRTT + 4 RTTVAR.
+// RFC 6298 after the first answer: SRTT = R, RTTVAR = R / 2. After each further answer: RTTVAR =
+// 3/4 RTTVAR + 1/4 |SRTT - R|, SRTT = 7/8 SRTT + 1/8 R. RTO = SRTT + 4 RTTVAR.
 TEST(RoundTripTimeTest, ASlowPathIsWaitedForByWhatWasMeasured) {
   RoundTripTime path;
   path.OnAnswered(absl::Seconds(2));

@@ -23,10 +23,10 @@
 namespace lodestar {
 namespace {
 
-constexpr int kMaxLinks = 40;  // what the kernel follows
+constexpr int kMaxLinks = 40;  // the kernel's limit
 constexpr mode_t kPermissions = 07777;
 
-// Where the link `path` leads.
+// Returns the path that the link `path` leads to.
 absl::StatusOr<std::string> TargetOf(const std::string& path) {
   char target[PATH_MAX];
   const ssize_t length = readlink(path.c_str(), target, sizeof(target));
@@ -35,16 +35,16 @@ absl::StatusOr<std::string> TargetOf(const std::string& path) {
   return absl::StartsWith(text, "/") ? text : absl::StrCat(DirectoryOf(path), "/", text);
 }
 
-// A new file beside `target`, so that renaming it does not copy. What an earlier process of this
-// number left behind goes.
+// Creates a new file beside `target`, in the same file system, so that it can be renamed without a
+// copy. A file that an earlier process with the same process id left behind is removed.
 absl::StatusOr<SequentialFileWriter> CreateBeside(const std::string& target) {
   const std::string temporary = absl::StrCat(target, ".tmp-", getpid());
   unlink(temporary.c_str());
   return SequentialFileWriter::CreateNew(FileSystem::Real(), temporary);
 }
 
-// Returns the path without symbolic links at its end. Errors: as ResolveOutput(), but for
-// checkpoints.
+// Returns the path without symbolic links at its end. Errors: as ResolveOutput(), except those
+// about checkpoints.
 absl::StatusOr<std::string> FollowLinks(const std::string& path) {
   if (path.empty()) return absl::InvalidArgumentError("the path of the file is empty");
   if (path == "-") {
@@ -60,7 +60,7 @@ absl::StatusOr<std::string> FollowLinks(const std::string& path) {
   for (int links = 0; links <= kMaxLinks; ++links) {
     struct stat info;
     if (lstat(target.c_str(), &info) != 0) {
-      // Links of /proc lead to pipes and sockets, which have no path: /dev/stdout is one.
+      // Links in /proc lead to pipes and sockets, which have no path. /dev/stdout is such a link.
       if (errno == ENOENT && exists) return refuse(" is ", followed.st_mode);
       if (errno == ENOENT) return target;
       return ErrnoStatus(errno, "examine", target);
@@ -89,7 +89,7 @@ absl::StatusOr<std::string> ResolveOutput(const std::string& path) {
 
 absl::Status CheckOutput(absl::string_view flag, const std::string& path) {
   if (path.empty()) return absl::OkStatus();
-  // Gone without Commit(), it leaves nothing.
+  // The destructor removes the file, because Commit() is not called.
   const absl::Status status = ReplacementFile::Create(path).status();
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("--", flag, "=", path, ": ", status.message()));
@@ -147,7 +147,7 @@ absl::StatusOr<LineFile> LineFile::Open(const std::string& path, bool may_share)
   const int descriptor = open(target.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, kMode);
   if (descriptor < 0) return ErrnoStatus(errno, "open for appending", target);
   LineFile file(target, descriptor);
-  // Some file systems have no locks.
+  // File systems without locks fail with another errno, which is ignored.
   const bool is_locked = flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   if (is_locked && !may_share) {
     return absl::AlreadyExistsError(absl::StrCat(

@@ -94,7 +94,7 @@ TEST_F(OutputFileTest, LinksStayAndWhatTheyLeadToIsReplaced) {
   EXPECT_THAT(ResolveOutput(PathOf("circle")).status().ToString(), HasSubstr("circle"));
 }
 
-// Every way to write an output, at what is no regular file.
+// Tries every way to write an output on paths that are not regular files.
 TEST_F(OutputFileTest, OnlyRegularFilesAreWritten) {
   ASSERT_EQ(mkfifo(PathOf("fifo").c_str(), 0600), 0);
   fs::create_symlink("/dev/null", PathOf("null"));
@@ -147,7 +147,7 @@ TEST_F(OutputFileTest, RefusesEveryFileInACheckpoint) {
     EXPECT_THAT(CheckOutput("out", PathOf(name)), is_refused);
   }
   EXPECT_EQ(ContentsOf("round-00000039/weights"), "trained");
-  // Outside of the folder's own files, a file of the manifest's name may be anything.
+  // A MANIFEST.json in a folder further up counts only if that folder has the name of a checkpoint.
   ASSERT_OK(WriteFileAtomically(PathOf("other/MANIFEST.json"), "{}"));
   fs::create_directories(PathOf("other/below"));
   EXPECT_OK(WriteFileAtomically(PathOf("other/below/f"), "x"));
@@ -177,7 +177,7 @@ TEST_F(OutputFileTest, ChecksWhatAFlagNamesWithoutTouchingIt) {
 }
 
 TEST_F(OutputFileTest, LinesGoBehindWhatIsThere) {
-  ASSERT_OK(WriteFileAtomically(PathOf("f"), "one\ntw"));  // its last line was cut short
+  ASSERT_OK(WriteFileAtomically(PathOf("f"), "one\ntw"));  // the last line was cut short
   {
     ASSERT_OK_AND_ASSIGN(LineFile file, LineFile::Open(PathOf("f")));
     ASSERT_OK(file.Append("three"));
@@ -197,8 +197,8 @@ TEST_F(OutputFileTest, RefusesALineFileThatIsOpen) {
   EXPECT_OK(LineFile::Open(PathOf("f")).status());
 }
 
-// Returns whether lines are refused beyond the limit of file sizes, and written again once the
-// limit is gone. Call it in a process of its own.
+// Returns true if lines beyond the limit of file sizes are refused, and accepted again without the
+// limit. Call it in a process of its own.
 bool WriteBeyondTheLimit(const std::string& path) {
   std::signal(SIGXFSZ, SIG_IGN);
   const auto limit_size = [](rlim_t bytes) {

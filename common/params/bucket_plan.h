@@ -1,4 +1,4 @@
-// Cuts shards into buckets: the unit of aggregation, of versions and of transfer. Pure; both sides
+// Cuts shards into buckets, the unit of aggregation, of versions and of transfer. Pure. Both sides
 // compute the same plan.
 #pragma once
 
@@ -11,20 +11,20 @@
 namespace lodestar {
 
 inline constexpr int64_t kDefaultBucketBytes = 4 << 20;
-// More do not fit into a registration, one message.
+// Maximum number of buckets. More do not fit into a registration, which is one message.
 inline constexpr int64_t kMaxBuckets = 1 << 20;
 
 struct Bucket {
-  uint32_t index = 0;  // position in the plan, and the bucket's name on the wire
+  uint32_t index = 0;  // position in the plan, and number of the bucket in messages
   int shard = 0;
   int block = 0;
   ElementRange range;
 };
 
-// Buckets in order of the parameter space. No bucket crosses a block or a shard or exceeds
-// bucket_bytes of fp32 (unless one segment alone does); every element is in exactly one. Errors:
-// InvalidArgument if `shards` does not cover the space, bucket_bytes < 4, or there would be more
-// than kMaxBuckets.
+// Returns the buckets in the order of the parameter space. Every element is in exactly one bucket.
+// No bucket crosses a block or a shard, or exceeds bucket_bytes of fp32, except a bucket of a
+// single segment. Errors: InvalidArgument if `shards` does not cover the space, bucket_bytes < 4,
+// or there would be more than kMaxBuckets.
 absl::StatusOr<std::vector<Bucket>> PlanBuckets(const Layout& layout,
                                                 const std::vector<ElementRange>& shards,
                                                 int64_t bucket_bytes);

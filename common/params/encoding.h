@@ -1,6 +1,6 @@
-// How elements of a vector lie in the bytes of a chunk, with all that a reader must know: an
-// Encoding has its parameters with it. Wire form: Encoding in proto/job.proto; the numbers are made
-// and read in kernels/codec.
+// Encoding says how the elements of a vector lie in the bytes of a chunk, with all parameters that
+// a reader needs. Wire form: Encoding in proto/job.proto. The code in kernels/codec writes and
+// reads the bytes.
 #pragma once
 
 #include <algorithm>
@@ -17,22 +17,22 @@ class Encoding {
  public:
   enum class Kind : uint8_t {
     kFp32,
-    kBf16,  // nearest, ties to even
-    kFp16,  // IEEE half, nearest, ties to even
-    // Per block: scale (fp32), then a signed byte per element; the element is scale * byte. Rounded
-    // to the nearer one, or stochastically (Rounding of kernels/operation_arguments.h).
+    kBf16,  // rounded to nearest, ties to even
+    kFp16,  // IEEE half, rounded to nearest, ties to even
+    // Per block: scale (fp32), then a signed byte per element. The element's value is scale * byte.
+    // Rounded to nearest or stochastically (Rounding of kernels/operation_arguments.h).
     kInt8,
-    // Per block: scale (bf16, rounded up), then two codes in a byte, the first element's in its low
-    // half; the element is scale * code, of two's complement within -7 and 7. Codes are rounded as
-    // those of kInt8. An unused half is 0.
+    // Per block: scale (bf16, rounded up), then two codes per byte, the first element's code in the
+    // low half. The element's value is scale * code. A code is in two's complement, from -7 to 7,
+    // and rounded as in kInt8. An unused half is 0.
     kInt4,
-    // Per block, of its topk() elements of largest magnitude, or all if it has fewer: low and step
-    // (bf16), then the places in the block, ascending, 12 bits each, then codes of topk_bits() bits
-    // each, whose upper bit is the sign and the others the level; the element is
-    // +-(low + level * step). All others are 0. Of both lists the first bits come first, from the
-    // low end of each byte; each fills whole bytes, and unused bits are 0.
-    kTopK2,  // one bit of level
-    kTopK4,  // three
+    // Only the topk() elements of largest magnitude of each block are sent, or all if the block has
+    // fewer. The others are 0. Per block: low and step (bf16), then the positions in the block,
+    // ascending, 12 bits each, then codes of topk_bits() bits each. The upper bit of a code is the
+    // sign, the other bits are the level. The element's value is +-(low + level * step). Positions
+    // and codes fill bytes from the low end. Each list fills whole bytes, and unused bits are 0.
+    kTopK2,  // the level has one bit
+    kTopK4,  // the level has three bits
   };
 
   static const Encoding kFp32;
@@ -40,7 +40,7 @@ class Encoding {
   static const Encoding kFp16;
   static const Encoding kInt8;
   static const Encoding kInt4;
-  // `bits` is 2 or 4, `topk` from 1 to kMaxTopK.
+  // Returns top-k. `bits` is 2 or 4, `topk` is from 1 to kMaxTopK.
   static constexpr Encoding TopK(int topk, int bits) {
     return Encoding(bits == 4 ? Kind::kTopK4 : Kind::kTopK2, topk);
   }
@@ -49,8 +49,8 @@ class Encoding {
 
   constexpr Kind kind() const { return kind_; }
   constexpr bool is_topk() const { return kind_ == Kind::kTopK2 || kind_ == Kind::kTopK4; }
-  // topk() is how many elements of a block are kept, and topk_bits() how many bits each takes. Both
-  // are 0 if the encoding is not top-k.
+  // topk() is the number of elements of a block that are kept, and topk_bits() the number of bits
+  // of each code. Both are 0 if the encoding is not top-k.
   constexpr int topk() const { return topk_; }
   constexpr int topk_bits() const { return is_topk() ? (kind_ == Kind::kTopK4 ? 4 : 2) : 0; }
 
@@ -71,10 +71,10 @@ inline constexpr Encoding Encoding::kInt4 = Encoding(Encoding::Kind::kInt4);
 
 inline constexpr int kDefaultTopK = 64;
 inline constexpr int kDefaultTopKBits = 2;
-// With that many elements a block of top-k is as large as int4 of the whole block.
+// Maximum of topk(). With this value a block of top-k is as large as the whole block in int4.
 inline constexpr int kMaxTopK = 1024;
 
-// One of each kind.
+// One encoding of each kind.
 inline constexpr Encoding kAllEncodings[] = {Encoding::kFp32,
                                              Encoding::kBf16,
                                              Encoding::kFp16,
@@ -83,15 +83,16 @@ inline constexpr Encoding kAllEncodings[] = {Encoding::kFp32,
                                              Encoding::TopK(kDefaultTopK, 2),
                                              Encoding::TopK(kDefaultTopK, 4)};
 
-// Elements of a block; the last one of a vector may be shorter.
+// Number of elements in a block. The last block of a vector may be shorter.
 inline constexpr int64_t kInt8Block = 256;
 inline constexpr int64_t kInt4Block = 128;
 inline constexpr int64_t kTopKBlock = 4096;
-// Whole blocks of every encoding.
+// A number of elements that is whole blocks in every encoding.
 inline constexpr int64_t kWholeBlocks = kTopKBlock;
 static_assert(kWholeBlocks % kInt4Block == 0 && kWholeBlocks % kInt8Block == 0);
 
-// A vector may be cut into chunks after any whole number of blocks.
+// Returns the number of elements in a block. A vector may be cut into chunks after any whole number
+// of blocks.
 constexpr int64_t BlockElements(Encoding encoding) {
   switch (encoding.kind()) {
     case Encoding::Kind::kFp32:
@@ -109,9 +110,10 @@ constexpr int64_t BlockElements(Encoding encoding) {
   return 1;
 }
 
-// The sizes in bytes of one block of top-k, of which `kept` elements travel.
+// Sizes in bytes of the parts of one block of top-k. `kept` is the number of elements that are
+// sent.
 struct TopKBlockBytes {
-  static constexpr int64_t kLevels = 4;  // low and step
+  static constexpr int64_t kLevels = 4;  // bytes of low and step together
   static constexpr int64_t kPlaceBits = 12;
 
   static constexpr int64_t Places(int64_t kept) { return (kPlaceBits * kept + 7) / 8; }
@@ -122,7 +124,7 @@ struct TopKBlockBytes {
 };
 static_assert(int64_t{1} << TopKBlockBytes::kPlaceBits == kTopKBlock);
 
-// Bytes of `elements` consecutive elements that start with a block.
+// Returns the number of bytes of `elements` consecutive elements that start with a block.
 constexpr int64_t EncodedBytes(Encoding encoding, int64_t elements) {
   switch (encoding.kind()) {
     case Encoding::Kind::kFp32:
@@ -145,31 +147,34 @@ constexpr int64_t EncodedBytes(Encoding encoding, int64_t elements) {
   return 0;
 }
 
-// How many of a vector's last `room` elements, which start with a block, `bytes` hold: all of them,
-// or whole blocks; -1 if neither.
+// Returns how many elements `bytes` hold, if they are the next of the `room` elements up to the
+// vector's end, starting with a block. The result is `room` or whole blocks. -1 means that `bytes`
+// fits neither.
 int64_t ElementsIn(Encoding encoding, int64_t bytes, int64_t room);
 
-// The most elements of a chunk that is not the last of its vector: whole blocks in `bytes`, at
-// least one block.
+// Returns the maximum number of elements of a chunk that is not the last of its vector: the whole
+// blocks that fit into `bytes`, at least one block.
 int64_t ChunkElements(Encoding encoding, int64_t bytes);
 
-// How many of the newest changes of a vector are worth keeping, at least 1: together they are
-// smaller than the vector in fp32.
+// Returns how many of the newest changes of a vector are worth keeping, at least 1. Together they
+// are smaller than the vector in fp32.
 int64_t ChangesKept(Encoding encoding, int64_t elements);
 
-// Encodings have the names that flags have for them: "int8". Both kinds of top-k are "topk", which
-// parses with the defaults. Errors: InvalidArgument naming the flag, the name and what is allowed.
+// Convert between an encoding and its name in flags, such as "int8". Both kinds of top-k have the
+// name "topk", which is read as top-k with the default parameters. Errors: InvalidArgument naming
+// the flag, the name and what is allowed.
 absl::StatusOr<Encoding> ParseEncoding(absl::string_view flag, absl::string_view name);
 absl::string_view EncodingName(Encoding encoding);
-// Returns the name that the wire has: "topk2", "topk4".
+// Returns the name in the wire form, such as "topk2" or "topk4".
 absl::string_view EncodingKindName(Encoding::Kind kind);
 
-// With the parameters: "int8", "topk(64,2)", which are topk() and topk_bits(). Errors:
-// InvalidArgument naming `what` and the text.
+// Convert between an encoding and a text with its parameters, such as "int8" or "topk(64,2)" for
+// topk() 64 and topk_bits() 2. Errors: InvalidArgument naming `what` and the text.
 std::string EncodingText(Encoding encoding);
 absl::StatusOr<Encoding> ParseEncodingText(absl::string_view what, absl::string_view text);
 
-// Errors: InvalidArgument naming the flag, --topk or --topk_bits, the number and what is allowed.
+// Returns top-k with these parameters. Errors: InvalidArgument naming the flag, --topk or
+// --topk_bits, the number and what is allowed.
 absl::StatusOr<Encoding> MakeTopK(int64_t topk, int64_t bits);
 
 }  // namespace lodestar

@@ -62,7 +62,7 @@ TEST(EncodingTest, PartsThatEndWithBlocksAddUp) {
 
 TEST(EncodingTest, ChunksAreWholeBlocksThatFit) {
   for (Encoding encoding : kAllEncodings) {
-    for (int64_t bytes : {2048, 4100, 1 << 21}) {  // a block is shorter than each
+    for (int64_t bytes : {2048, 4100, 1 << 21}) {  // larger than a block of any encoding
       const int64_t elements = ChunkElements(encoding, bytes);
       EXPECT_EQ(elements % BlockElements(encoding), 0);
       EXPECT_LE(EncodedBytes(encoding, elements), bytes);
@@ -108,7 +108,7 @@ TEST(EncodingTest, ParametersTellEncodingsApart) {
   EXPECT_NE(Encoding::TopK(64, 2), Encoding::TopK(63, 2));
   EXPECT_NE(Encoding::TopK(64, 2), Encoding::TopK(64, 4));
   EXPECT_NE(Encoding::TopK(64, 2), Encoding::kInt4);
-  // Encodings of one kind on the wire differ in their size alone: see EncodingOf() in server/rpc.
+  // EncodingOf() in server/rpc tells top-k encodings of one kind apart only by the size of a block.
   for (int bits : {2, 4}) {
     for (int topk = 1; topk < kMaxTopK; ++topk) {
       ASSERT_LT(EncodedBytes(Encoding::TopK(topk, bits), kTopKBlock),

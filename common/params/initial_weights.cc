@@ -11,14 +11,15 @@ namespace {
 
 constexpr int64_t kLanes = 4;  // values per block of the generator
 
-// FNV-1a, 64 bits.
+// Returns the 64-bit FNV-1a hash of the name.
 uint64_t StreamOf(const std::string& name) {
   uint64_t hash = 0xcbf29ce484222325;
   for (char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
   return hash;
 }
 
-// Element i is lane i % 4 of block i / 4; `values` turns a block into its four values.
+// Fills `out` with elements from `begin` on. Element i is value i % 4 of the generator's block i /
+// 4. `values` turns a block into its four values.
 template <typename Values>
 void FillFromBlocks(uint64_t seed, uint64_t stream, int64_t begin, absl::Span<float> out,
                     Values values) {

@@ -1,4 +1,4 @@
-// How weights start: a pure function of seed, tensor name and element index.
+// Computes initial weights as a pure function of seed, tensor name and element index.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 namespace lodestar {
 
 // Writes elements [begin_in_tensor, begin_in_tensor + out.size()) of the tensor. The values are the
-// same however a tensor is cut, and whichever process fills which part. They depend on nothing else
-// of the layout. They are equal to the bit wherever log, sin and cos round alike. Thread-safe.
+// same however a tensor is cut and whichever process fills a part. They depend on nothing else in
+// the layout. They are equal to the bit on all machines whose log, sin and cos round alike.
+// Thread-safe.
 void FillInitial(const TensorSpec& tensor, uint64_t seed, int64_t begin_in_tensor,
                  absl::Span<float> out);
 
-// The same for a range of the parameter space; `out` holds range.size() elements.
+// Fills a range of the parameter space like FillInitial(). `out` holds range.size() elements.
 void FillInitialRange(const Layout& layout, uint64_t seed, ElementRange range,
                       absl::Span<float> out);
 

@@ -14,8 +14,8 @@
 namespace lodestar {
 namespace {
 
-// FNV-1a, 64 bits (Fowler, Noll, Vo): every field goes in with a fixed width or its length first,
-// so that no two layouts feed the same bytes.
+// FNV-1a, 64 bits (Fowler, Noll, Vo). Every field is added with a fixed width or after its length,
+// so that two different layouts never add the same bytes.
 class FieldHash {
  public:
   void Add(uint64_t value) {
@@ -58,7 +58,7 @@ absl::Status CheckName(const TensorSpec& tensor, size_t index) {
   return absl::OkStatus();
 }
 
-// Number of elements of `tensor`, at most kMaxElements.
+// Returns the number of elements of `tensor`, at most kMaxElements.
 absl::StatusOr<int64_t> CheckShape(const TensorSpec& tensor) {
   if (tensor.shape.size() > Layout::kMaxDimensions) {
     return absl::InvalidArgumentError(absl::StrCat("layout: tensor '", tensor.name, "' has ",

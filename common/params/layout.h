@@ -1,5 +1,5 @@
-// The parameter space: all tensors of a model laid end to end as one flat fp32 vector. Pure data;
-// immutable once built.
+// The parameter space: all tensors of a model laid end to end as one flat fp32 vector. Pure data
+// that does not change once built.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace lodestar {
 
 enum class InitializerKind : uint8_t { kZeros, kOnes, kNormal, kUniform };
 
-// How a tensor starts. `scale` is the standard deviation of kNormal, the half-width of kUniform,
-// unused otherwise.
+// Initial values of a tensor. `scale` is the standard deviation of kNormal and the half-width of
+// kUniform. The other kinds do not use it.
 struct Initializer {
   InitializerKind kind = InitializerKind::kZeros;
   float scale = 0.0f;
@@ -27,19 +27,20 @@ struct TensorSpec {
   std::string name;
   std::vector<int64_t> shape;
   int64_t offset = 0;  // elements from the start of the parameter space
-  int block = 0;       // unit of backward and of transfer: 0 is the block that forward uses first
-  bool decay = false;  // weight decay applies
+  int block = 0;       // unit of backward and of transfer; forward uses block 0 first
+  bool decay = false;  // true means that weight decay applies
   Initializer initializer;
-  // No gradient belongs to it, as to a running mean: workers contribute its values, and what the
-  // servers have is their mean. All tensors of a block are averaged, or none.
+  // True means that the tensor has no gradient, such as a running mean. Workers contribute its
+  // values, and the servers keep the mean of them. Either all tensors of a block are averaged, or
+  // none.
   bool averaged = false;
-  // A table of which a sample touches few rows. Not in the hash, as the initialiser is not.
+  // A table of which each sample uses few rows. Like the initializer, this mark is not in the hash.
   bool embedding = false;
 
   int64_t num_elements() const;
 };
 
-// [begin, end) in elements of the parameter space.
+// The range [begin, end) of elements of the parameter space.
 struct ElementRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -56,86 +57,93 @@ class Layout {
 
   Layout() = default;
 
-  // Takes tensors in order of the parameter space; assigns the offsets (those given are ignored).
-  // Errors: InvalidArgument for an empty list, bad or repeated names, dimensions below 1 or too
-  // many, products that overflow, blocks that are not 0,1,2,... in non-decreasing order or of which
-  // only a part is averaged, averaged tensors that decay. Names the tensor and the limit.
+  // Builds a layout from tensors in the order of the parameter space. Offsets are assigned, and
+  // given ones are ignored. Blocks must be 0, 1, 2, ... in non-decreasing order. Errors:
+  // InvalidArgument, which names the tensor and the limit, for: an empty list; bad or repeated
+  // names; dimensions below 1 or too many; products that overflow; blocks in another order; blocks
+  // with only some tensors averaged; averaged tensors that decay.
   static absl::StatusOr<Layout> FromTensors(std::vector<TensorSpec> tensors);
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   int64_t num_elements() const { return num_elements_; }
   int num_blocks() const { return static_cast<int>(blocks_.size()); }
   ElementRange block(int index) const { return blocks_[index]; }
-  // Whether the tensors of the block are averaged.
+  // Returns true if the tensors of the block are averaged.
   bool is_averaged(int block) const { return is_averaged_[block]; }
   bool has_averaged() const;
-  // All but what is averaged, in as few ranges as there are.
+  // Returns all elements that are not averaged, in as few ranges as possible.
   std::vector<ElementRange> TrainedRanges() const;
-  // 16 hex digits over names, shapes, offsets, blocks and the marks of what decays and is averaged;
-  // initialisers and the mark of embeddings are not part of it.
+  // 16 hex digits over names, shapes, offsets, blocks and the marks `decay` and `averaged`.
+  // Initializers and the mark `embedding` are not part of the hash.
   const std::string& hash() const { return hash_; }
-  // The parts of `range` that belong to one tensor each, in order, relative to its start; without
-  // those of embeddings.
+  // Returns the parts of `range` that belong to one tensor each, in order, relative to the start of
+  // `range`. Parts of embeddings are left out.
   std::vector<ElementRange> TensorParts(ElementRange range) const;
-  // Null if there is none of that name.
+  // Returns the tensor with this name, or null.
   const TensorSpec* Find(const std::string& name) const;
-  // That has this element of the parameter space, which must be in [0, num_elements()).
+  // Returns the tensor that has this element of the parameter space. Requires: 0 <= element <
+  // num_elements().
   const TensorSpec& TensorAt(int64_t element) const;
 
  private:
   std::vector<TensorSpec> tensors_;
   std::vector<ElementRange> blocks_;
-  std::vector<bool> is_averaged_;  // by block
+  std::vector<bool> is_averaged_;  // indexed by block
   int64_t num_elements_ = 0;
   std::string hash_;
   std::vector<size_t> by_name_;  // indices of tensors_ in the order of their names
 };
 
-// Tensors of a known architecture. Pure: both sides get the same layout from the same spec.
-// Errors: those of ValidateModelSpec(); InvalidArgument for a ClientModelSpec.
+// Returns the layout of a known architecture. Pure: both sides get the same layout from the same
+// spec. Errors: those of ValidateModelSpec(); InvalidArgument for a ClientModelSpec.
 absl::StatusOr<Layout> BuildLayout(const ModelSpec& spec);
 
-// A tensor of a gpt as releases before the names of Hugging Face had it.
+// A tensor of a gpt in the layout of earlier releases, which did not yet use the names of Hugging
+// Face.
 struct EarlierTensor {
   std::string name;
-  bool is_transposed = false;  // a matrix [out, in] instead of [in, out]
+  bool is_transposed = false;  // true: the earlier matrix is [out, in] instead of [in, out]
 };
 
-// `name`: of a tensor of a gpt in BuildLayout(). One that has kept its name comes back as it is.
+// Returns the earlier form of the gpt's tensor that BuildLayout() calls `name`. A tensor that has
+// kept its name comes back unchanged.
 EarlierTensor EarlierGptTensor(absl::string_view name);
 
-// The layout in which those releases trained the model. The order of the tensors, and so their
-// offsets, are those of BuildLayout(). Errors: as BuildLayout().
+// Returns the layout in which those earlier releases trained the model. The order of the tensors,
+// and so their offsets, are the same as in BuildLayout(). Errors: as BuildLayout().
 absl::StatusOr<Layout> BuildEarlierLayout(const ModelSpec& spec);
 
-// BuildLayout() or BuildEarlierLayout(): the one that is equal to `other`, with initialisers, which
-// do not travel. Errors: as BuildLayout(); as CheckSameLayout() if neither is.
+// Returns BuildLayout() or BuildEarlierLayout(), whichever is equal to `other`. The result has
+// initializers, which are not sent with a layout. Errors: as BuildLayout(); as CheckSameLayout() if
+// neither is equal.
 absl::StatusOr<Layout> RecognizeLayout(const ModelSpec& spec, const std::string& ours,
                                        const Layout& other, const std::string& theirs);
 
-// A matrix that is [rows, columns] in one layout and lies as [columns, rows] at the same place of
-// another.
+// A matrix that is [rows, columns] in one layout, and lies as [columns, rows] at the same place in
+// another layout.
 struct TransposedMatrix {
   ElementRange range;  // elements of the parameter space
   int64_t rows = 0;
   int64_t columns = 0;
-  // Where element `element` of the wanted layout lies in the other, both of the parameter space.
+  // Returns where element `element` of the wanted layout lies in the other layout. Both are
+  // elements of the parameter space.
   int64_t WrittenAt(int64_t element) const {
     const int64_t i = element - range.begin;
     return range.begin + i % columns * rows + i / columns;
   }
 };
 
-// What must be moved where parameters `written` in one layout are read in the `wanted` one: nothing
-// if they are equal, else the matrices that releases before the names of Hugging Face had
-// transposed. Errors: as CheckSameLayout() if they differ otherwise.
+// Returns which matrices must be transposed to read parameters `written` in one layout as the
+// `wanted` one. The result is empty if the layouts are equal. Otherwise it has the matrices that
+// earlier releases stored transposed (see EarlierTensor). Errors: as CheckSameLayout() if the
+// layouts differ in another way.
 absl::StatusOr<std::vector<TransposedMatrix>> TransposedBetween(const Layout& wanted,
                                                                 const std::string& ours,
                                                                 const Layout& written,
                                                                 const std::string& theirs);
 
-// OK if equal; else FailedPrecondition with both hashes and the first tensor that differs, and how.
-// `ours` and `theirs` name the sides in the message.
+// Checks that the layouts are equal. `ours` and `theirs` name the sides in the message. Errors:
+// FailedPrecondition with both hashes, the first tensor that differs, and how it differs.
 absl::Status CheckSameLayout(const Layout& a, const std::string& ours, const Layout& b,
                              const std::string& theirs);
 

@@ -1,5 +1,5 @@
-// BuildLayout(): which tensors each known architecture has, and how they start; and what tensors of
-// a gpt were called before they got Hugging Face's names.
+// BuildLayout(): the tensors of each known architecture and their initial values. Also the names
+// that tensors of a gpt had before they got Hugging Face's names.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -20,7 +20,7 @@ Initializer Normal(double standard_deviation) {
   return {InitializerKind::kNormal, static_cast<float>(standard_deviation)};
 }
 
-// Appends tensors; a tensor of two or more dimensions decays, as in nanoGPT.
+// Collects tensors. A tensor of two or more dimensions decays, as in nanoGPT.
 class TensorList {
  public:
   void BeginBlock() { ++block_; }
@@ -37,14 +37,14 @@ class TensorList {
     Add(std::move(name), std::move(shape), initializer);
     tensors_.back().embedding = true;
   }
-  // A weight [out, in...] and a bias [out] that starts at zero.
+  // Adds a weight [out, in...] and a bias [out] that starts at zero.
   void AddLinear(const std::string& prefix, std::vector<int64_t> weight_shape,
                  Initializer initializer) {
     const int64_t out = weight_shape[0];
     Add(absl::StrCat(prefix, ".weight"), std::move(weight_shape), initializer);
     Add(absl::StrCat(prefix, ".bias"), {out}, kZeros);
   }
-  // The same with a weight [in, out], as the Conv1D of Hugging Face's GPT-2 has it.
+  // Adds a weight [in, out], as in the Conv1D of Hugging Face's GPT-2, and a bias [out].
   void AddConv1d(const std::string& prefix, int64_t in, int64_t out, Initializer initializer) {
     Add(absl::StrCat(prefix, ".weight"), {in, out}, initializer);
     Add(absl::StrCat(prefix, ".bias"), {out}, kZeros);
@@ -60,7 +60,8 @@ class TensorList {
   std::vector<TensorSpec> tensors_;
 };
 
-// He et al. 2015, eq. 10: keeps the variance through a ReLU.
+// He et al. 2015, eq. 10: keeps the variance through a ReLU. `fan_in` is the number of inputs of an
+// output.
 Initializer BeforeRelu(int64_t fan_in) { return Normal(std::sqrt(2.0 / fan_in)); }
 Initializer BeforeLoss(int64_t fan_in) { return Normal(std::sqrt(1.0 / fan_in)); }
 
@@ -98,9 +99,9 @@ std::vector<TensorSpec> Tensors(const CnnSpec& cnn) {
   return std::move(list).Take();
 }
 
-// Names, shapes and order are those of Hugging Face's GPT2Model.
-// Standard deviations of GPT-2 (Radford et al. 2019, section 2.3): 0.02, and weights that write to
-// the residual stream divided by the square root of the number of residual layers, two per layer.
+// Names, shapes and order are those of Hugging Face's GPT2Model. Standard deviations are those of
+// GPT-2 (Radford et al. 2019, section 2.3). They are 0.02. For weights that write to the residual
+// stream, 0.02 is divided by the square root of the number of residual layers, two per layer.
 std::vector<TensorSpec> Tensors(const GptSpec& gpt) {
   const Initializer normal = Normal(0.02);
   const Initializer residual = Normal(0.02 / std::sqrt(2.0 * gpt.num_layers));
@@ -127,7 +128,7 @@ std::vector<TensorSpec> Tensors(const GptSpec& gpt) {
 std::vector<TensorSpec> Tensors(const ClientModelSpec&) { return {}; }
 
 struct Renamed {
-  absl::string_view name;  // within the model or the layer
+  absl::string_view name;  // name within the model or the layer
   absl::string_view earlier;
 };
 

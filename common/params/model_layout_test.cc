@@ -16,7 +16,7 @@ TEST(BuildLayoutTest, CountsOfParametersAreThoseOfTheArchitectures) {
             10 * 16 + 145 * 32 + (32 * 2 * 2 + 1) * 64 + 65 * 10);
   EXPECT_EQ(PresetLayout("cnn-mnist").num_elements(),
             10 * 16 + 145 * 32 + (32 * 7 * 7 + 1) * 128 + 129 * 10);
-  // As printed by transformers' GPT2LMHeadModel for the released sizes, head tied.
+  // Numbers that transformers' GPT2LMHeadModel prints for the released sizes, with the head tied.
   EXPECT_EQ(PresetLayout("gpt2-124m").num_elements(), 124439808);
   EXPECT_EQ(PresetLayout("gpt2-355m").num_elements(), 354823168);
   EXPECT_EQ(PresetLayout("gpt2-774m").num_elements(), 774030080);
@@ -62,7 +62,7 @@ TEST(BuildLayoutTest, GptStartsAsGpt2) {
 
 TEST(EarlierLayoutTest, IsWhatEarlierReleasesHaveWritten) {
   const ModelSpec recorded{"recorded", GptSpec{1, 1, 4, 4, 256}};
-  // In tests/compatibility/0.1.0.
+  // The hash is the one in tests/compatibility/0.1.0.
   EXPECT_EQ(BuildEarlierLayout(recorded)->hash(), "c72f7031842d0296");
   EXPECT_NE(BuildLayout(recorded)->hash(), "c72f7031842d0296");
   EXPECT_EQ(BuildEarlierLayout(*ModelPreset("mlp"))->hash(), PresetLayout("mlp").hash());
@@ -97,7 +97,7 @@ TEST(EarlierLayoutTest, OnlyMatricesOfLayersLieTransposed) {
   const TransposedMatrix& found = transposed[6];
   EXPECT_EQ(found.range.begin, matrix.offset);
   EXPECT_EQ(found.range.size(), 64);
-  // [4, 16] of today: row 1, column 2; in [16, 4] that is row 2, column 1.
+  // Row 1, column 2 of today's [4, 16] is row 2, column 1 of the earlier [16, 4].
   EXPECT_EQ(found.WrittenAt(matrix.offset + 16 + 2), matrix.offset + 2 * 4 + 1);
   EXPECT_TRUE(TransposedBetween(today, "a", today, "b")->empty());
   EXPECT_EQ(TransposedBetween(today, "a", PresetLayout("gpt-nano"), "b").status().code(),

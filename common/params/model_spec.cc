@@ -9,13 +9,14 @@
 namespace lodestar {
 namespace {
 
-// Far above any model that fits a machine, and low enough that products of a few stay in int64_t.
+// Limits far above any model that fits a machine, and low enough that products of a few of them fit
+// into int64_t.
 constexpr int kMaxWidth = 1 << 20;
 constexpr int kMaxLayers = 4096;
 constexpr int kMaxImageSide = 1 << 14;
 constexpr int kMaxContext = 1 << 20;
 constexpr int kMaxVocabulary = 1 << 24;
-// Values of one image.
+// Maximum number of values of one image.
 constexpr int64_t kMaxImageValues = int64_t{1} << 31;
 
 absl::Status CheckField(absl::string_view field, int64_t value, int64_t minimum, int64_t maximum) {

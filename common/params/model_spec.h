@@ -1,5 +1,5 @@
-// What model a job trains, as plain data. The wire form is proto/model.proto; the tensors follow
-// from BuildLayout().
+// The model that a job trains, as plain data. The wire form is proto/model.proto. BuildLayout()
+// gives the tensors.
 #pragma once
 
 #include <cstdint>
@@ -39,13 +39,15 @@ struct GptSpec {
   int width = 0;
   int context = 0;     // tokens
   int vocabulary = 0;  // tokens
-  // Share of the activations that training drops, where nanoGPT does: of the embeddings, of the
-  // attention's probabilities and of the output of every branch. 0 <= dropout < 1.
+  // Share of the activations that training drops, at the places where nanoGPT does: of the
+  // embeddings, of the attention's probabilities and of the output of every branch. 0 <= dropout <
+  // 1.
   double dropout = 0.0;
   friend bool operator==(const GptSpec&, const GptSpec&) = default;
 };
 
-// The first client brings its own layout and weights; the servers know tensors, not a model.
+// A model that the first client brings, with its layout and weights. The servers know only its
+// tensors.
 struct ClientModelSpec {
   friend bool operator==(const ClientModelSpec&, const ClientModelSpec&) = default;
 };
@@ -56,19 +58,20 @@ struct ModelSpec {
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
-// Returns the preset of that name: mlp, cnn (both for 8x8 grey images of 10 classes), mlp-mnist,
+// Returns the preset with this name: mlp, cnn (both for 8x8 grey images of 10 classes), mlp-mnist,
 // cnn-mnist (28x28), cnn-cifar10 (32x32x3), gpt-nano, gpt-mini (bytes), gpt2-124m, gpt2-355m,
-// gpt2-774m, gpt2-1.5b, client. Errors: NotFound, naming the presets there are.
+// gpt2-774m, gpt2-1.5b, client. Errors: NotFound, naming the known presets.
 absl::StatusOr<ModelSpec> ModelPreset(absl::string_view name);
 
-// Names that ModelPreset() knows, in the order to print them.
+// Returns the names that ModelPreset() knows, in the order to print them.
 std::vector<std::string> ModelPresetNames();
 
-// "model NAME", or "the model" for one without a name, for messages.
+// Returns "model NAME" for messages, or "the model" if the name is empty.
 std::string ModelInWords(absl::string_view name);
 
-// Checks every dimension: positive, within limits, heads divide the width, image large enough for
-// its pooling. Errors: InvalidArgument naming the field, the value and the limit.
+// Checks every dimension: it is positive and within limits, heads divide the width, and the image
+// is large enough for its pooling. Errors: InvalidArgument naming the field, the value and the
+// limit.
 absl::Status ValidateModelSpec(const ModelSpec& spec);
 
 }  // namespace lodestar

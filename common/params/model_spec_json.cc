@@ -16,7 +16,7 @@
 namespace lodestar {
 namespace {
 
-// A model as stored: one of the architectures is set.
+// A model in its stored form. Exactly one of the architectures is set.
 struct StoredModel {
   std::string name;
   std::optional<MlpSpec> mlp = {};
@@ -71,7 +71,7 @@ Json ToJson(const ModelSpec& spec) {
   return RecordToJson(stored);
 }
 
-// Moves the architecture to `spec`, if it is there. Returns 1 then, else 0.
+// Moves the architecture to `spec` if it is set. Returns 1 if it was set, else 0.
 template <typename Architecture>
 int Take(std::optional<Architecture>& architecture, ModelSpec& spec) {
   if (!architecture.has_value()) return 0;

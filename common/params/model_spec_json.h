@@ -1,5 +1,5 @@
-// ModelSpec as JSON text: how checkpoints and exported files say which model they hold; and in the
-// words of a model file.
+// ModelSpec as JSON text, which checkpoints and exported files use to say which model they hold,
+// and as the text of a model file.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace lodestar {
 
-// Key of the text in the "__metadata__" of a safetensors file.
+// Key of the JSON text in the "__metadata__" of a safetensors file.
 inline constexpr char kModelMetadataKey[] = "lodestar.model";
 
-// One line, {"name": ..., "mlp" | "cnn" | "gpt" | "client": {fields as in model_spec.h}}.
+// Returns one line: {"name": ..., "mlp" | "cnn" | "gpt" | "client": {fields as in model_spec.h}}.
 std::string ModelSpecToJson(const ModelSpec& spec);
 
-// The same as one line of the text form of ModelSpec in proto/model.proto, which --model=FILE
-// reads.
+// Returns one line in the text form of ModelSpec in proto/model.proto, which --model=FILE reads.
 std::string ModelSpecToModelFile(const ModelSpec& spec);
 
-// Errors: InvalidArgument naming what is missing or wrong; those of ValidateModelSpec().
+// Reads the text of ModelSpecToJson(). Errors: InvalidArgument naming what is missing or wrong;
+// those of ValidateModelSpec().
 absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text);
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// How tensors of the layout are cut and named in the files of one shard.
+// Cuts and names the tensors of the layout for the files of one shard.
 #pragma once
 
 #include <string>
@@ -11,13 +11,14 @@ namespace lodestar {
 
 // The part of one tensor that lies in a shard.
 struct TensorSlice {
-  std::string name;            // see checkpoint_manifest.h
-  std::string tensor;          // the name of the tensor itself
-  std::vector<int64_t> shape;  // of the tensor if it is whole, else flat
-  ElementRange range;          // elements of the parameter space
+  std::string name;    // name in the file; see checkpoint_manifest.h
+  std::string tensor;  // name of the tensor itself
+  // Shape of the tensor if the slice is all of it. Otherwise {number of elements}.
+  std::vector<int64_t> shape;
+  ElementRange range;  // elements of the parameter space
 };
 
-// In order, covering `range` exactly. `state_name` is empty for weights.
+// Returns the slices in order. They cover `range` exactly. `state_name` is empty for weights.
 std::vector<TensorSlice> SlicesOf(const Layout& layout, ElementRange range,
                                   absl::string_view state_name);
 

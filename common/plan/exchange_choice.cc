@@ -21,12 +21,13 @@ namespace {
 
 constexpr int kFragments[] = {2, 4, 8, 16};
 
-// Top-k that cost least of what was measured (low_communication.md).
+// The top-k encoding that cost the least loss in measurements (low_communication.md).
 constexpr int kTopK = 256;
 constexpr int kTopKBits = 4;
 
-// Local steps that are tried, of whole windows of `fragments`, up to `most`: all small ones, and
-// then in steps of a tenth or less. The fewest that `overlap_steps` needs, if that is more.
+// Returns the numbers of local steps to try, in whole windows of `fragments`, up to `most`: all
+// small numbers, and larger ones in increments of about a tenth. If `overlap_steps` needs more, the
+// smallest number is that.
 std::vector<int> StepsToTry(int most, int fragments, int overlap_steps) {
   const int fewest = fragments * std::max(overlap_steps, 1);
   std::vector<int> steps;
@@ -40,16 +41,18 @@ std::vector<int> StepsToTry(int most, int fragments, int overlap_steps) {
   return steps;
 }
 
-// What comes a round late can make steps grow at higher ones (docs/howto/slow_links.md).
+// Maximum outer learning rate for overlapped rounds. With higher rates, late contributions can make
+// steps grow (deploy/docs/slow_links.md).
 constexpr double kMostRateOfOverlappedRounds = 0.4;
 
-// How a kind of exchange differs from the base; what is tried of it is what its fields leave open.
+// Differences of a kind of exchange from the base. Each kind is tried with several settings of the
+// open fields.
 struct Kind {
   Mode mode = Mode::kSync;
   Encoding push = Encoding::kFp32;
   Encoding pull = Encoding::kFp32;
-  bool is_cut = false;       // into fragments
-  bool has_overlap = false;  // of steps
+  bool is_cut = false;       // true: into fragments
+  bool has_overlap = false;  // true: overlap of steps
   bool overlaps_rounds = false;
   friend bool operator==(const Kind&, const Kind&) = default;
 };
@@ -88,7 +91,7 @@ constexpr Kind Cut(Encoding push, Encoding pull) {
   return {.mode = Mode::kLocalSgd, .push = push, .pull = pull, .is_cut = true, .has_overlap = true};
 }
 
-// Returns the kinds in the order in which they are shown.
+// Returns the kinds in the order of the output.
 std::vector<Kind> AllKinds() {
   constexpr Encoding kFp32 = Encoding::kFp32;
   constexpr Encoding kBf16 = Encoding::kBf16;
@@ -130,7 +133,8 @@ std::vector<Kind> KindsOf(const JobSpec& base, const ExchangeBounds& bounds) {
     if (!open.pull_encoding) kind.pull = base.pull_encoding;
     const bool is_late = kind.is_cut || kind.has_overlap || kind.overlaps_rounds;
     if (is_client && is_late) continue;
-    // Two ways to hide the same exchange, and steps that may grow (docs/howto/slow_links.md).
+    // Overlapped rounds hide the same exchange as fragments or overlapped steps, so only one of
+    // them is used. They can also make steps grow (deploy/docs/slow_links.md).
     if (kind.overlaps_rounds && (kind.is_cut || kind.has_overlap)) continue;
     const bool may_grow = !open.mode && base.outer_optimizer == OuterOptimizerKind::kNesterov &&
                           base.outer_learning_rate > kMostRateOfOverlappedRounds;
@@ -155,7 +159,8 @@ JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers, const Open
   chosen.overlap_steps = 0;
   chosen.overlap_rounds = kind.overlaps_rounds;
   chosen.local_steps = 1;
-  // Top-k has its momentum in what it carries over (SparseLoCo, arXiv:2508.15706).
+  // The residual of top-k acts as a momentum (SparseLoCo, arXiv:2508.15706), so its outer optimizer
+  // has none.
   chosen.outer_optimizer =
       kind.push.is_topk() ? OuterOptimizerKind::kSgd : OuterOptimizerKind::kNesterov;
   chosen.outer_learning_rate = kind.push.is_topk() ? 1.0 : kDefaultOuterLearningRate;
@@ -173,7 +178,7 @@ JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers, const Open
   return job;
 }
 
-// The same job where exchanges take so many times as long.
+// Returns the facts of the same job with exchanges that take `times` times as long.
 ExchangeFacts Slower(const ExchangeFacts& facts, double times) {
   ExchangeFacts slower = facts;
   for (double* rate : {&slower.path.worker_up, &slower.path.worker_down, &slower.path.server_up,
@@ -186,18 +191,18 @@ ExchangeFacts Slower(const ExchangeFacts& facts, double times) {
   return slower;
 }
 
-// Which of two ways is the better one: within the bounds first, then with something to spare, then
-// what costs less loss, then what has fewer local steps, overlaps less and has fewer parts. Of
-// those beyond the bounds, that which is nearer to them: the loss comes first.
+// Says which of two options is better. Options within all bounds come first, then those with spare
+// time, then those that lose less, then those with fewer local steps, less overlap and fewer
+// fragments. Of options beyond the bounds, the nearer is better, by loss first.
 class Preference {
  public:
   Preference(double utilisation, double most_loss_percent)
       : utilisation_(utilisation), most_loss_percent_(most_loss_percent) {}
 
-  // `slower`: the forecast of option.job for exchanges that take the longest time that is reckoned
-  // with.
+  // Sets how `option` meets the bounds. `slower` is its forecast if exchanges take the longest time
+  // that the bounds allow for.
   void Judge(ExchangeOption& option, const ExchangeForecast& slower) const {
-    // Rounding up of the last digit that is shown.
+    // Rounding error of the last digit that is shown.
     constexpr double kTolerance = 5e-4;
     option.protects_loss =
         option.loss.percent.has_value() && *option.loss.percent <= most_loss_percent_ + kTolerance;
@@ -271,9 +276,9 @@ class Chooser {
   }
 
  private:
-  // Returns the first option of `sync` that costs least loss of those that the links slow down by
-  // no more than `utilisation` leaves, beside links without limits. Nullopt means that the links
-  // forbid them all.
+  // Returns the option of `sync` with the least loss that the links do not slow down too much. With
+  // unlimited links its round would still take at least `utilisation` of its present time. Nullopt
+  // means that the links are too slow for all options.
   absl::StatusOr<std::optional<size_t>> SyncThatLinksAllow(
       const std::vector<ExchangeOption>& options) {
     ExchangeFacts unlimited = facts_;
@@ -290,7 +295,7 @@ class Chooser {
     return best;
   }
 
-  // Every way to exchange of this kind, with the settings that `bounds` has of it.
+  // Calls `visit` with every possible exchange of this kind, for the settings that `bounds` allows.
   absl::Status ForEach(const Kind& kind, absl::FunctionRef<absl::Status(const JobSpec&)> visit) {
     const auto visit_if_possible = [&](const JobSpec& job) {
       const absl::Status possible = bounds_.possible(job);
@@ -330,8 +335,8 @@ class Chooser {
                               .begins_with_trained_weights = bounds_.begins_with_trained_weights});
   }
 
-  // Returns the least loss of all exchanges that may be chosen, whatever time they take. The result
-  // is 0 if no loss is known.
+  // Returns the least loss of all exchanges that may be chosen, whatever time they take. Returns 0
+  // if no loss is known.
   double LeastLoss(const std::vector<Kind>& kinds) {
     std::optional<double> least;
     for (const Kind& kind : kinds) {
@@ -340,13 +345,13 @@ class Chooser {
             IsAsynchronous(job) ? std::nullopt : LossOf(job).percent;
         if (percent.has_value()) least = std::min(*percent, least.value_or(*percent));
         return absl::OkStatus();
-      }).IgnoreError();  // it has none
+      }).IgnoreError();  // a kind without options is skipped
     }
     return least.value_or(0.0);
   }
 
-  // Returns none if the model has too few buckets for the fragments, or if nothing of the kind is
-  // possible.
+  // Returns the best option of the kind. Returns nullopt if the model has too few buckets for the
+  // fragments, or if no exchange of the kind is possible.
   absl::StatusOr<std::optional<ExchangeOption>> BestOf(const Kind& kind,
                                                        const Preference& preference) {
     std::optional<ExchangeOption> best;
@@ -364,7 +369,7 @@ class Chooser {
     return best;
   }
 
-  // Null: there cannot be as many fragments.
+  // Returns the sizes, or null if the model has too few buckets for the fragments.
   absl::StatusOr<const ExchangeSizes*> SizesOf(const JobSpec& job) {
     const Key key = {EncodingText(job.push_encoding), EncodingText(job.pull_encoding),
                      job.fragments};
@@ -385,7 +390,7 @@ class Chooser {
   const ExchangeFacts& facts_;
   const ExchangeFacts slower_;
   const ExchangeBounds& bounds_;
-  absl::Status impossible_;  // the first that was
+  absl::Status impossible_;  // first error of ExchangeBounds::possible
   std::map<Key, std::optional<ExchangeSizes>> sizes_;
 };
 
@@ -395,8 +400,8 @@ std::string LossText(const LossEstimate& loss) {
   return loss.percent.has_value() ? absl::StrFormat("%+.1f %%", *loss.percent) : "unknown";
 }
 
-// The least number by which all links would have to be faster, at most 2^20; none: no link is fast
-// enough, since the round trip or the processors take the time.
+// Returns the smallest factor, at most 2^20, by which all links would have to be faster. Nullopt
+// means that faster links are not enough, because the round trip or the processors take the time.
 std::optional<double> FasterLinksThatDo(const JobSpec& base, const Layout& layout, int num_servers,
                                         const ExchangeFacts& facts, const ExchangeBounds& bounds) {
   const auto is_enough = [&](double times) {
@@ -421,7 +426,7 @@ std::optional<double> FasterLinksThatDo(const JobSpec& base, const Layout& layou
   return high;
 }
 
-// Says that the servers' links bound an exchange, or is empty if they do not.
+// Returns text that says that the servers' links limit the exchange. Empty means that they do not.
 std::string NarrowestLinks(const ExchangeFacts& facts, int num_servers) {
   const NetworkPath& path = facts.path;
   const double share = static_cast<double>(num_servers) / facts.num_workers;
@@ -524,7 +529,7 @@ std::vector<std::string> ExchangeFlags(const JobSpec& job) {
                                                  "topk",
                                                  "topk_bits",
                                                  "topk_divisor"};
-  // What counts for nothing in this job would be refused.
+  // Settings without an effect in this job are left out, because the server would refuse them.
   std::vector<std::string> idle;
   for (const IdleSetting& setting : IdleSettings(job)) idle.push_back(setting.flag);
   JobSpec plain;

@@ -75,7 +75,8 @@ TEST(ExchangeChoiceTest, OuterStepsAreSafe) {
   EXPECT_TRUE(has_local_steps);
 }
 
-// Where the processors take the time, fewer exchanges would save some of it, at the cost of loss.
+// If the processors are the limit, fewer exchanges would save some time but cost loss, so sync is
+// kept.
 TEST(ExchangeChoiceTest, SyncIsPreferredUnlessTheLinksForbidIt) {
   const ExchangeBounds bounds = {.prefers_sync = true};
   ExchangeFacts facts;
@@ -127,7 +128,7 @@ TEST(ExchangeChoiceTest, PrefersWhatReachesItIfExchangesTakeLonger) {
   ASSERT_TRUE(tight.is_met && choice.is_met) << choice.reason;
   EXPECT_TRUE(Chosen(choice).has_spare);
   EXPECT_LT(Chosen(tight).forecast.utilisation(), Chosen(choice).forecast.utilisation());
-  // What is chosen without sparing anything does not reach it over slower links.
+  // The option that was chosen without spare time does not reach the utilisation over slower links.
   ExchangeFacts slower = facts;
   slower.path.server_up /= 1.25;
   slower.path.server_down /= 1.25;
@@ -252,7 +253,7 @@ TEST(ExchangeChoiceTest, KeepsWhatIsToStay) {
   }
 }
 
-// Each setting alone, with a value that is never chosen.
+// Gives each setting alone, with a value that is never chosen.
 TEST(ExchangeChoiceTest, WhatIsNotOpenIsAsItIsGiven) {
   JobSpec base = Base("gpt-nano");
   base.local_steps = 42;
@@ -278,7 +279,7 @@ TEST(ExchangeChoiceTest, WhatIsNotOpenIsAsItIsGiven) {
     const ExchangeChoice choice = *ChooseExchange(base, layout, 1, facts, bounds);
     for (const ExchangeOption& option : choice.options) {
       EXPECT_EQ(value(option.job), value(base)) << option.name;
-      // Beside a value that has one.
+      // An encoding has an effect in every mode, the other settings only with local steps.
       EXPECT_TRUE(setting == &OpenSettings::push_encoding ||
                   setting == &OpenSettings::pull_encoding || HasLocalSteps(option.job))
           << option.name;
@@ -287,7 +288,7 @@ TEST(ExchangeChoiceTest, WhatIsNotOpenIsAsItIsGiven) {
 }
 
 TEST(ExchangeChoiceTest, WhatIsGivenAsInSyncLeavesSyncToBeChosen) {
-  const JobSpec base = Base("gpt-nano");  // a step, a fragment, no overlap
+  const JobSpec base = Base("gpt-nano");  // one step, one fragment, no overlap
   const Layout layout = *BuildLayout(base.model);
   for (const auto setting :
        {&OpenSettings::local_steps, &OpenSettings::fragments, &OpenSettings::overlap}) {
@@ -407,7 +408,7 @@ TEST(ExchangeFlagsTest, NameWhatDiffersFromTheDefaultsAndCounts) {
   job.push_encoding = Encoding::TopK(256, 4);
   job.pull_encoding = Encoding::kInt4;
   job.topk_divisor = TopKDivisor::kSenders;
-  job.quorum = 3;  // says nothing of the exchange
+  job.quorum = 3;  // not a setting of the exchange
   EXPECT_THAT(
       ExchangeFlags(job),
       ElementsAre("--mode=local_sgd", "--local_steps=40", "--fragments=4", "--overlap_steps=3",

@@ -10,48 +10,50 @@
 namespace lodestar {
 namespace {
 
-// Each packet has the headers of IPv4 and of TCP with time stamps.
+// Headers of each packet: IPv4, and TCP with time stamps.
 constexpr double kPacketHeaderBytes = 52.0;
 // TCP acknowledges every other packet.
 constexpr double kPacketsPerAcknowledgement = 2.0;
-// A chunk's header and the frames of HTTP/2 around it, and what it carries at most.
+// Size of a chunk's header with the HTTP/2 frames around it, and maximum payload of a chunk.
 constexpr double kChunkHeaderBytes = 100.0;
 constexpr double kChunkBytes = 1 << 20;
-// Grant, report, heartbeat, beginning and end of two calls: what a round sends beside its payload
-// in tests/bench/results/scaling.md ("Bytes per round in the wire encodings"), either way.
+// Bytes that a round sends in each direction besides its payload: grant, report, heartbeat,
+// beginning and end of two calls. Measured in tests/bench/results/scaling.md ("Bytes per round in
+// the wire encodings").
 constexpr double kControlBytes = 1500.0;
 
 constexpr double kStartupGain = 2.885;        // bbr_high_gain of Linux
 constexpr double kInitialWindowPackets = 10;  // RFC 6928
-// A first transfer begins with the initial window. Its fastest round trip carries this share of it
-// (measured: 1.65 of 3.34 MB).
+// A connection's first transfer begins with the initial window. The fastest round trip of that
+// transfer carries this share of its bytes (measured: 1.65 of 3.34 MB).
 constexpr double kShareOfLastRoundTrip = 0.5;
-// A lost packet is noticed a quarter of a round trip after the acknowledgement of those behind it
-// (RFC 8985, reordering window), and takes another half.
+// A lost packet costs this many round trips. It is noticed a quarter of a round trip after the
+// acknowledgement of later packets (RFC 8985, reordering window). Then the repair takes one more.
 constexpr double kRoundTripsPerLoss = 1.25;
 
-// A lost packet with nothing behind it is sent again after two round trips and 200 ms (RFC 8985,
-// tail loss probe of Linux, which waits for a delayed acknowledgement). What follows takes a round
-// trip more, as the connection begins with a small window again.
+// A lost packet that no packet follows is sent again after two round trips and 200 ms (RFC 8985,
+// tail loss probe of Linux). The probe waits for a delayed acknowledgement. Later data takes one
+// more round trip, because the connection begins again with a small window.
 constexpr double kProbeRoundTrips = 3.0;
 constexpr double kProbeSeconds = 0.2;
 
-// Workers that wait for their exchange take turns on the servers' links in this share of the jobs.
-// It was measured over 40 jobs on links of 100 Mbit/s and 50 or 150 ms, after 20 rounds.
+// In this share of the jobs, workers that wait for their exchange use the servers' links one after
+// the other. Measured over 40 jobs on links of 100 Mbit/s and 50 or 150 ms, after 20 rounds.
 constexpr double kShareApart = 0.7;
 
-// This share of a pull comes down while the push goes up, if the pull may come down then. It was
-// measured with six buckets over two connections: 0.2 to 0.4.
+// This share of a pull arrives during the push, if clipping does not delay the pull. Measured with
+// six buckets over two connections: 0.2 to 0.4.
 constexpr double kPulledBesidePush = 0.33;
 
-// Shares of a step: a backward pass takes twice as long as a forward pass.
+// Shares of a step's time. A backward pass takes twice as long as a forward pass.
 constexpr double kForward = 1.0 / 3.0;
 constexpr double kBackward = 2.0 / 3.0;
 
 constexpr double kFp32Bytes = sizeof(float);
 
-// Stages of `parts` equal parts, each part in one stage after the other, and each stage with one
-// part at a time: the slowest without a pause, and the others for one part.
+// Returns the time of a pipeline of `stages` for `parts` equal parts. Each part passes one stage
+// after the other, and each stage handles one part at a time. The slowest stage never pauses, and
+// the other stages add their time for one part.
 double Pipeline(double parts, std::initializer_list<double> stages) {
   double sum = 0.0;
   double slowest = 0.0;
@@ -62,10 +64,10 @@ double Pipeline(double parts, std::initializer_list<double> stages) {
   return slowest + (sum - slowest) / std::max(parts, 1.0);
 }
 
-// How much longer transfers are expected to take that last for `seconds` and have `packets` packets
-// in all, each of which is lost with probability `loss` and arrives `repair` seconds later then.
-// What is lost early is repaired while the rest is on its way: it is the last loss that counts, at
-// a distance from the end that is exponentially distributed.
+// Returns the expected delay by lost packets of transfers that last `seconds` and have `packets`
+// packets in all. Each packet is lost with probability `loss`, and then arrives `repair` seconds
+// later. Early losses are repaired during the transfer, so only the last loss counts. Its distance
+// from the end is exponentially distributed.
 double ExpectedTail(double seconds, double packets, double loss, double repair) {
   if (loss == 0.0 || repair == 0.0 || seconds == 0.0) return 0.0;
   const double per_second = packets * loss / seconds;
@@ -74,10 +76,10 @@ double ExpectedTail(double seconds, double packets, double loss, double repair) 
   return repair * (1.0 - none) - ((1.0 - none) / per_second - window * none);
 }
 
-// See TransferTime().
+// The time of a transfer; see TransferTime().
 struct Transfer {
   double seconds = 0.0;
-  double tail = 0.0;  // beyond them, expected, for what is lost
+  double tail = 0.0;  // expected delay by lost packets after `seconds`
 
   double all() const { return seconds + tail; }
 };
@@ -96,7 +98,7 @@ Transfer TransferOf(double bytes, double most_bytes, double line_rate, int flows
   return {seconds, tail};
 }
 
-// Bytes of memory that an update of one parameter reads and writes (apply.md).
+// Returns the bytes of memory that an update of one parameter reads and writes (apply.md).
 double BytesPerUpdate(const JobSpec& job) {
   if (HasLocalSteps(job)) {
     switch (job.outer_optimizer) {
@@ -125,7 +127,7 @@ double BytesPerUpdate(const JobSpec& job) {
   return 28;
 }
 
-// One round, in seconds, by its parts.
+// Times in seconds of the parts of a round.
 class RoundTimes {
  public:
   RoundTimes(const JobSpec& job, const ExchangeSizes& sizes, const RoundSizes& round,
@@ -146,7 +148,7 @@ class RoundTimes {
     bytes_up_ = wire(round.push_bytes, round.pull_bytes);
     bytes_down_ = wire(round.pull_bytes, round.push_bytes);
 
-    // One worker alone, and all of those who wait for each other at the same time.
+    // Rates for one worker alone, and for all workers that exchange at the same time.
     const double sharing = HasRosters(job) ? workers : 1.0;
     const auto line = [&](double of_worker, double of_server, double flows) {
       return std::min({of_worker, servers * of_server / flows, facts.worker_rates.transport,
@@ -159,7 +161,7 @@ class RoundTimes {
     };
     push_alone_ = transfer(bytes_up_, bytes_up_, path.worker_up, path.server_down, 1.0);
     push = transfer(bytes_up_, bytes_up_, path.worker_up, path.server_down, sharing);
-    // A worker's first pull brings all parameters in fp32.
+    // A worker's first pull transfers all parameters in fp32.
     const double first_pull =
         kShareOfLastRoundTrip * kFp32Bytes * static_cast<double>(sizes.num_elements);
     const double most_pulled = std::max(first_pull, bytes_down_);
@@ -172,11 +174,11 @@ class RoundTimes {
     encode_ = fp32 / facts.worker_rates.Of(job.push_encoding).encode;
     decode_ = fp32 / facts.worker_rates.Of(job.pull_encoding).add;
     const double of_server = fp32 / servers;
-    // The server adds all contributions that come at the same time.
+    // The server adds all contributions that arrive at the same time.
     add_ = sharing * of_server / facts.server_rates.Of(job.push_encoding).add;
     apply_ = of_server / kFp32Bytes * BytesPerUpdate(job) / facts.server_rates.apply +
              of_server / facts.server_rates.Of(job.pull_encoding).encode;
-    // A subtraction before a contribution, and a merge after an exchange, of three vectors each.
+    // A subtraction before a contribution and a merge after an exchange each use three vectors.
     constexpr double kVectors = 3.0;
     vectors_ = kVectors * fp32 / facts.worker_rates.apply;
     overhead_ = absl::ToDoubleSeconds(facts.worker_rates.round_overhead);
@@ -186,7 +188,7 @@ class RoundTimes {
     round_trip_ = absl::ToDoubleSeconds(path.round_trip);
   }
 
-  // `steps`: local steps of the round.
+  // Returns the time of a round with `steps` local steps.
   double Round(int steps) const {
     if (!HasLocalSteps(job_)) return HasRosters(job_) ? Synchronous() : Alone(1);
     if (DefersContributions(job_)) return Overlapped(steps);
@@ -199,27 +201,29 @@ class RoundTimes {
   Transfer pull;
 
  private:
-  // Buckets leave as backward produces them, and forward begins with those that have come: the
-  // first that it needs is the last of backward.
+  // Returns the time in sync. Buckets are pushed as backward computes them, last layers first. The
+  // last bucket pushed is the first that forward needs, and forward begins as soon as that bucket
+  // has arrived.
   double Synchronous() const {
     const double pushed = Pipeline(parts_, {kBackward * step_ + encode_, push.all(), add_});
     return pushed + round_trip_ +
            Pipeline(parts_, {apply_, PullBehindPush(pushed), decode_, kForward * step_}) +
            overhead_ + LostPackets(kEndsOfTransfers);
   }
-  // What is left of a pull when the push, which takes `pushed`, is over. A clipped gradient waits
-  // for the whole norm. Else weights come, from the first bucket on, whose contributions are there
-  // (worker/trainer/pull_order.h).
+  // Returns the rest of a pull after the push, which takes `pushed`. A clipped gradient must wait
+  // for the norm of all buckets. Without clipping, weights of buckets arrive as soon as all their
+  // contributions have arrived (worker/trainer/pull_order.h).
   double PullBehindPush(double pushed) const {
     if (job_.clip_norm > 0.0) return pull.all();
     const double first = (kBackward * step_ + encode_ + push.all() + add_) / std::max(parts_, 1.0);
     return pull.all() - std::min(kPulledBesidePush * pull.all(), pushed - first);
   }
-  // The new weights are asked for once the contribution is acknowledged, as they may go where it
-  // lies; the servers apply meanwhile. Who pushes last also asks last, by at most a round trip:
-  // until then the weights of the others are on their way, so that workers may drift apart, and
-  // their transfers share the servers' links for less: with two workers for as long as that less,
-  // with four for a third of it, as far as was measured. Others stay together for long.
+  // Returns the time of local steps without overlap. New weights are asked for after the
+  // contribution is acknowledged, because they may overwrite it. Meanwhile the servers apply it.
+  // The worker that pushes last also asks last, by up to a round trip. Until then the servers send
+  // weights to other workers, so workers may drift apart and share the servers' links less. The
+  // drift is a round trip with two workers and a third of it with four, as measured. In the other
+  // jobs the workers stay together for long.
   double Waiting(int steps) const {
     const double drift = round_trip_ / std::max(facts_.num_workers - 1, 1);
     const double last_push = std::max(push_alone_.all(), push.all() - drift);
@@ -237,14 +241,15 @@ class RoundTimes {
     return Computing(steps) + kShareApart * apart + (1.0 - kShareApart) * together + round_trip_ +
            vectors_ + overhead_ + LostPackets(kEndsOfTransfers + kMessages);
   }
-  // No worker waits for others, but all of them are served over the same links.
+  // Returns the time if no worker waits for others. All workers still share the servers' links.
   double Alone(int steps) const {
     return std::max(served_, Waiting(steps) + (HasLocalSteps(job_) ? 0.0 : -vectors_));
   }
-  // The part of the steps in front of the last pull's end.
+  // Returns the time of the steps before the end of the last pull.
   double Computing(int steps) const { return (steps - kForward) * step_; }
-  // Contributions leave, and weights come, bucket by bucket in the same order. What is lost counts
-  // where it takes longer than what runs beside it leaves.
+  // Returns the time with overlap. Contributions leave and weights arrive bucket by bucket, in the
+  // same order. A lost packet costs time only if its repair takes longer than what runs at the same
+  // time.
   double Overlapped(int steps) const {
     const bool hides_all = job_.overlap_rounds || IsElastic(job_);
     const int hidden = hides_all ? steps : std::min(job_.overlap_steps, steps);
@@ -253,27 +258,28 @@ class RoundTimes {
         round_trip_ +
         Pipeline(parts_, {encode_, push.seconds, add_, apply_, pull.seconds, decode_}) +
         other_steps;
-    // The contribution is acknowledged, and told with the request for the next grant. What servers
-    // answer to the last of the workers comes behind the weights of the others.
+    // The contribution is acknowledged, and reported with the request for the next grant. The
+    // servers' answer to the last worker waits behind the weights of the others.
     const double acknowledged =
         Pipeline(parts_, {encode_, push.seconds, add_}) + others_pull_ + 2 * round_trip_;
     const double round = std::max({encode_ + steps * step_, exchanged, acknowledged});
     const auto beyond = [round](double end, double later) {
       return std::max(0.0, end + later - round);
     };
-    constexpr int kOfAcknowledgement = 1 + 3;  // the push's end, and three messages
-    constexpr int kOfExchange = 1 + 2;  // the pull's request, and its ends on two connections
+    constexpr int kOfAcknowledgement = 1 + 3;  // end of the push, and three messages
+    constexpr int kOfExchange = 1 + 2;  // request of the pull, and its ends on two connections
     return round + beyond(acknowledged, push.tail) + beyond(exchanged, pull.tail) +
            losers_ * (kOfAcknowledgement * beyond(acknowledged, probe_) +
                       kOfExchange * beyond(exchanged, probe_)) +
            2 * vectors_ + overhead_;
   }
 
-  // Expected, of so many packets of each worker with nothing behind them.
+  // Returns the expected delay if each worker sends `packets` packets that no packet follows.
   double LostPackets(int packets) const { return packets * losers_ * probe_; }
 
-  // Packets with nothing behind them that a round waits for: the last ones of push and pull; the
-  // acknowledgement, the request for new weights, that for the next grant, and its answer.
+  // Packets that no packet follows and that a round waits for. Two are the last packets of push and
+  // pull. Four are messages: the acknowledgement, the request for new weights, the request for the
+  // next grant, and its answer.
   static constexpr int kEndsOfTransfers = 2;
   static constexpr int kMessages = 4;
 
@@ -284,17 +290,17 @@ class RoundTimes {
   double bytes_down_ = 0.0;
   Transfer push_alone_;
   Transfer pull_alone_;
-  // Seconds.
-  double served_ = 0.0;       // of the servers' links, for a round of every worker
-  double others_pull_ = 0.0;  // of the servers' links, until only one worker's weights are to come
+  // All times are in seconds.
+  double served_ = 0.0;       // time of the servers' links for a round of all workers
+  double others_pull_ = 0.0;  // time of the servers' links for the weights of all workers but one
   double encode_ = 0.0;
   double decode_ = 0.0;
   double add_ = 0.0;
-  double apply_ = 0.0;  // with encoding what changed
+  double apply_ = 0.0;  // including encoding the changes
   double vectors_ = 0.0;
   double overhead_ = 0.0;
-  double probe_ = 0.0;   // until a lost packet with nothing behind it is sent again
-  double losers_ = 0.0;  // expected number of workers that lose one packet
+  double probe_ = 0.0;   // until a lost packet that no packet follows is sent again
+  double losers_ = 0.0;  // expected number of workers that lose a certain packet
   double step_ = 0.0;
   double round_trip_ = 0.0;
 };

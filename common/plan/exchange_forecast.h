@@ -1,24 +1,23 @@
-// How long the rounds of a job take over a given network, before it runs. The forecast is made from
-// the sizes of what travels, the paths between workers and servers, the time of a step, and
-// measured rates of this code. It is pure. `psctl plan` uses it, and so do servers that choose
+// Forecasts how long the rounds of a job take over a given network, before the job runs. The
+// forecast uses the sizes of messages, the paths between workers and servers, the time of a step,
+// and measured rates of this code. It is pure. `psctl plan` uses it, and so do servers that choose
 // settings themselves.
 //
-// A round is made of a worker's steps, of two transfers, of what both sides do to the values, and
-// of round trips; what of it is hidden behind what depends on the mode:
+// A round has a worker's steps, two transfers, the processing of values on both sides, and round
+// trips. The mode decides which parts run at the same time:
 //
 //   sync         step | push, half a trip | apply | half a trip, pull
-//                push and pull hide behind backward and forward
+//                push runs during backward, pull during forward
 //   local_sgd    H steps | push, a round trip | a round trip, pull
-//                workers whose turn on the servers' links has not come wait in the trips
-//   ... with fragments, overlap_steps=T or overlap_rounds: the exchange of a round and T of its
-//                steps, at once; then the other steps. And no round begins before the contribution
-//                to the last one is acknowledged and reported: two round trips, and the time in
+//                workers wait in the trips until it is their turn on the servers' links
+//   ... with fragments, overlap_steps=T or overlap_rounds: the exchange of a round together with
+//                T of its steps; then the other steps. A round begins only after the contribution
+//                to the last round is acknowledged and reported: two round trips, and the time in
 //                which servers send the weights of the other workers
-//   async        as local_sgd, but no worker waits for another: the servers' links bound all of
-//   them
-//                together
+//   async        as local_sgd, but no worker waits for another: the servers' links limit all
+//                workers together
 //
-// What is not in it: evaluations, checkpoints, workers of unequal speed, and paths that others use.
+// Not included: evaluations, checkpoints, workers of unequal speed, and other traffic on the paths.
 #pragma once
 
 #include <cstdint>
@@ -31,29 +30,29 @@
 
 namespace lodestar {
 
-// The path is that of all workers alike. Rates are in bytes per second. What was measured of a
-// worker's path while all of them exchanged (PathFacts) is its share already: the servers' links
-// have no limit then.
+// The path of every worker. Rates are in bytes per second. If a worker's path was measured while
+// all workers exchanged (PathFacts), the rate is already the worker's share: the servers' links
+// then have no limit.
 struct NetworkPath {
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-  double worker_up = kNoLimit;    // of each worker's link
-  double worker_down = kNoLimit;  // ... to it
+  double worker_up = kNoLimit;    // from each worker
+  double worker_down = kNoLimit;  // to each worker
   double server_up = kNoLimit;    // of each server's link, which all workers share
   double server_down = kNoLimit;
   absl::Duration round_trip = absl::ZeroDuration();
-  double packet_loss = 0.0;     // share of the packets of a path, in each direction
-  int64_t packet_bytes = 1500;  // the path's MTU
+  double packet_loss = 0.0;     // share of lost packets on the path, in each direction
+  int64_t packet_bytes = 1500;  // MTU of the path
 };
 
-// What the machines do to values. Measured on an AMD EPYC (Zen 5), one thread, from memory; other
-// machines differ, and those with more threads are faster.
+// Speeds at which machines process values. Measured with one thread of an AMD EPYC (Zen 5), from
+// memory. Other machines differ, and more threads are faster.
 struct ExchangeRates {
-  // Bytes of fp32 per second. Source: tests/bench/results/encodings.md, rows of 64 MiB; fp16, which
-  // is not measured, as bf16.
+  // Bytes of fp32 per second. Source: tests/bench/results/encodings.md, rows of 64 MiB. fp16 was
+  // not measured and is taken to be like bf16.
   struct Codec {
-    double encode = 0.0;  // with the residual of error feedback; fp32 travels as it lies
-    double add = 0.0;     // sum += decoded
+    double encode = 0.0;  // includes the residual of error feedback; fp32 is sent without encoding
+    double add = 0.0;     // sum += decoded values
   };
   Codec fp32 = {.encode = 1e12, .add = 11.03 * kGiB};
   Codec half = {.encode = 2.09 * kGiB, .add = 8.65 * kGiB};
@@ -64,11 +63,10 @@ struct ExchangeRates {
   // Bytes of weights, gradients and optimizer state per second. Source:
   // tests/bench/results/apply.md.
   double apply = 40e9;
-  // Bytes on the wire per second of one end, TLS included. Source:
-  // tests/bench/results/data_path.md, 100 MB.
+  // Network bytes per second at one end, including TLS. Source: tests/bench/results/data_path.md,
+  // 100 MB.
   double transport = 1.2e9;
-  // What a round takes beside all that grows with the model: messages, threads that are woken,
-  // grants.
+  // Time of a round that does not depend on the model: messages, waking threads, grants.
   absl::Duration round_overhead = absl::Milliseconds(3);
 
   static constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
@@ -81,49 +79,50 @@ struct ExchangeRates {
 struct ExchangeFacts {
   int num_workers = 1;
   NetworkPath path;
-  absl::Duration step;  // one local step, with an inner optimizer where there is one
+  absl::Duration step;  // one local step, including the inner optimizer if there is one
   ExchangeRates worker_rates;
   ExchangeRates server_rates;
 };
 
-// The mean of the rounds of a cycle, once connections have found their pace.
+// Means over the rounds of a cycle, after connections have reached their speed.
 struct ExchangeForecast {
-  absl::Duration round;     // from the beginning of one to that of the next
-  absl::Duration computed;  // of it: steps
-  double steps = 1.0;       // local steps of a round
-  // The bytes of one worker in one round, headers and control messages included.
+  absl::Duration round;     // from the beginning of a round to the beginning of the next
+  absl::Duration computed;  // the part of `round` that is steps
+  double steps = 1.0;       // local steps per round
+  // Bytes of one worker in one round, including headers and control messages.
   double bytes_up = 0.0;
   double bytes_down = 0.0;
-  // What one transfer takes on its way, without its round trip.
+  // Duration of each transfer, without its round trip.
   absl::Duration push;
   absl::Duration pull;
 
   absl::Duration exposed() const { return round - computed; }
   absl::Duration per_step() const { return round / steps; }
-  // Share of the time in which a worker computes.
+  // Returns the share of the time in which a worker computes.
   double utilisation() const { return absl::FDivDuration(computed, round); }
 };
 
-// `sizes`: PlanExchangeSizes() of the same job. `job` must have passed ValidateJobSpec(); rates of
-// `facts` must be above 0, and num_workers at least 1.
+// Returns the forecast. `sizes` is PlanExchangeSizes() of the same job. Requires: `job` has passed
+// ValidateJobSpec(), rates of `facts` are above 0, and num_workers is at least 1.
 ExchangeForecast ForecastExchange(const JobSpec& job, const ExchangeSizes& sizes,
                                   const ExchangeFacts& facts);
 
-// How long `bytes` are on their way over a connection that has carried `most_bytes` at once before,
-// from the first byte that leaves to the last that arrives, without half a round trip.
-// `line_rate`: bytes per second. `flows`: such transfers that all must be over, for what packet
-// loss costs.
+// Returns how long a transfer of `bytes` takes, from the first byte sent to the last byte received,
+// without half a round trip. `most_bytes` is the largest transfer that the connection has carried
+// before. `line_rate` is in bytes per second. `flows` transfers of this size must all end, which
+// matters for packet loss.
 //
-// A sender by bbr knows a path's rate only from what it has sent: bursts that are shorter than the
-// round trip make it believe in burst / round trip, and while it has not met the path's limit it
-// sends at 2.885 times that (BBR's startup gain, 2 / ln 2), so that a burst takes at least the
-// round trip / 2.885, whatever the line carries. It does not slow down again, so that what is
-// smaller than the largest burst before takes that much less.
+// A sender with BBR knows a path's rate only from its own bursts. If a burst is shorter than the
+// round trip, the sender estimates the rate as burst / round trip. Until it meets the path's limit
+// it sends at 2.885 times that rate (BBR's startup gain, 2 / ln 2). So a burst takes at least round
+// trip / 2.885, however fast the line is. The estimate does not fall again. So a transfer that is
+// smaller than the largest burst before takes proportionally less.
 absl::Duration TransferTime(double bytes, double most_bytes, double line_rate, int flows,
                             const NetworkPath& path);
 
-// Payload in `messages` messages as the network's devices count it, with the acknowledgements of
-// `answered_bytes` that come the other way, and the control messages of one round.
+// Returns the bytes that network devices count for `payload` in `messages` messages, including
+// acknowledgements for `answered_bytes` of the other direction, and the control messages of one
+// round.
 double WireBytes(double payload_bytes, double messages, double answered_bytes,
                  int64_t packet_bytes);
 

@@ -31,7 +31,7 @@ ExchangeRates Instant() {
           .round_overhead = absl::ZeroDuration()};
 }
 
-// One bucket, so that no part of an exchange runs beside another.
+// There is only one bucket, so that parts of an exchange do not overlap.
 constexpr int64_t kElements = 1'000'000;
 ExchangeSizes OneBucket() {
   return {
@@ -42,7 +42,8 @@ ExchangeSizes OneBucket() {
           {.elements = kElements, .buckets = 1, .push_bytes = 1'000'000, .pull_bytes = 4'000'000}}};
 }
 
-// Everything takes no time but the links, which carry 1 MB in a second, and steps of 0.1 s.
+// Returns facts in which only two things take time: links, with 1 MB per second, and steps, with
+// 0.1 s.
 ExchangeFacts SlowLinks() {
   ExchangeFacts facts;
   facts.path = {.worker_up = 1e6, .worker_down = 1e6, .server_up = 1e9, .server_down = 1e9};
@@ -61,11 +62,11 @@ JobSpec LocalSgd(int local_steps) {
 
 double Seconds(const ExchangeForecast& forecast) { return absl::ToDoubleSeconds(forecast.round); }
 
-// How long the transfers of one worker take on links without a round trip.
+// Times of one worker's transfers on links without a round trip.
 struct Way {
   explicit Way(const ExchangeForecast& forecast)
       : push(forecast.bytes_up / 1e6), pull(forecast.bytes_down / 1e6) {}
-  double push, pull;  // seconds
+  double push, pull;  // in seconds
 };
 
 TEST(ExchangeForecastTest, ARoundThatWaitsIsItsStepsAndItsExchange) {
@@ -95,11 +96,11 @@ TEST(ExchangeForecastTest, WithManyBucketsTransfersHideBehindBackwardAndForward)
   clipped.clip_norm = 1.0;
   const ExchangeForecast apart = ForecastExchange(clipped, sizes, SlowLinks());
   const Way way(apart);
-  // The links take longer, and of the step only one part in a thousand is left.
+  // The links take longer, and only a thousandth of the step is not hidden.
   EXPECT_NEAR(Seconds(apart), way.push + way.pull, 1e-3);
 }
 
-// The norm of a gradient that is clipped is not known before the last bucket is there.
+// If a gradient is clipped, its norm is known only when the last bucket has arrived.
 TEST(ExchangeForecastTest, WithoutClippingWeightsComeDownWhileGradientsGoUp) {
   ExchangeSizes sizes = OneBucket();
   sizes.rounds[0].buckets = 1000;
@@ -107,7 +108,7 @@ TEST(ExchangeForecastTest, WithoutClippingWeightsComeDownWhileGradientsGoUp) {
   const ExchangeForecast even = ForecastExchange(JobSpec(), sizes, SlowLinks());
   const Way way(even);
   EXPECT_NEAR(Seconds(even), way.push + 0.67 * way.pull, 1e-2);
-  // No more than comes while the push lasts.
+  // Not more of the pull is hidden than arrives during the push.
   sizes.rounds[0].push_bytes /= 10;
   const ExchangeForecast more_comes = ForecastExchange(JobSpec(), sizes, SlowLinks());
   EXPECT_NEAR(Seconds(more_comes), Way(more_comes).pull, 1e-2);
@@ -123,7 +124,7 @@ TEST(ExchangeForecastTest, AnOverlappedRoundIsTheLongerOfStepsAndExchange) {
   }
 }
 
-// A worker with weights of its own needs those that come for its next contribution alone.
+// A worker with weights of its own needs the pulled weights only for its next contribution.
 TEST(ExchangeForecastTest, AnExchangeOfElasticWorkersHasAllTheSteps) {
   JobSpec elastic = LocalSgd(100);
   elastic.outer_optimizer = OuterOptimizerKind::kEasgd;
@@ -138,7 +139,7 @@ TEST(ExchangeForecastTest, OverlapHidesAsMuchAsItsStepsTake) {
   JobSpec job = LocalSgd(60);
   for (const int overlap : {0, 1, 10, 60}) {
     job.overlap_steps = overlap;
-    // Contributions are deferred either way.
+    // Contributions are deferred also without this setting.
     job.overlap_rounds = false;
     if (overlap == 0) continue;
     const ExchangeForecast forecast = ForecastExchange(job, OneBucket(), SlowLinks());
@@ -193,15 +194,16 @@ TEST(ExchangeForecastTest, AllWorkersShareTheServersLinks) {
     facts.num_workers = 8;
     const ExchangeForecast many = ForecastExchange(job, OneBucket(), facts);
     EXPECT_NEAR(absl::FDivDuration(many.push, one.push), 4.0, 1e-6);
-    // A second server has a link of its own.
+    // A second server adds a link.
     ExchangeSizes of_two = OneBucket();
     of_two.num_servers = 2;
     EXPECT_NEAR(absl::FDivDuration(ForecastExchange(job, of_two, facts).push, one.push), 2.0, 1e-6);
   }
 }
 
-// Two workers on the links of one server: in seven of ten jobs the weights of the first leave while
-// the second one's request is on its way, by a round trip at most, and so its next contribution.
+// Two workers share the links of one server. In 0.7 of the jobs the first worker's weights are sent
+// while the second worker's request is on its way, for at most a round trip. Its next contribution
+// is then early by as much.
 TEST(ExchangeForecastTest, WorkersThatWaitMayTakeTurnsOnTheServersLinks) {
   ExchangeFacts facts = SlowLinks();
   facts.path.server_up = facts.path.server_down = 1e6;
@@ -216,7 +218,7 @@ TEST(ExchangeForecastTest, WorkersThatWaitMayTakeTurnsOnTheServersLinks) {
     EXPECT_NEAR(Seconds(forecast), 2.0 + round_trip + 0.7 * apart + 0.3 * together, 1e-6)
         << round_trip;
   }
-  // In sync all have asked before they push, and share the links from the beginning.
+  // In sync all workers ask before they push, so they share the links from the beginning.
   const ExchangeForecast forecast = ForecastExchange(JobSpec(), OneBucket(), facts);
   const Way alone(forecast);
   EXPECT_NEAR(Seconds(forecast), 0.1 + 2 * alone.push + 1.5 + 2 * alone.pull, 1e-6);
@@ -231,7 +233,7 @@ TEST(ExchangeForecastTest, WhoWaitsForNobodyIsBoundByTheServersLinksAlone) {
   facts.num_workers = 2;
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), Seconds(one), 1e-6);
   facts.num_workers = 100;
-  // 4 MB to each of them, over 10 MB/s.
+  // Each worker gets 4 MB, over links of 10 MB/s.
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), 100 * one.bytes_down / 10e6,
               1e-6);
 }
@@ -242,20 +244,20 @@ TEST(ExchangeForecastTest, WhatMachinesDoToValuesTakesTime) {
   JobSpec job = LocalSgd(1);
   job.push_encoding = Encoding::kInt4;
   const double instant = Seconds(ForecastExchange(job, OneBucket(), facts));
-  facts.worker_rates.int4.encode = 4.0 * kElements;  // a second
+  facts.worker_rates.int4.encode = 4.0 * kElements;  // encoding takes one second
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), instant + 1.0, 1e-6);
   facts.worker_rates = facts.worker_rates.TimesThreads(4);
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), instant + 0.25, 1e-6);
   facts.worker_rates = Instant();
   facts.num_workers = 3;
-  facts.server_rates.int4.add = 4.0 * kElements;  // of each contribution
+  facts.server_rates.int4.add = 4.0 * kElements;  // for each contribution
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), instant + 3.0, 1e-6);
   facts.server_rates = Instant();
   facts.worker_rates.round_overhead = absl::Seconds(1);
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), instant + 1.0, 1e-6);
 }
 
-// Every change for the worse, of any kind of round.
+// Makes every fact worse, for every kind of round.
 TEST(ExchangeForecastTest, NothingThatIsSlowerMakesARoundFaster) {
   std::vector<JobSpec> jobs = {JobSpec(), LocalSgd(10)};
   jobs.push_back(LocalSgd(10));
@@ -304,31 +306,33 @@ TEST(TransferTimeTest, IsThatOfTheLineOrOfTheFirstBurstsOfBbr) {
   NetworkPath path = {.round_trip = absl::ZeroDuration(), .packet_bytes = 1000};
   EXPECT_EQ(TransferTime(5e6, 5e6, 1e6, 1, path), absl::Seconds(5));
   path.round_trip = absl::Milliseconds(100);
-  // Longer than the round trip: the line is known.
+  // The burst is longer than the round trip, so the line's rate is known.
   EXPECT_EQ(TransferTime(5e6, 5e6, 1e6, 1, path), absl::Seconds(5));
-  // Shorter: a round trip over the gain, however fast the line.
+  // The burst is shorter: it takes a round trip divided by the gain, however fast the line is.
   EXPECT_NEAR(absl::ToDoubleMilliseconds(TransferTime(5e5, 5e5, 1e9, 1, path)), 100 / 2.885, 1e-3);
-  // A fifth of what the connection has carried before.
+  // The burst is a fifth of what the connection has carried before.
   EXPECT_NEAR(absl::ToDoubleMilliseconds(TransferTime(1e5, 5e5, 1e9, 1, path)), 20 / 2.885, 1e-3);
-  // Less than the initial window of ten packets.
+  // The burst is less than the initial window of ten packets.
   EXPECT_NEAR(absl::ToDoubleMilliseconds(TransferTime(5e3, 5e3, 1e9, 1, path)), 50 / 2.885, 1e-3);
 }
 
 TEST(TransferTimeTest, LostPacketsCostTheirShareOfTheLineAndATailThatIsRepaired) {
   NetworkPath path = {
       .round_trip = absl::Milliseconds(100), .packet_loss = 0.5, .packet_bytes = 1000};
-  // Long, and something is always lost at its end: 1.25 round trips after it.
+  // In a long transfer some packet is always lost at the end, and is repaired 1.25 round trips
+  // later.
   EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e9, 1e9, 1e6, 1, path)), 2000.125, 0.01);
-  // Nothing is.
+  // Almost no packet is lost.
   path.packet_loss = 1e-9;
   EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e6, 1e9, 1e6, 1, path)), 1.0, 1e-6);
-  // A thousand packets in a second, one of ten lost: the last such one 10 ms before the end.
+  // A thousand packets in a second, and a tenth of them is lost: the last lost one is 10 ms before
+  // the end.
   path.packet_loss = 0.1;
   EXPECT_NEAR(absl::ToDoubleSeconds(TransferTime(1e6, 1e9, 1e6, 1, path)), 1.0 / 0.9 + 0.114, 2e-3);
   EXPECT_GT(TransferTime(1e4, 1e9, 1e6, 8, path), TransferTime(1e4, 1e9, 1e6, 1, path));
 }
 
-// Bytes per round in tests/bench/results/scaling.md, of packets of 9000 bytes.
+// Bytes per round from tests/bench/results/scaling.md, with packets of 9000 bytes.
 TEST(WireBytesTest, AreThoseThatDevicesHaveCounted) {
   constexpr int64_t kPacket = 9000;
   EXPECT_NEAR(WireBytes(3'337'216, 6, 3'337'216, kPacket) / 3'360'143, 1.0, 0.01);
@@ -337,8 +341,8 @@ TEST(WireBytesTest, AreThoseThatDevicesHaveCounted) {
   EXPECT_NEAR(WireBytes(107'547, 2, 107'547, kPacket) / 109'484, 1.0, 0.01);
 }
 
-// gpt2-124m in int4, two workers, 100 Mbit/s and 50 ms, 80 steps of 0.3 s:
-// tests/bench/results/low_communication.md. Its two workers and the server share two threads.
+// gpt2-124m in int4, two workers, 100 Mbit/s and 50 ms, 80 steps of 0.3 s. Source:
+// tests/bench/results/low_communication.md. The two workers and the server share two threads.
 TEST(ExchangeForecastTest, ForecastsTheUtilisationThatWasMeasured) {
   const Layout layout = *BuildLayout(*ModelPreset("gpt2-124m"));
   JobSpec job = LocalSgd(80);

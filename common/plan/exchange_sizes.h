@@ -1,5 +1,5 @@
-// How many bytes the rounds of a job move: what the wire formats, the buckets and the fragments
-// make of the model's parameters. Pure; the servers move exactly these.
+// Computes how many bytes the rounds of a job move, from the wire formats, the buckets and the
+// fragments of the model. Pure. The servers move exactly these bytes.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace lodestar {
 
-// The sizes of what one worker exchanges in one round, over all servers.
+// What one worker exchanges in one round, over all servers.
 struct RoundSizes {
   int64_t elements = 0;
   int64_t buckets = 0;
-  // Payloads in the encodings of the job, without headers.
+  // Payloads in the job's encodings, without headers.
   int64_t push_bytes = 0;
   int64_t pull_bytes = 0;
 };
@@ -23,15 +23,15 @@ struct RoundSizes {
 struct ExchangeSizes {
   int num_servers = 1;
   int num_blocks = 0;
-  int64_t num_elements = 0;        // of the model
-  std::vector<RoundSizes> rounds;  // of a cycle: one for each fragment, in turn; at least one
+  int64_t num_elements = 0;        // elements of the model
+  std::vector<RoundSizes> rounds;  // the rounds of a cycle, one per fragment, at least one
 
-  // Over the rounds of a cycle.
+  // Returns the sum over the rounds of a cycle.
   RoundSizes Total() const;
 };
 
-// Plans the sizes by the encodings, the bucket_bytes and the fragments of `job`. Tensors that are
-// averaged travel in fp32. Errors: those of PlanShards(), PlanBuckets() and
+// Computes the sizes from the encodings, the bucket_bytes and the fragments of `job`. Averaged
+// tensors are sent in fp32. Errors: those of PlanShards(), PlanBuckets() and
 // FragmentPlan::CheckComplete().
 absl::StatusOr<ExchangeSizes> PlanExchangeSizes(const JobSpec& job, const Layout& layout,
                                                 int num_servers);

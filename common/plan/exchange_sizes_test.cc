@@ -27,7 +27,7 @@ JobSpec JobWith(Encoding push, Encoding pull, int fragments = 1) {
   return job;
 }
 
-// What a worker sends and receives in tests/bench/results/encodings.md.
+// Bytes that a worker sent and received in tests/bench/results/encodings.md.
 TEST(ExchangeSizesTest, AreThoseThatRunsHaveCounted) {
   const Layout nano = LayoutOf("gpt-nano");
   const auto payload = [&nano](Encoding encoding) {

@@ -13,71 +13,78 @@
 namespace lodestar {
 namespace {
 
-// Small models from scratch, 500 to 4000 steps (local_steps.md): percent for each doubling of the
-// workers with an average of their weights every 20 local steps. Longer jobs of small models are
-// taken to lose as much. kLongJob and kSmallModel are where the published table begins.
+// Small models from scratch, 500 to 4000 steps (local_steps.md): loss in percent for each doubling
+// of the workers, if their weights are averaged every 20 local steps. Longer jobs of small models
+// are assumed to lose as much. kSmallModel and kLongJob are the sizes from which the published
+// table is used.
 constexpr double kMeasuredModel = 0.8e6;
 constexpr double kMeasuredJob = 1000.0;
 constexpr double kLongJob = 8000.0;
 constexpr double kPerDoublingOfWorkers = 3.3;
 constexpr double kPerDoublingOfWorkersIfDecays = 5.2;
-// A doubling of the local steps adds this part of that, a halving takes it off.
+// A doubling of the local steps raises that loss by this share, and a halving lowers it.
 constexpr double kBaseLocalSteps = 20.0;
 constexpr double kSharePerDoublingOfLocalSteps = 0.14;
-// An outer step that goes farther than an average, up to kSafeOuterStepRatio, takes this off for
-// each doubling of OuterStepRatio(), and adds the other for each round that it takes to get there.
+// An outer step that is longer than an average's, up to kSafeOuterStepRatio, lowers the loss by
+// kPerDoublingOfReach for each doubling of OuterStepRatio(). It raises the loss by kPerRoundOfDelay
+// for each round that it needs to reach that length.
 constexpr double kPerDoublingOfReach = 6.5;
 constexpr double kPerRoundOfDelay = 0.72;
-// Beside that, for each doubling of OuterStepRatio() above kSafeOuterStepRatio with up to 8 local
-// steps, at most: seeds differ by a factor of ten. With more local steps it falls with their
-// square. Of trained weights it takes kShareOfTrained.
+// In addition, for each doubling of OuterStepRatio() above kSafeOuterStepRatio with up to 8 local
+// steps, at most kPerDoublingOfRatio: seeds differ by a factor of ten. With more local steps it
+// falls with their square. If a job begins with trained weights, it is multiplied by
+// kShareOfTrained.
 constexpr double kPerDoublingOfRatio = 13.5;
 constexpr double kRatioLocalSteps = 8.0;
 constexpr double kShareOfTrained = 0.5;
 // A schedule decays if its last rate is at most this part of its peak.
 constexpr double kDecayedRate = 0.2;
-// DiLoCo beside data parallel training, 30 local steps (arXiv:2503.09799, table 4): percent with 1,
-// 2, 4 and 8 workers of the smallest and the largest model. In between it falls with the logarithm
-// of the size: 1.5 % is read for 90 million parameters and 4 workers.
+// DiLoCo compared with data-parallel training, 30 local steps (arXiv:2503.09799, table 4): loss in
+// percent with 1, 2, 4 and 8 workers, for the smallest and the largest model. Between them the loss
+// falls with the logarithm of the size: the result for 90 million parameters and 4 workers is 1.5
+// %.
 constexpr double kSmallModel = 35e6;
 constexpr double kLargeModel = 2.4e9;
 constexpr double kSmallModelPercent[] = {0.0, 0.7, 2.0, 3.9};
 constexpr double kLargeModelPercent[] = {0.0, -0.1, 0.3, 1.1};
 constexpr double kKnownLocalSteps = 30.0;
-// From 30 to 100 local steps 35 to 500 million parameters lose 0.3 to 0.9 % (arXiv:2501.18512), 1.7
-// doublings.
+// From 30 to 100 local steps, which are 1.7 doublings, models of 35 to 500 million parameters lose
+// 0.3 to 0.9 % (arXiv:2501.18512).
 constexpr double kPercentPerDoubling = 0.45;
-// Beside that, where the whole job has few outer steps: with a momentum of 0.9 5.0 % were lost in
-// all with 28 of them, 2.2 % with 50, 1.6 % with 56, 0.8 % with 100; with 0.8 1.4 % with 28, no
-// more than what else is counted here, and nothing with 50 (low_communication.md, "What auto
-// chooses").
+// In addition, if the whole job has few outer steps. With a momentum of 0.9 the whole loss was 5.0
+// % with 28 outer steps, 2.2 % with 50, 1.6 % with 56 and 0.8 % with 100. With a momentum of 0.8 it
+// was 1.4 % with 28, which the other terms here explain, and nothing with 50 (low_communication.md,
+// "What auto chooses").
 constexpr double kEnoughOuterSteps = 64.0;
 constexpr double kShortMomentum = 0.8;
 constexpr double kPercentPerHalving = 2.9;
-// int8 and int4 in sync; int4 0.4 and 0.3 % with 2 and 4 workers (encodings.md,
-// low_communication.md).
+// Loss of int8 and int4 in sync. Measured for int4: 0.4 and 0.3 % with 2 and 4 workers
+// (encodings.md, low_communication.md).
 constexpr double kSyncInt8 = 0.1;
 constexpr double kSyncInt4 = 0.4;
-// Top-k, divided by senders, int4 down: 0.9 and 0.7 % with 256 elements in 4 bits, 2.3 % with 64 in
-// 2; by all workers 10 % (low_communication.md).
+// Loss of top-k, if sums are divided by senders and weights are pulled in int4. With 256 elements
+// in 4 bits it is 0.9 and 0.7 %, with 64 in 2 bits 2.3 %. If sums are divided by all workers, it is
+// 10 % (low_communication.md).
 constexpr double kTopK256In4 = 0.9;
 constexpr double kTopK64In2 = 2.3;
 constexpr double kTopKByWorkers = 10.0;
 constexpr int kManyElements = 256;
-// Up to 10 steps of overlap: below 0.2 % (arXiv:2501.18512); here 0.1 % with 2.
+// Loss of up to 10 steps of overlap. Published: below 0.2 % (arXiv:2501.18512). Measured here: 0.1
+// % with 2 steps.
 constexpr double kOverlap = 0.2;
 constexpr int kKnownOverlapSteps = 10;
-// With fewer local steps what comes late is amplified by the outer momentum: 35 % were lost with 3
-// of them, 20 % with 5, 1.7 % with 9; 20 and more with fragments cost what is said above
-// (low_communication.md).
+// Minimum number of local steps with overlap. With fewer, the outer momentum amplifies late
+// contributions: the loss was 35 % with 3 local steps, 20 % with 5 and 1.7 % with 9. With 20 and
+// more and with fragments, overlap costs only kOverlap (low_communication.md).
 constexpr int kLeastStepsWithOverlap = 20;
-// Without overlap 8 gained 1.2 %; fewer were not measured.
+// Minimum number of local steps without overlap. 8 steps gained 1.2 %. Fewer were not measured.
 constexpr int kLeastSteps = 8;
-// Overlapped rounds: 3.5 % with two workers, 16 % with four (low_communication.md).
+// Loss of overlapped rounds: 3.5 % with two workers, 16 % with four (low_communication.md).
 constexpr double kOverlappedRoundsOfTwo = 3.5;
 constexpr double kOverlappedRoundsOfMore = 16.0;
 
-// Table 4 for `workers`, by the logarithm of both; beyond 8 workers as from 4 to 8.
+// Returns the value of table 4 for `workers`, interpolated by the logarithm of workers and size.
+// Beyond 8 workers it grows as from 4 to 8.
 double PercentOfWorkers(int workers, double parameters) {
   const double size = std::clamp(
       std::log(parameters / kSmallModel) / std::log(kLargeModel / kSmallModel), 0.0, 1.0);
@@ -128,7 +135,7 @@ bool Decays(const LearningRateSchedule& schedule) {
 
 double Doublings(double value, double base) { return std::log2(std::max(value, 1e-9) / base); }
 
-// Returns at most what an outer step that is longer than kSafeOuterStepRatio overshoots.
+// Returns the maximum loss from outer steps that are longer than kSafeOuterStepRatio.
 double PercentOfOvershoot(const JobSpec& job, const TrainingFacts& training) {
   if (!IsOuterStepLong(job)) return 0.0;
   const double relaxed = std::min(1.0, kRatioLocalSteps / job.local_steps);
@@ -136,12 +143,14 @@ double PercentOfOvershoot(const JobSpec& job, const TrainingFacts& training) {
          relaxed * relaxed * Doublings(OuterStepRatio(job), kSafeOuterStepRatio);
 }
 
-// Returns what outer steps of nesterov add to the loss of an average, beside PercentOfOvershoot().
-// A negative number is a gain. A momentum of 0 means sgd; 1 and 0 are the average itself.
+// Returns what outer steps of nesterov add to the loss of an average, without PercentOfOvershoot().
+// A negative number is a gain. A momentum of 0 means sgd. A ratio of 1 with momentum 0 is the
+// average itself.
 double PercentOfReach(double ratio, double momentum) {
   double percent = -kPerDoublingOfReach * Doublings(std::min(ratio, kSafeOuterStepRatio), 1.0);
   if (ratio > 1.0 && momentum > 0.0) {
-    // The momentum sums rate * (1 + momentum + momentum^2 + ...). After so many rounds that is 1.
+    // The momentum sums rate * (1 + momentum + momentum^2 + ...). After `rounds` rounds that sum is
+    // 1.
     const double rounds = std::log(1.0 - 1.0 / ratio) / std::log(momentum);
     percent += kPerRoundOfDelay * std::max(rounds - 1.0, 0.0);
   }
@@ -154,16 +163,16 @@ double PercentOfDefaultReach() {
 }
 
 double PercentOfReach(const JobSpec& job) {
-  // PercentOfTopK() was measured with outer steps of sgd and counts what these cost.
+  // PercentOfTopK() was measured with outer steps of sgd and includes their cost.
   if (job.push_encoding.is_topk()) return PercentOfDefaultReach();
   const double ratio = OuterStepRatio(job);
-  // adam and easgd were not measured and are taken as an average.
+  // adam and easgd were not measured. They are assumed to be like an average.
   if (ratio == 0.0) return PercentOfReach(1.0, 0.0);
   const bool has_momentum = job.outer_optimizer == OuterOptimizerKind::kNesterov;
   return PercentOfReach(ratio, has_momentum ? job.outer_momentum : 0.0);
 }
 
-// Returns what small models lose from scratch.
+// Returns the loss of small models that are trained from scratch.
 double PercentFromScratch(const JobSpec& job, int workers) {
   const double of_average =
       (Decays(job.schedule) ? kPerDoublingOfWorkersIfDecays : kPerDoublingOfWorkers) *
@@ -172,8 +181,8 @@ double PercentFromScratch(const JobSpec& job, int workers) {
   return of_average + PercentOfReach(job);
 }
 
-// Returns 1 for jobs as large and long as the published ones, 0 for those that were measured here,
-// and in between what the logarithms of both say.
+// Returns 1 for jobs as large and long as the published ones, and 0 for jobs like those measured
+// here. Between them it interpolates by the logarithms of size and length.
 double ShareOfPublished(const TrainingFacts& training) {
   const auto share = [](double value, double from, double to) {
     return std::clamp(Doublings(value, from) / Doublings(to, from), 0.0, 1.0);
@@ -182,7 +191,7 @@ double ShareOfPublished(const TrainingFacts& training) {
          share(static_cast<double>(*training.total_steps), kMeasuredJob, kLongJob);
 }
 
-// Adds what workers lose by themselves, without late merges and with exact encodings.
+// Adds the loss from working apart between exchanges, without late merges and with exact encodings.
 void AddWindows(const JobSpec& job, const TrainingFacts& training, Sum& sum) {
   const int workers = training.num_workers;
   const std::string who = absl::StrCat(workers, workers == 1 ? " worker" : " workers");
@@ -193,7 +202,7 @@ void AddWindows(const JobSpec& job, const TrainingFacts& training, Sum& sum) {
   }
   double percent = published;
   std::string length = "many";
-  // Fine-tuning lost no more than what was published (local_steps.md: -1.7 to +1.0 %).
+  // Fine-tuning lost no more than the published values (local_steps.md: -1.7 to +1.0 %).
   if (!training.begins_with_trained_weights && workers > 1) {
     percent += std::max(PercentOfReach(job) - PercentOfDefaultReach(), 0.0);
   }

@@ -1,5 +1,5 @@
-// What exchanging less costs in loss, by what was measured here and published: for plans, not a
-// promise. Pure.
+// Estimates how much loss fewer exchanges cost, from our measurements and published ones. It is for
+// plans, and is no promise. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,28 +10,27 @@
 
 namespace lodestar {
 
-// What the loss depends on beside the settings of the job.
+// Facts, besides the settings of the job, that the loss depends on.
 struct TrainingFacts {
   int64_t num_parameters = 0;
   int num_workers = 1;
-  // Steps of the optimizer in the whole job. Nullopt means that the job is long.
+  // Number of optimizer steps in the whole job. Nullopt means that the job is long.
   std::optional<int64_t> total_steps = std::nullopt;
-  bool begins_with_trained_weights = false;  // fine-tuning
+  bool begins_with_trained_weights = false;  // true: fine-tuning
 };
 
 struct LossEstimate {
-  // The excess of the held-out loss over sync in fp32 after equal samples. Nullopt means that
-  // nothing like it was measured.
+  // Excess in percent of the held-out loss over that of sync in fp32 after as many samples. Nullopt
+  // means that no comparable job was measured.
   std::optional<double> percent;
-  std::string reason;  // what it is made of, in words
+  std::string reason;  // text that names the parts of the estimate
 };
 
-// Returns what `job` is likely to lose. The schedule, the outer step and the local steps of `job`
-// count. Sources, each named where it counts: tests/bench/results/local_steps.md (0.8
-// million parameters, 500 to 4000 steps), low_communication.md and encodings.md (0.8 million
-// parameters); Scaling Laws for DiLoCo, arXiv:2503.09799, table 4 (35 million to 2.4 billion
-// parameters, 30 local steps); Streaming DiLoCo, arXiv:2501.18512. What they do not cover is
-// extrapolated.
+// Returns the estimated loss of `job`. It depends on the schedule, the outer step and the local
+// steps. Sources: tests/bench/results/local_steps.md (0.8 million parameters, 500 to 4000 steps),
+// low_communication.md and encodings.md (0.8 million parameters); Scaling Laws for DiLoCo,
+// arXiv:2503.09799, table 4 (35 million to 2.4 billion parameters, 30 local steps); Streaming
+// DiLoCo, arXiv:2501.18512. Other jobs are extrapolated.
 LossEstimate EstimateLoss(const JobSpec& job, const TrainingFacts& training);
 
 }  // namespace lodestar

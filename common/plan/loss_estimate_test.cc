@@ -48,8 +48,8 @@ TEST(LossEstimateTest, SyncCostsWhatRoundingCosts) {
   EXPECT_NEAR(Percent(job, k35Million, 8), 0.4, 1e-9);
 }
 
-// The table of arXiv:2503.09799: exactly where it begins, and for 90 million parameters, which lie
-// between its ends, within 0.2 of its 0.6, 1.45 and 3.1 %.
+// Compares with the table of arXiv:2503.09799. At its smallest model the estimate is exact. For 90
+// million parameters, inside the table, it is within 0.2 of the published 0.6, 1.45 and 3.1 %.
 TEST(LossEstimateTest, WorkersCostWhatThePublishedTableSays) {
   EXPECT_NEAR(Percent(DiLoCo(30), k35Million, 1), 0.0, 1e-9);
   EXPECT_NEAR(Percent(DiLoCo(30), k35Million, 2), 0.7, 1e-9);
@@ -97,13 +97,13 @@ TEST(LossEstimateTest, FineTuningCostsLessThanTrainingFromScratch) {
   }
 }
 
-// Rows of seed 3 in tests/bench/results/local_steps.csv, on which the estimate was not fitted.
+// Rows with seed 3 of tests/bench/results/local_steps.csv, which were not used to fit the estimate.
 TEST(LossEstimateTest, WhatWasMeasuredIsAtMostAPointAboveTheForecast) {
   struct Row {
     int workers;
     int64_t steps;
     ScheduleKind schedule;
-    double rate;  // 0 means average
+    double rate;  // 0 means that the outer optimizer is average
     double momentum;
     int local_steps;
     double measured;
@@ -144,7 +144,7 @@ TEST(LossEstimateTest, LongOuterStepsCost) {
   EXPECT_EQ(percent(0.75, 0.5, 20), percent(0.75, 0.5, 18)) << "just safe";
   EXPECT_GT(percent(0.7, 0.9, 20), percent(0.7, 0.8, 20));
   EXPECT_GT(percent(0.7, 0.8, 20), percent(0.75, 0.5, 20));
-  // The steps of a window relax what an outer step has overshot.
+  // More local steps per window reduce the effect of an outer step that is too long.
   EXPECT_GT(percent(0.7, 0.9, 8), percent(0.7, 0.9, 20));
 }
 
@@ -157,7 +157,7 @@ TEST(LossEstimateTest, FewOuterStepsOfALongMomentumCost) {
   };
   EXPECT_THAT(percent(72 * 32).reason, HasSubstr("only 32 outer steps +2.9 %"));
   EXPECT_THAT(percent(100'000).reason, Not(HasSubstr("only")));
-  // A job that is shorter than one window makes one.
+  // A job that is shorter than one window makes one outer step.
   EXPECT_THAT(percent(1).reason, HasSubstr("only 1 outer steps"));
 }
 
@@ -168,7 +168,7 @@ TEST(LossEstimateTest, GrowsWithWorkersLocalStepsAndOverlap) {
   }
   EXPECT_EQ(Percent(DiLoCo(8), k35Million, 2), Percent(DiLoCo(30), k35Million, 2));
   EXPECT_LT(Percent(DiLoCo(30), k35Million, 2), Percent(DiLoCo(31), k35Million, 2));
-  // From 3.53 to 3.56 nats in arXiv:2501.18512.
+  // The loss rose from 3.53 to 3.56 nats in arXiv:2501.18512.
   EXPECT_NEAR(Percent(DiLoCo(100), k35Million, 2) - Percent(DiLoCo(30), k35Million, 2), 0.8, 0.2);
   JobSpec hasty = DiLoCo(9);
   EXPECT_TRUE(Estimate(hasty, k35Million, 2).percent.has_value());

@@ -9,9 +9,10 @@
 namespace lodestar {
 namespace {
 
-// A quarter of the shard's weights: much more would only hold early what must wait for its turn.
+// Staging gets a quarter of the shard's weights. More would only hold contributions that must wait
+// for their turn.
 constexpr int64_t kStagingShare = 4;
-// Two streams of two workers that fill one slot each.
+// Minimum number of slots: two streams of each of two workers fill one slot each.
 constexpr int64_t kMinSlots = 4;
 
 int NumGradientStateVectors(OptimizerKind kind) {
@@ -49,8 +50,8 @@ int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_byt
 int NumServerStateVectors(const JobSpec& job) {
   const ContributionKind kind = RoundContributionKind(job);
   if (kind == ContributionKind::kGradient) return NumGradientStateVectors(job.optimizer.kind);
-  // A step of windows of unequal length comes in parts. It needs three vectors: the momentum, the
-  // steps so far, and where these began.
+  // If windows differ in length, a step is made in parts. It needs three vectors: the momentum, the
+  // step so far, and the weights where the step began.
   constexpr int kDelayed = 3;
   const bool is_delayed = job.mode == Mode::kAsyncLocalSgd;
   switch (job.outer_optimizer) {
@@ -74,17 +75,17 @@ ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements, int64_
   ShardMemory memory;
   memory.weights = num_elements * static_cast<int64_t>(sizeof(float));
   memory.optimizer_state = memory.weights * NumServerStateVectors(job);
-  // Without rosters a contribution is applied from where it arrived.
+  // Without rosters, contributions are applied directly from the place where they arrived.
   if (HasRosters(job)) memory.sums = memory.weights;
-  // The sums have a second vector: by element the weight of those that sent it, or the sum of the
-  // directions.
+  // The sums need a second vector, with each element's total weight of its senders, or with the sum
+  // of the directions.
   if (DividesBySenders(job) || AveragesDirections(job)) memory.sums *= 2;
-  // A robust mean holds all contributions of a round at once. If more workers take part than the
-  // job begins with, there are more.
+  // A robust mean holds all contributions of a round at once. If more workers join than the job
+  // begins with, it needs more memory than this.
   if (job.robust_mean.is_robust()) memory.sums *= job.min_workers;
   if (job.pull_encoding != Encoding::kFp32) {
-    // The shadow takes itself, its newest changes, and, if nothing is carried over, the last
-    // weights.
+    // The shadow needs one vector for itself, one for its newest changes and, without error
+    // feedback, one for the last weights.
     memory.shadow = memory.weights * (job.error_feedback ? 2 : 3);
   }
   const int64_t slot_bytes = std::min(job.bucket_bytes, memory.weights);
@@ -100,8 +101,10 @@ absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const Ho
                                        " available of ", BytesText(host.total_bytes));
   if (needed.steady() > host.available_bytes) {
     const int64_t num_servers =
-        needed.steady() / std::max<int64_t>(1, host.available_bytes) + 1;  // servers for this one
-    // Not a matter of time, as a full disk may be: the job is too large for this server.
+        // Servers needed in place of this one.
+        needed.steady() / std::max<int64_t>(1, host.available_bytes) + 1;
+    // The code is not ResourceExhausted, which would be retried: the job is too large for this
+    // server.
     return absl::FailedPreconditionError(absl::StrCat(
         "this server needs ", needed.Describe(), "; ", has,
         "; free memory here, take an optimizer with less state, divide what this server holds "

@@ -1,5 +1,5 @@
-// Memory that the shard of one server will take, computed from the job before anything is
-// allocated, and compared with what there is. Pure.
+// Computes, from the job and before anything is allocated, how much memory the shard of one server
+// will take, and compares it with the available memory. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,38 +11,41 @@
 
 namespace lodestar {
 
-// In bytes.
+// All numbers are bytes.
 struct ShardMemory {
   int64_t weights = 0;
   int64_t optimizer_state = 0;
-  int64_t sums = 0;     // of a round's contributions
-  int64_t shadow = 0;   // where weights travel as encoded changes
-  int64_t staging = 0;  // contributions on their way in
-  // While a checkpoint is written, or weights are read, updates go elsewhere: at most all of it.
+  int64_t sums = 0;     // sums of a round's contributions
+  int64_t shadow = 0;   // used if weights are sent as encoded changes
+  int64_t staging = 0;  // contributions that are arriving
+  // While a checkpoint is written or weights are read, updates go to copies: at most weights and
+  // optimizer state.
   int64_t copies = 0;
 
   int64_t steady() const { return weights + optimizer_state + sums + shadow + staging; }
   int64_t peak() const { return steady() + copies; }
   int64_t checkpoint() const { return weights + optimizer_state; }
-  // "2.25 GB: weights 500.0 MB, optimizer state 1.00 GB, ..."
+  // Returns text such as "2.25 GB: weights 500.0 MB, optimizer state 1.00 GB, ..."
   std::string Describe() const;
 };
 
-// For contributions on their way in, unless a shard is told otherwise.
+// Default maximum memory for contributions that are arriving.
 inline constexpr int64_t kStagingBytes = 64 << 20;
 
-// Slots that a shard of so many elements gets for them: a share of its weights, within the limit.
+// Returns the number of slots for arriving contributions of a shard with `num_elements`: a share of
+// its weights, at most `max_bytes`.
 int NumStagingSlots(int64_t num_elements, int64_t slot_elements, int64_t max_bytes);
 
-// Vectors as long as the weights that the servers' optimizer of the job keeps.
+// Returns how many vectors as long as the weights the servers' optimizer keeps.
 int NumServerStateVectors(const JobSpec& job);
 
-// `staging_bytes`: see ParameterShard::Config.
+// Returns the memory of a shard. `staging_bytes`: see ParameterShard::Config.
 ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements,
                                 int64_t staging_bytes = kStagingBytes);
 
-// A warning if it fits until a checkpoint is written; empty if all fits, or nothing is known of the
-// host. Errors: FailedPrecondition with the numbers of both, and what to do.
+// Compares both. Returns a warning if memory is enough only until a checkpoint is written. Returns
+// an empty text if memory is enough, or if nothing is known of the host. Errors: FailedPrecondition
+// with the numbers of both, and what to do.
 absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const HostMemory& host);
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// Compiled whenever a stamped program is linked, and only then, so that a new commit alone makes
-// nothing out of date. Bazel passes the macros and no compiler options.
+// This file is compiled whenever a stamped program is linked, and only then, so that a new commit
+// alone makes nothing else out of date. Bazel passes the macros and no compiler options.
 #include "common/process/build_stamp.h"
 
 namespace lodestar {

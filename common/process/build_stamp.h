@@ -1,10 +1,12 @@
-// What common/workspace_status.sh said when a program was linked. Read by common/process/version.cc
-// only.
+// Output of common/workspace_status.sh at the time when a program was linked. Only
+// common/process/version.cc reads it.
 #pragma once
 
 namespace lodestar {
 
-extern const char kStampedCommit[];  // empty: no git checkout; "0": a program that is not stamped
-extern const char kStampedStatus[];  // "Clean" or "Modified", and the commit's time: "Clean 1795"
+// Empty: the sources were not a git checkout; "0": the program is not stamped.
+extern const char kStampedCommit[];
+// "Clean" or "Modified", then the commit's time, such as "Clean 1795".
+extern const char kStampedStatus[];
 
 }  // namespace lodestar

@@ -29,16 +29,16 @@ namespace {
 
 constexpr size_t kHelpColumns = 80;
 constexpr size_t kHelpIndent = 6;
-// Flag files may include flag files; more than this is a cycle.
+// Maximum depth of flag files that include flag files. A greater depth is taken for a cycle.
 constexpr int kMaxFlagFileDepth = 8;
 
-// What a flag of Int takes. The flag's own range, which is smaller than that of its type, is in its
-// help.
+// Returns what a flag of the type Int takes. The flag's own range may be smaller than that of its
+// type, and is in the flag's help.
 template <typename Int>
 std::string WholeNumber(absl::string_view value) {
   double number = 0.0;
   if (!absl::SimpleAtod(value, &number) || number != std::floor(number)) return "a whole number";
-  // As 1e4. A double holds every whole number up to 2^53.
+  // Here `value` is a number such as 1e4. A double holds every whole number up to 2^53.
   constexpr double kExact = int64_t{1} << 53;
   const bool fits = number >= static_cast<double>(std::numeric_limits<Int>::min()) &&
                     number <= static_cast<double>(std::numeric_limits<Int>::max());
@@ -64,7 +64,8 @@ std::string WhatItTakes(OwnFlag::Type type, absl::string_view value) {
   return "a value of its kind";
 }
 
-// Reads `text` as Abseil's flags of the type do. Returns it in its one form.
+// Reads `text` as Abseil's flags of this type do. Returns its normal form, or nullopt if it cannot
+// be read.
 template <typename Value>
 std::optional<std::string> Normalized(absl::string_view text) {
   Value value = {};
@@ -85,7 +86,7 @@ std::optional<std::string> Normalized(OwnFlag::Type type, absl::string_view text
     case OwnFlag::Type::kUint64:
       return Normalized<uint64_t>(text);
     case OwnFlag::Type::kDouble:
-      // UnparseFlag() would round.
+      // The text is kept because UnparseFlag() would round.
       if (!absl::SimpleAtod(text, &number)) return std::nullopt;
       return std::string(absl::StripAsciiWhitespace(text));
     case OwnFlag::Type::kText:
@@ -94,7 +95,7 @@ std::optional<std::string> Normalized(OwnFlag::Type type, absl::string_view text
   return std::nullopt;
 }
 
-// A flag of either kind.
+// A flag that is registered with Abseil, or an OwnFlag.
 class AnyFlag {
  public:
   explicit AnyFlag(absl::CommandLineFlag& flag) : registered_(&flag) {}
@@ -109,7 +110,7 @@ class AnyFlag {
   std::string default_text() const {
     return own_ != nullptr ? own_->default_text : registered_->DefaultValue();
   }
-  // Whether --NAME without a value means true.
+  // Returns true if --NAME without a value means true.
   bool is_switch() const { return type() == OwnFlag::Type::kBool; }
   bool is_double() const { return type() == OwnFlag::Type::kDouble; }
   bool is_path() const { return own_ == nullptr && registered_->IsOfType<LocalPath>(); }
@@ -122,7 +123,7 @@ class AnyFlag {
   }
 
  private:
-  // kText stands for all other types, too.
+  // Returns the type. kText also stands for all types that OwnFlag does not list.
   OwnFlag::Type type() const {
     if (own_ != nullptr) return own_->type;
     if (registered_->IsOfType<bool>()) return OwnFlag::Type::kBool;
@@ -145,8 +146,8 @@ std::optional<AnyFlag> FindFlag(absl::string_view name, absl::Span<const OwnFlag
   return registered == nullptr ? std::nullopt : std::optional(AnyFlag(*registered));
 }
 
-// Returns the hint that a refused text has a no-break space, which looks like an ordinary blank.
-// Empty if the text has none.
+// Returns a hint if the refused text has a no-break space, which looks like an ordinary blank.
+// Empty means that the text has none.
 absl::string_view NoBreakSpaceHint(absl::string_view text) {
   return absl::StrContains(text, "\xc2\xa0") ? "; it has a no-break space (U+00A0)" : "";
 }
@@ -186,10 +187,11 @@ class Parser {
 
  private:
   const absl::Span<const OwnFlag> own_;
-  std::map<std::string, std::string> on_command_line_;  // Values by flag, without flag files.
+  // Values by flag, without those from flag files.
+  std::map<std::string, std::string> on_command_line_;
 
-  // `depth`: flag files around this one. Returns whether `next` (may be null) was taken as the
-  // value.
+  // Sets the flag in `argument`. `next` is the argument after it, or null. Returns true if `next`
+  // was taken as the flag's value. `depth` is the number of flag files around the argument.
   absl::StatusOr<bool> ParseFlag(absl::string_view argument, const std::string* next, int depth) {
     const absl::string_view as_given = argument.substr(0, argument.find('='));
     absl::ConsumePrefix(&argument, "-");
@@ -237,7 +239,8 @@ class Parser {
                                          " and as ", value, ": the last one, ", value, ", counts"));
   }
 
-  // A variable that has no value in a shell or in a flag file leaves a flag empty.
+  // Adds to `doubts` the flags with an empty value. A variable that has no value, in a shell or in
+  // a flag file, leaves a flag empty.
   void NoteEmptyValues() {
     std::vector<std::string> empty;
     for (const std::string& name : result.given) {
@@ -289,7 +292,7 @@ class Parser {
     return absl::OkStatus();
   }
 
-  // Returns false if `value` is not what the flag takes.
+  // Sets the flag to `value`. Returns false if the flag does not take `value`.
   bool Take(const AnyFlag& flag, absl::string_view value) {
     if (flag.own() == nullptr) {
       std::string error;
@@ -303,7 +306,7 @@ class Parser {
     return true;
   }
 
-  // `paths`: separated by commas.
+  // `paths` are separated by commas.
   absl::Status ParseFlagFiles(absl::string_view paths, int depth) {
     for (absl::string_view path : absl::StrSplit(paths, ',')) {
       if (const absl::Status local = CheckLocalPath(path); !local.ok()) {
@@ -339,7 +342,7 @@ absl::string_view FirstSentence(absl::string_view text) {
   return end == text.npos ? text : text.substr(0, end + 1);
 }
 
-// Appends `text` in lines of at most kHelpColumns.
+// Appends `text`, broken into lines of at most kHelpColumns.
 void AppendWrapped(absl::string_view text, std::string* out) {
   size_t column = 0;
   for (absl::string_view word : absl::StrSplit(text, absl::ByAnyChar(" \n"), absl::SkipEmpty())) {
@@ -354,7 +357,7 @@ void AppendWrapped(absl::string_view text, std::string* out) {
   out->push_back('\n');
 }
 
-// Appends the flag with its default, and `text` about it.
+// Appends the flag's name and default, and `text`, which describes the flag.
 void AppendFlag(const AnyFlag& flag, absl::string_view text, std::string* out) {
   const std::string value = flag.default_text();
   absl::StrAppend(out, "  --", flag.name(), value.empty() ? "" : "=", value, "\n");

@@ -1,7 +1,7 @@
-// Command lines of our binaries over Abseil's registered flags, and flags of their own. Unlike
-// absl::ParseCommandLine() it returns errors instead of ending the process (so that main() can use
-// our exit codes), tells which flags were given, and prints help in groups. For files with a main()
-// and tests only.
+// Parses the command lines of our binaries: Abseil's registered flags and flags of a program's own.
+// Unlike absl::ParseCommandLine() it returns errors and does not end the process, so that main()
+// can use our exit codes. It reports which flags were given, and prints help in groups. Only for
+// files with a main() and for tests.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ struct OwnFlag {
   std::string help;
   std::string default_text;
   Type type = Type::kText;
-  bool takes_auto = false;  // a number, or the word auto
+  bool takes_auto = false;  // takes a number or the word auto
 };
 
-// The word of OwnFlag::takes_auto.
+// The word that an OwnFlag with takes_auto takes besides numbers.
 inline constexpr char kAutoText[] = "auto";
 
 struct CommandLine {
@@ -36,11 +36,11 @@ struct CommandLine {
   std::set<std::string> given;  // names of the flags that were set
   // Texts of the OwnFlags that were set, by name. Numbers are decimal, bools true or false.
   std::map<std::string, std::string> own;
-  // Sentences about flags that stand on the command line with two values, and about those that are
-  // given without any; for people.
+  // Messages for users about flags that the command line sets to two values, and about flags that
+  // have no value.
   std::vector<std::string> doubts;
   std::vector<std::string> positionals;  // without the program's name
-  std::vector<std::string> passed_on;    // what stands behind "--", as it is
+  std::vector<std::string> passed_on;    // arguments behind "--", unchanged
 };
 
 struct FlagGroup {
@@ -48,31 +48,30 @@ struct FlagGroup {
   std::vector<std::string> flags;
 };
 
-// Sets Abseil's flags and those of `own` from `arguments` (without the program's name):
-// --name=value, --name value, --name and
-// --noname of booleans, --flagfile=PATH[,PATH...] (see common/process/flag_file.h), -h, --help,
-// --helpfull,
-// --version;
-// "--" ends the flags. A later flag overrides an earlier one; CommandLine::doubts tells of it.
-// Errors: InvalidArgument naming the flag, the value and what was wanted (of a flag file also its
-// path and line), or a flag of a similar name.
+// Sets Abseil's flags and the flags of `own` from `arguments` (without the program's name). Takes
+// --name=value, --name value, --name and --noname of booleans, --flagfile=PATH[,PATH...] (see
+// common/process/flag_file.h), -h, --help, --helpfull and --version. "--" ends the flags. A later
+// flag overrides an earlier one, and CommandLine::doubts says so. Errors: InvalidArgument naming
+// the flag, the value and what was wanted (in a flag file also its path and the line), or naming a
+// known flag with a similar name.
 absl::StatusOr<CommandLine> ParseCommandLine(absl::Span<const std::string> arguments,
                                              absl::Span<const OwnFlag> own = {});
 
-// For programs that know no words besides their flags. Errors: InvalidArgument naming the first
-// word.
+// Checks that the command line has only flags, for programs that take no other arguments. Errors:
+// InvalidArgument naming the first argument that is not a flag.
 absl::Status CheckOnlyFlags(const CommandLine& line);
 
-// The error of a join string that stands alone: InvalidArgument without its secret.
+// Returns the error for a join string that is given without a flag: InvalidArgument, without the
+// secret.
 absl::Status StrayJoinString(absl::string_view word);
 
-// `usage`, then every flag of `groups` with its default and help text, wrapped for a
+// Returns `usage`, then every flag of `groups` with its default and help text, wrapped for a
 // terminal of 80 columns.
 std::string FormatHelp(absl::string_view usage, absl::Span<const FlagGroup> groups,
                        absl::Span<const OwnFlag> own = {});
 
-// `usage`, then `flags`, those that most need, each with its default and the first sentence of its
-// help text, and where the others are.
+// Returns `usage`, then `flags`, the most needed flags, each with its default and the first
+// sentence of its help text, then where the other flags are described.
 std::string FormatShortHelp(absl::string_view usage, absl::Span<const absl::string_view> flags,
                             absl::Span<const OwnFlag> own = {});
 

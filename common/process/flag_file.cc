@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMaxBytes = 1 << 20;  // a longer file was named by mistake
 constexpr absl::string_view kNoBreakSpace = "\xc2\xa0";
 
-// `text` up to the comment, without blanks at its ends.
+// Returns `text` before its comment, without blanks at the ends.
 absl::string_view WithoutComment(absl::string_view text) {
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '#' && (i == 0 || absl::ascii_isspace(text[i - 1]))) {
@@ -28,7 +28,7 @@ absl::string_view WithoutComment(absl::string_view text) {
   return absl::StripAsciiWhitespace(text);
 }
 
-// What `text`, which begins with a quote, means.
+// Returns the content of the double quotes that `text` begins with.
 absl::StatusOr<std::string> Unquoted(absl::string_view text) {
   const size_t end = text.find('"', 1);
   if (end == absl::string_view::npos) {
@@ -42,12 +42,13 @@ absl::StatusOr<std::string> Unquoted(absl::string_view text) {
   return std::string(text.substr(1, end - 1));
 }
 
-// `line`: without blanks at its ends, beginning with a dash.
+// Returns `line` as an argument of a command line. `line` begins with a dash and has no blanks at
+// its ends.
 absl::StatusOr<std::string> ArgumentOf(absl::string_view line) {
   const size_t name_end = line.find_first_of("= \t");
   const absl::string_view name = line.substr(0, name_end);
   if (name_end == absl::string_view::npos) return std::string(name);
-  // "--name = value": the blank before the sign and the one behind it are no part of the value.
+  // In "--name = value" the blanks before and behind the sign do not belong to the value.
   const size_t sign = line.find_first_not_of(" \t", name_end);
   const size_t value_begin = (line[sign] == '=' ? sign : name_end) + 1;
   const absl::string_view rest = absl::StripLeadingAsciiWhitespace(line.substr(value_begin));
@@ -55,8 +56,8 @@ absl::StatusOr<std::string> ArgumentOf(absl::string_view line) {
     ASSIGN_OR_RETURN(const std::string value, Unquoted(rest));
     return absl::StrCat(name, "=", value);
   }
-  // The comment is looked for in the whole line, because what stands before a # decides whether it
-  // begins a comment.
+  // The whole line is searched for the comment, because the character before a # decides whether
+  // the # begins a comment.
   const absl::string_view text = WithoutComment(line);
   if (text.size() <= name_end) return std::string(name);
   return absl::StrCat(
@@ -83,7 +84,7 @@ absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path) 
                        " is zero, so that this is no text; save the file as UTF-8 text"));
     }
     line = absl::StripAsciiWhitespace(line);
-    // Word processors put it where a blank is meant, and it looks like one.
+    // Word processors replace blanks with no-break spaces, which look the same.
     if (!line.empty() && line[0] != '#' &&
         line.substr(0, line.find('=')).find(kNoBreakSpace) != absl::string_view::npos) {
       return absl::InvalidArgumentError(

@@ -1,4 +1,4 @@
-// Files of flags, as --flagfile reads them.
+// Reads the files that --flagfile names.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@ namespace lodestar {
 
 struct FlagFileLine {
   int number = 0;        // from 1
-  std::string argument;  // as it would stand on a command line: --name=value or --name
+  std::string argument;  // --name=value or --name, as on a command line
 };
 
-// One flag per line: --name=value, --name value or --name. A # at the start of a line, or behind a
-// blank, begins a comment; a value in double quotes is taken as it stands between them. Empty lines
-// and a byte order mark are skipped. Errors: those of reading a file, and InvalidArgument naming
-// the line and what is wrong with it.
+// Reads a file with one flag per line: --name=value, --name value or --name. A # at the start of a
+// line, or behind a blank, begins a comment. A value in double quotes is what stands between the
+// quotes. Empty lines and a byte order mark are skipped. Errors: InvalidArgument naming the line
+// and what is wrong with it; those of reading a file.
 absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path);
 
 }  // namespace lodestar

@@ -25,10 +25,10 @@
 namespace lodestar {
 namespace {
 
-// What malloc() asks of the system beside what it needs.
+// Extra bytes that malloc() requests from the system each time it needs more memory.
 constexpr int kTopPadBytes = 64 << 20;
 
-// Takes no memory.
+// Writes `text` and exits with 1, without allocating memory.
 [[noreturn]] void ExitSaying(absl::string_view text) {
   constexpr int kExitFailed = 1;
   if (write(STDERR_FILENO, text.data(), text.size()) < 0) _exit(kExitFailed);
@@ -39,22 +39,24 @@ void ExitWithoutMemory() {
   ExitSaying("out of memory: give this process more, or the job more machines\n");
 }
 
-// Libraries abort, or read address 0, where malloc() has nothing for them. Asks the system for as
-// much as malloc() did. Calls only what signal handlers may call.
+// If malloc() fails inside libraries, they abort or read address 0. To tell this from other
+// crashes, the handler asks the system for as much memory as malloc() does. It calls only functions
+// that signal handlers may call.
 void OnCrash(int signal, siginfo_t* info, void* /*context*/) {
   constexpr size_t kProbeBytes = kTopPadBytes + (1 << 20);
   const void* const probe = mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
   if (probe == MAP_FAILED && errno == ENOMEM) ExitWithoutMemory();
-  // The handler is gone with its first call. A faulting instruction is executed again; a signal
-  // that a process sent (abort(), or a service manager's watchdog) is sent again.
+  // SA_RESETHAND has removed this handler. After a return, a faulting instruction runs again and
+  // ends the process. A signal that a process sent (abort(), or a service manager's watchdog) must
+  // be sent again.
   const bool was_sent = info->si_code <= 0;
   if (was_sent) raise(signal);
 }
 
 void SayWhenMemoryRunsOut() {
   std::set_new_handler(ExitWithoutMemory);
-#ifndef LODESTAR_SANITIZER  // which explain crashes themselves
+#ifndef LODESTAR_SANITIZER  // sanitizers explain crashes themselves
   struct sigaction action = {};
   action.sa_sigaction = OnCrash;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_SIGINFO);
@@ -67,7 +69,8 @@ void SayWhenMemoryRunsOut() {
 void OpenStandardStreams() {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
     if (fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
-    // The lowest free number is this one. Programs that are started later inherit it.
+    // open() returns the lowest free number, which is `descriptor`. Programs that are started later
+    // inherit it.
     if (open("/dev/null", O_RDWR) != descriptor) {
       ExitSaying("a standard stream is closed, and /dev/null cannot be opened in its place\n");
     }
@@ -93,18 +96,19 @@ void SetUpMalloc() {
 }
 
 void RaiseMallocThresholds() {
-  // DEFAULT_MMAP_THRESHOLD_MAX of glibc, which counts whole pages with a header.
+  // glibc's DEFAULT_MMAP_THRESHOLD_MAX. glibc compares it with whole pages including a header.
   constexpr size_t kLargestThreshold =
       4 * 1024 * 1024 * sizeof(long);  // NOLINT(google-runtime-int)
   constexpr size_t kRoundingBytes = 64 << 10;
-  void* volatile block = std::malloc(kLargestThreshold - kRoundingBytes);  // not optimized away
+  // Volatile: the compiler must keep the call.
+  void* volatile block = std::malloc(kLargestThreshold - kRoundingBytes);
   std::free(block);
 }
 
 void SetUpMutexes() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 void RaiseFileLimit() {
-  // More is of no use, and some systems allow a thousand times as much.
+  // More files are of no use, and systems may allow a thousand times as many.
   constexpr rlim_t kMostFiles = 1 << 20;
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -115,7 +119,8 @@ void RaiseFileLimit() {
 void FlushDenormals() {
 #ifdef __SSE2__
   _MM_SET_FLUSH_ZERO_MODE(_MM_FLUSH_ZERO_ON);
-  // This bit flushes denormal inputs, too; <pmmintrin.h> has its name, for SSE3 only.
+  // This bit makes the processor flush denormal inputs also. <pmmintrin.h> names the bit, but only
+  // if SSE3 is on.
   constexpr unsigned kDenormalsAreZero = 0x40;
   _mm_setcsr(_mm_getcsr() | kDenormalsAreZero);
 #endif

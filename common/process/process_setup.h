@@ -1,49 +1,51 @@
-// Settings of the system, of the C library, of Abseil and of the processor for our programs. Each
-// is called once at the top of main(), before any thread, but for RaiseMallocThresholds(). A
-// library in the process of another program calls that function alone.
+// Sets up the system, the C library, Abseil and the processor for our programs. Each function is
+// called once at the top of main(), before any thread. Only RaiseMallocThresholds() is different: a
+// library in another program's process calls that function alone.
 #pragma once
 
 namespace lodestar {
 
-// Opens /dev/null on each of the descriptors 0 to 2 that is closed (`2>&-`, some supervisors):
-// otherwise the first files and sockets get these numbers, and log lines are written into them.
-// Exits with 1 if it cannot. Called before main(), see program_start.cc.
+// Opens /dev/null on each of the descriptors 0 to 2 that is closed (`2>&-`, or a supervisor closed
+// it). Otherwise the first files and sockets would get these numbers, and log lines would be
+// written into them. Exits with 1 if this fails. Called before main(), see program_start.cc.
 void OpenStandardStreams();
 
-// Every program of ours begins with this. It ignores SIGPIPE and SIGXFSZ, so that writing to a
-// closed pipe or socket returns EPIPE, and writing beyond the limit of file sizes (ulimit -f)
-// EFBIG. It sets SIGCHLD and SIGALRM to their defaults: a parent may have ignored them, and then
-// the end of a child and the end of a time limit would not be noticed.
+// Sets up signals and the handling of memory shortage. Every program of ours calls this first. It
+// ignores SIGPIPE and SIGXFSZ, so that writing to a closed pipe or socket returns EPIPE, and
+// writing beyond the limit of file sizes (ulimit -f) returns EFBIG. It sets SIGCHLD and SIGALRM to
+// their defaults: if a parent has ignored them, the end of a child or of a time limit would not be
+// noticed.
 //
-// A process that has no memory left says so and exits with 1 from then on. So it does where a
-// library aborts or reads address 0 for lack of memory: another try would end alike, and codes of
-// signals say that it might not. A signal that has another reason ends the process as it does
+// After this call a process that has no memory left writes a message and exits with 1. It does the
+// same if a library aborts or reads address 0 because memory is short. Exiting by a signal would
+// suggest that another try may succeed. A signal for any other reason ends the process as it does
 // without this call. See also program_start.cc.
 void SetUpProgram();
 
-// Keeps freed receive buffers in the process instead of giving them back to the kernel: otherwise
-// every re-use faults its pages in again, which costs about half the throughput of a stream. One
-// arena for all threads: with more, each keeps receive buffers that another one could use.
+// Keeps freed receive buffers in the process, so that they are not given back to the kernel.
+// Otherwise every re-use faults the pages in again, which costs about half the throughput of a
+// stream. All threads share one arena: with several, each arena would keep buffers that other
+// threads could use.
 void SetUpMalloc();
 
-// Does nearly the same for receive buffers in a library, in a process whose malloc is not its own.
-// glibc puts its thresholds at the size of the largest block below 32 MiB that was ever freed. A
-// block that the program allocates like this has the same effect. The call has no effect if the
+// Keeps freed receive buffers like SetUpMalloc(), for a library inside another program, whose
+// malloc settings must stay. glibc sets its thresholds to the size of the largest block below 32
+// MiB that was ever freed. This call allocates and frees such a block. It has no effect if the
 // environment sets thresholds (MALLOC_MMAP_THRESHOLD_ ...). Any thread may call it.
 void RaiseMallocThresholds();
 
-// Turns off the search for wrong lock orders. Debian's Abseil is built with it: every lock and
-// unlock, also those of gRPC, then goes through one lock and one graph of the whole process. Tests
-// keep it.
+// Turns off Abseil's search for wrong lock orders. Debian's Abseil is built with that search: every
+// lock and unlock, also in gRPC, then takes one lock and updates one graph for the whole process.
+// Tests keep the search on.
 void SetUpMutexes();
 
-// Raises the number of files that this process may have open, of which each connection is one, to
-// the most that it may ask for: usual shells start it with 1024.
+// Raises the number of files that this process may have open to the maximum that the system lets it
+// set. Each connection is a file, and most shells start programs with a limit of 1024.
 void RaiseFileLimit();
 
-// Treats numbers below 2^-126 as zero, as GPUs can. They carry nothing that training needs, but x86
-// takes a hundred cycles for each: gradients and moments that die away made matrix products 10
-// times slower. Threads inherit it.
+// Treats numbers below 2^-126 as zero, as GPUs can. Such numbers do not matter for training, but
+// x86 takes a hundred cycles for each: gradients and moments close to zero made matrix products 10
+// times slower. Threads that are started later inherit the setting.
 void FlushDenormals();
 
 }  // namespace lodestar

@@ -121,7 +121,8 @@ TEST(ProcessSetupDeathTest, WritingBeyondTheLimitOfFileSizesIsAnError) {
 }
 
 TEST(ProcessSetupDeathTest, LocksAreNotWatched) {
-  // An Abseil that watches aborts here, unless it was built not to.
+  // If Abseil still watched lock orders, it would abort here, unless it was built without that
+  // check.
   EXPECT_EXIT(
       {
         SetUpMutexes();
@@ -131,11 +132,11 @@ TEST(ProcessSetupDeathTest, LocksAreNotWatched) {
       ::testing::ExitedWithCode(0), "^$");
 }
 
-#ifndef LODESTAR_SANITIZER  // which take memory of their own
+#ifndef LODESTAR_SANITIZER  // sanitizers take memory of their own
 void TakeAllMemory() {
   rlimit limit = {};
   getrlimit(RLIMIT_AS, &limit);
-  limit.rlim_cur = 1;  // nothing more than there is
+  limit.rlim_cur = 1;  // allows no more memory than is in use now
   setrlimit(RLIMIT_AS, &limit);
 }
 
@@ -156,7 +157,7 @@ TEST(ProcessSetupDeathTest, SignalsOfFaultsEndTheProcessWhereThereIsMemory) {
     EXPECT_EXIT(
         {
           SetUpProgram();
-          kill(getpid(), signal);  // as the watchdog of systemd does
+          kill(getpid(), signal);  // the watchdog of systemd sends the signal in the same way
         },
         ::testing::KilledBySignal(signal), "^$");
   }
@@ -182,7 +183,7 @@ TEST(ProcessSetupDeathTest, FaultsAndAbortsEndTheProcessWhereThereIsMemory) {
 #if defined(__GLIBC__) && !defined(LODESTAR_SANITIZER)
 TEST(ProcessSetupTest, LargeBlocksAreKeptOnceTheThresholdsAreRaised) {
   RaiseMallocThresholds();
-  const size_t before = mallinfo2().hblks;  // those that go back to the kernel at once
+  const size_t before = mallinfo2().hblks;  // blocks that go back to the kernel when freed
   void* volatile block = std::malloc(size_t{16} << 20);
   EXPECT_EQ(mallinfo2().hblks, before);
   std::free(block);
@@ -202,7 +203,7 @@ TEST(ProcessSetupTest, MayHaveAsManyFilesAsItCan) {
   EXPECT_EQ(after.rlim_cur, std::min<rlim_t>(before.rlim_max, 1 << 20));
 }
 
-// Volatile, so that the processor computes it, not the compiler.
+// `factor` is volatile, so that the processor and not the compiler computes the product.
 float Product(float x, float y) {
   volatile float factor = x;
   return factor * y;

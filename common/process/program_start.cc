@@ -1,12 +1,12 @@
-// What a program needs before, or in place of, what its libraries do; only for programs, not for
-// libraries in programs of others.
+// Replaces or prepares things that libraries do, before or outside main(). For programs only: a
+// library in another program's process must not link this file.
 //
-// Closed standard streams are opened before the constructors of shared libraries run: that of gRPC
-// opens descriptors, which would get the numbers 0 to 2.
+// Closed standard streams are opened before the constructors of shared libraries run: gRPC's
+// constructor opens descriptors, which would get the numbers 0 to 2.
 //
-// pthread_create() is replaced, also for libraries: a thread that cannot be started (ulimit -u,
-// ulimit -v, a control group) ends the process with a sentence and exit code 1. gRPC says nothing
-// about it, and then waits for that thread for ever or aborts.
+// pthread_create() is replaced, also for libraries: if a thread cannot be started (ulimit -u,
+// ulimit -v, a control group), the process prints a message and exits with 1. gRPC would print
+// nothing, and would wait for that thread for ever or abort.
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -23,11 +23,12 @@ namespace {
 __attribute__((section(".preinit_array"),
                used)) void (*open_streams)() = &lodestar::OpenStandardStreams;
 
-// Other processes of the user may have taken the last threads for a moment only.
+// Other processes of the user may hold the last threads only for a moment, so thread creation is
+// tried again.
 constexpr int kTries = 20;
 constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 50'000'000};
 
-// Takes no memory, of which there may be none.
+// Allocates no memory, because there may be none left.
 [[noreturn]] void ExitWithoutThread() {
   constexpr absl::string_view kText =
       "cannot start a thread: memory is limited (ulimit -v), or the number of threads (ulimit -u, "

@@ -13,13 +13,13 @@ TEST(ProgramStartTest, ThreadsAreStarted) {
   EXPECT_EQ(runs, 1);
 }
 
-#ifndef LODESTAR_SANITIZER  // which take memory of their own
+#ifndef LODESTAR_SANITIZER  // sanitizers take memory of their own
 TEST(ProgramStartDeathTest, ThreadThatCannotBeStartedEndsTheProcessWithASentence) {
   EXPECT_EXIT(
       {
         rlimit limit = {};
         getrlimit(RLIMIT_AS, &limit);
-        limit.rlim_cur = 1;  // nothing more than there is
+        limit.rlim_cur = 1;  // allows no more memory than is in use now
         setrlimit(RLIMIT_AS, &limit);
         std::thread([] {}).join();
       },

@@ -1,5 +1,6 @@
-// What systemd is told of a service, as sd_notify(3) and sd_watchdog_enabled(3) have it: that it is
-// ready, what it does, that it still runs. Where it was started by something else: nothing.
+// Tells systemd the state of a service, with the protocol of sd_notify(3) and
+// sd_watchdog_enabled(3): ready, what it does, still alive. If systemd did not start the process,
+// nothing is sent.
 #pragma once
 
 #include <string>
@@ -11,18 +12,19 @@ namespace lodestar {
 
 class ServiceManager {
  public:
-  // Returns the one of $NOTIFY_SOCKET. If there is no such socket, systemd is told nothing.
+  // Returns a manager for the socket in $NOTIFY_SOCKET. If the variable is not set, the manager
+  // sends nothing.
   static ServiceManager FromEnvironment();
-  // `socket` is a path, or the name of an abstract socket behind '@'. If it is empty, systemd is
-  // told nothing.
+  // `socket` is a path, or '@' and the name of an abstract socket. If it is empty, nothing is sent.
   explicit ServiceManager(std::string socket) : socket_(std::move(socket)) {}
 
-  // The service can be used, and is alive. This is to be said again more often than WatchdogSec.
-  // `what_it_does` is shown by systemctl status. Other programs may have written a part of it, so
-  // it is made one line, and cut to 512 bytes.
+  // Tells systemd that the service is ready and alive. Call this more often than WatchdogSec.
+  // systemctl status shows `what_it_does`. Other programs may have written a part of that text, so
+  // it is made one line and cut to 512 bytes.
   void TellReady(absl::string_view what_it_does) const;
-  // The service is there, and not alive. WatchdogSec after the last word that it is alive, systemd
-  // ends it and starts it again. `since_when` is shown as `what_it_does` is.
+  // Tells systemd that the service is running but stuck. If WatchdogSec passes after the last
+  // message that the service is alive, systemd ends it and starts it again. `since_when` is shown
+  // like `what_it_does`.
   void TellStuck(absl::string_view since_when) const;
   void TellStopping() const;
 

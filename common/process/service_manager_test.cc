@@ -12,7 +12,7 @@
 namespace lodestar {
 namespace {
 
-// A socket as systemd has it, under the name that it would say.
+// A socket as systemd creates it, bound to the name that systemd would put into $NOTIFY_SOCKET.
 class Manager {
  public:
   explicit Manager(std::string name) : name_(std::move(name)) {
@@ -42,7 +42,7 @@ class Manager {
 };
 
 TEST(ServiceManagerTest, TellsWhoHasStartedIt) {
-  // Short: the paths of sockets are.
+  // The path is short, because socket paths have a small maximum length.
   const std::string path = "/tmp/lodestar-notify-" + std::to_string(getpid());
   const std::string abstract = "@lodestar-test-" + std::to_string(getpid());
   for (const std::string& name : {path, abstract}) {

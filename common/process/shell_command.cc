@@ -28,7 +28,7 @@ constexpr absl::Duration kPause = absl::Milliseconds(50);
 constexpr absl::Duration kPatienceAfterTerm = absl::Seconds(2);
 constexpr size_t kMaxLineBytes = 1000;
 
-// Cuts what is written into lines.
+// Cuts the command's output into lines.
 class Lines {
  public:
   explicit Lines(const std::function<void(absl::string_view)>& on_line) : on_line_(on_line) {}
@@ -56,7 +56,7 @@ class Lines {
   std::string last_;
 };
 
-// Passes on what can be read without waiting. `pause` is the time to wait for the first of it.
+// Passes on all output that can be read without blocking. Waits up to `pause` for the first byte.
 void ReadLines(int fd, absl::Duration pause, Lines& lines) {
   pollfd ready = {.fd = fd, .events = POLLIN, .revents = 0};
   int timeout = static_cast<int>(absl::ToInt64Milliseconds(pause));
@@ -73,7 +73,8 @@ void ReadLines(int fd, absl::Duration pause, Lines& lines) {
   }
 }
 
-// This process's environment with `added`, whose variables count more.
+// Returns this process's environment with `added`. If both have a variable, the value of `added` is
+// used.
 std::vector<std::string> Environment(const std::map<std::string, std::string>& added) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -91,7 +92,7 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return pointers;
 }
 
-// Starts the shell with its output in `output`. Returns an errno.
+// Starts the shell with `output` as its standard output and error. Returns an errno, 0 on success.
 int Spawn(const ShellCommand& command, int output, pid_t* pid) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;

@@ -1,4 +1,4 @@
-// Runs a command of the operator in a shell, beside a process with many threads.
+// Runs an operator's command in a shell, from a process with many threads.
 #pragma once
 
 #include <functional>
@@ -12,23 +12,24 @@
 namespace lodestar {
 
 struct ShellCommand {
-  std::string command;                             // for /bin/sh -c
-  std::map<std::string, std::string> environment;  // added to that of this process
+  std::string command;                             // passed to /bin/sh -c
+  std::map<std::string, std::string> environment;  // added to the environment of this process
 };
 
 struct ShellCommandDeps {
   Clock* clock = &Clock::Real();
-  // Asked every 50 ms. Once it is true, the command and what it has started get SIGTERM, and
-  // SIGKILL two seconds later.
+  // Asked every 50 ms. If it returns true, the command and all processes that it started get
+  // SIGTERM, and SIGKILL two seconds later.
   std::function<bool()> must_end = [] { return false; };
-  // Called with each line that the command writes to its standard output or error, without its end.
+  // Called with each line, without its newline, that the command writes to standard output or
+  // standard error.
   std::function<void(absl::string_view)> on_line = [](absl::string_view) {};
 };
 
-// Blocks until the command has ended. It reads nothing (/dev/null), has no open files of this
-// process and a process group of its own. Errors: Aborted with the exit code or the signal, and the
-// last line that was written; Cancelled if `must_end` was true; Internal or ResourceExhausted if no
-// process can be started.
+// Blocks until the command has ended. The command's input is /dev/null. It has its own process
+// group and none of this process's open files. Errors: Aborted with the exit code or signal and the
+// last line of output (the command failed); Cancelled (`must_end` returned true); Internal or
+// ResourceExhausted (no process can be started).
 absl::Status RunShellCommand(const ShellCommand& command, const ShellCommandDeps& deps);
 
 }  // namespace lodestar

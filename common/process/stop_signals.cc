@@ -9,9 +9,9 @@
 namespace lodestar {
 namespace {
 
-// The value that a signal of AskToStop() carries.
+// Value that AskToStop() attaches to its signal.
 constexpr int kAsksOnce = 0x10de57a6;
-// Ends the thread of a SignalWaiter. It is always blocked, so that it is never lost.
+// Signal that ends the thread of a SignalWaiter. It is always blocked, so that it cannot be lost.
 constexpr int kWakeSignal = SIGTERM;
 
 bool IsIgnored(int signal) {
@@ -23,7 +23,7 @@ void AddUnlessIgnored(int signal, sigset_t& signals) {
   if (!IsIgnored(signal)) sigaddset(&signals, signal);
 }
 
-// What a SignalWaiter waits for.
+// Returns all signals that a SignalWaiter waits for.
 sigset_t AllSignals() {
   const sigset_t stop = StopSignals();
   const sigset_t save = SaveSignals();
@@ -98,7 +98,7 @@ SignalWaiter::SignalWaiter(OnStop on_stop, OnSave on_save)
 
 SignalWaiter::~SignalWaiter() {
   ending_ = true;
-  // It is directed at that thread, so that no other can take it.
+  // The signal is sent to that thread, so that no other thread can take it.
   pthread_kill(thread_.native_handle(), kWakeSignal);
   thread_.join();
 }
@@ -110,7 +110,7 @@ void SignalWaiter::WaitForSignals() {
     siginfo_t info = {};
     const int signal = sigwaitinfo(&signals, &info);
     if (ending_) return;
-    // A debugger may interrupt the wait.
+    // The wait fails if a debugger interrupts it.
     if (signal < 0 || (signal == kWakeSignal && IsIgnored(kWakeSignal))) continue;
     switch (filter.Take(info, Clock::Real().Now())) {
       case SignalFilter::Meaning::kRepeat:

@@ -1,5 +1,5 @@
-// The signals that ask a program to stop, or to save and go on, for programs that wait for them
-// with sigwait() or a SignalWaiter. A library in a program that is not ours takes no signals.
+// Signals that ask a program to stop, or to save and go on. For programs that wait for signals with
+// sigwait() or a SignalWaiter. A library in another program takes no signals.
 #pragma once
 
 #include <sys/types.h>
@@ -13,45 +13,48 @@
 
 namespace lodestar {
 
-// SIGTERM, SIGINT, SIGHUP, which comes when the terminal is gone, and SIGXCPU, which comes each
-// second from the soft limit of processor time on. Without those that were ignored when the program
-// began, as SIGHUP is under nohup. SIGINT also counts if SIGQUIT is ignored with it: shells do that
-// to each program that a script starts with `&`, and scripts end such programs with `kill -INT`.
+// Returns the signals that ask to stop: SIGTERM, SIGINT, SIGHUP (sent when the terminal is gone),
+// and SIGXCPU (sent each second after the soft limit of processor time is reached). Signals that
+// were ignored when the program began, such as SIGHUP under nohup, are left out. SIGINT is included
+// if SIGQUIT is also ignored: shells ignore both in each program that a script starts with `&`, and
+// scripts end such programs with `kill -INT`.
 sigset_t StopSignals();
 
-// SIGUSR1 and SIGUSR2, which batch systems send some time before a job's end; without those that
-// were ignored when the program began.
+// Returns the signals that ask to save: SIGUSR1 and SIGUSR2, which batch systems send some time
+// before a job ends. Those that were ignored when the program began are left out.
 sigset_t SaveSignals();
 
-// Blocks SaveSignals() for the calling thread and those it starts later.
+// Blocks SaveSignals() in the calling thread and in threads that it starts later.
 void BlockSaveSignals();
 
-// Blocks StopSignals() and SaveSignals() for the calling thread and those it starts later. Called
-// once at the top of main(), before any thread.
+// Blocks StopSignals() and SaveSignals() in the calling thread and in threads that it starts later.
+// Call this once at the top of main(), before any thread.
 void BlockStopSignals();
 
-// Returns one of StopSignals() that has come and that nothing has taken yet. 0 means none.
+// Returns one of StopSignals() that has arrived and that no thread has taken yet. 0 means none.
 int PendingStopSignal();
 
-// Asks the process `pid` to stop, which is no second wish where it is stopping already: SIGTERM
-// with a mark that our programs know.
+// Asks the process `pid` to stop: sends SIGTERM with a mark that our programs know. A process that
+// is stopping already does not take this for a second request.
 void AskToStop(pid_t pid);
 
-// Tells new wishes from repeats of one. One wish may come as several signals: timeout(1) signals
-// its child and then its group; npm, systemd and slurmstepd signal all processes of a group, and so
-// does the one among them that started the others. Pure: the time is given. Not thread-safe.
+// Tells new requests from repeats of a request. One request may arrive as several signals. For
+// example timeout(1) signals its child and then the whole group. npm, systemd and slurmstepd signal
+// every process of a group, and the process that started the others then signals them again. Pure:
+// the time is passed in. Not thread-safe.
 class SignalFilter {
  public:
   enum class Meaning { kRepeat, kStop, kSave };
 
-  // Signals within this time after a wish are the same wish.
+  // Signals within this time after a request belong to the same request.
   static constexpr absl::Duration kSameWish = absl::Seconds(1);
 
-  // `signal` is one of StopSignals() or SaveSignals(). SIGXCPU and what AskToStop() has sent mean
-  // kStop only if nothing has before. After kStop nothing means kSave.
+  // Returns what `signal` means. `signal` is one of StopSignals() or SaveSignals(). SIGXCPU and the
+  // signal of AskToStop() mean kStop only if no earlier signal meant kStop. After the first kStop,
+  // no signal means kSave.
   Meaning Take(const siginfo_t& signal, absl::Time now);
 
-  // How often Take() has returned kStop.
+  // Returns how often Take() has returned kStop.
   int num_stops() const { return num_stops_; }
 
  private:
@@ -64,12 +67,12 @@ class SignalFilter {
 // any thread was started.
 class SignalWaiter {
  public:
-  // Both are called on the waiter's thread. `count` is 1 for the first wish to stop.
+  // Both callbacks run on the waiter's thread. `count` is 1 for the first request to stop.
   using OnStop = std::function<void(int count, int signal)>;
   using OnSave = std::function<void(int signal)>;
 
   SignalWaiter(OnStop on_stop, OnSave on_save);
-  ~SignalWaiter();  // joins; must not run inside a callback
+  ~SignalWaiter();  // joins the thread; must not run inside a callback
 
  private:
   void WaitForSignals();

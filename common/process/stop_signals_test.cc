@@ -16,7 +16,7 @@ namespace {
 TEST(StopSignalsTest, ClosedTerminalAsksToEndUnlessThatIsIgnored) {
   sigset_t signals = StopSignals();
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) EXPECT_EQ(sigismember(&signals, signal), 1);
-  std::signal(SIGHUP, SIG_IGN);  // as nohup does
+  std::signal(SIGHUP, SIG_IGN);  // nohup does the same
   signals = StopSignals();
   std::signal(SIGHUP, SIG_DFL);
   EXPECT_EQ(sigismember(&signals, SIGHUP), 0);
@@ -101,7 +101,7 @@ TEST(SignalFilterTest, SaveSignalsSaveUnlessTheProgramIsStopping) {
   EXPECT_EQ(filter.Take(SignalOf(SIGUSR1), now + absl::Seconds(5)), Meaning::kRepeat);
 }
 
-// What a program takes of what AskToStop() has sent to it.
+// A program that takes the signal of AskToStop() twice stops only once.
 TEST(SignalFilterTest, ProgramThatIsAskedToStopIsNotStoppedTwice) {
   BlockStopSignals();
   AskToStop(getpid());
@@ -146,7 +146,7 @@ TEST(SignalWaiterTest, EndsWhereItsSignalsAreIgnored) {
     SignalWaiter waiter([&](int, int) { ++stops; }, [](int) {});
     kill(getpid(), SIGTERM);
   }
-  std::signal(SIGTERM, SIG_IGN);  // drops what is pending
+  std::signal(SIGTERM, SIG_IGN);  // drops pending signals
   std::signal(SIGTERM, SIG_DFL);
   EXPECT_EQ(stops, 0);
 }

@@ -20,15 +20,17 @@
 namespace lodestar {
 namespace {
 
-// More than anybody looks at; with the text made of them they take about 100 MB.
+// Maximum number of spans. It is more than a reader looks at. Spans and the text made of them take
+// about 100 MB.
 constexpr size_t kMaxSpans = 1 << 18;
 
-// Microseconds, as the format wants them. Text, because a double has no nanoseconds of today.
+// Returns microseconds, the unit of the format, as text: a double is too inexact for nanoseconds
+// since 1970.
 std::string Microseconds(int64_t nanoseconds) {
   return absl::StrFormat("%d.%03d", nanoseconds / 1000, nanoseconds % 1000);
 }
 
-// The values of the tag that were given.
+// Returns the values that are set in the tag as JSON.
 std::string Arguments(const TraceTag& tag) {
   std::string text;
   const auto add = [&text](absl::string_view name, int64_t value) {
@@ -41,10 +43,11 @@ std::string Arguments(const TraceTag& tag) {
   return absl::StrCat("{", text, "}");
 }
 
-// What every trace of ours begins with.
+// The beginning of every trace that we write.
 constexpr char kTraceBegin[] = R"({"displayTimeUnit":"ms","otherData":{"version":")";
 
-// Changes whenever the file at `path` is replaced or written to. Empty means that there is none.
+// Returns a text that changes whenever the file at `path` is replaced or written. Empty means that
+// there is no file.
 std::string VersionOf(const std::string& path) {
   struct stat info;
   if (path.empty() || stat(path.c_str(), &info) != 0) return "";
@@ -54,7 +57,8 @@ std::string VersionOf(const std::string& path) {
 
 std::string Quoted(absl::string_view text) { return FormatJson(Json(std::string(text))); }
 
-// Names a process or a row, or gives its place.
+// Returns an entry with a property (`what`) of a process or a row, such as its name or its
+// position.
 std::string Metadata(absl::string_view what, int row, absl::string_view arguments) {
   return absl::StrCat("{\"ph\":\"M\",\"pid\":", getpid(), ",\"tid\":", row, ",\"name\":\"", what,
                       "\",\"args\":{", arguments, "}}");
@@ -121,7 +125,8 @@ void TraceRecorder::Finish() {
 absl::StatusOr<std::string> TraceRecorder::Write(const std::string& json) const {
   ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(options_.path));
   RETURN_IF_ERROR(file.Append(json));
-  // Processes of one job end the same round together, so the look comes after the slow writing.
+  // Processes of one job end the same round together, so the file is checked after the slow
+  // writing.
   RETURN_IF_ERROR(file.Finish().status());
   std::string path = options_.path;
   if (VersionOf(path) == version_before_) {
@@ -138,13 +143,15 @@ absl::StatusOr<std::string> TraceRecorder::Write(const std::string& json) const 
 TraceRecorder::Rows TraceRecorder::AssignRows(const std::vector<Span>& spans) {
   struct Row {
     int number = 0;
-    std::vector<absl::Time> open_ends;  // of spans around the next one, outermost first
+    // Ends of the spans that may enclose the next span, outermost first.
+    std::vector<absl::Time> open_ends;
   };
   std::map<absl::string_view, std::vector<Row>> lanes;
   Rows rows;
   for (const Span& span : spans) {
     std::vector<Row>& lane = lanes[span.lane];
-    // A span must lie within, or after, those before it in the row: the format knows no overlap.
+    // In one row a span must lie within an earlier span or after it: the format does not allow
+    // overlap.
     const auto fits = [&span](Row& row) {
       while (!row.open_ends.empty() && row.open_ends.back() <= span.begin) row.open_ends.pop_back();
       return row.open_ends.empty() || span.end <= row.open_ends.back();
@@ -163,7 +170,7 @@ TraceRecorder::Rows TraceRecorder::AssignRows(const std::vector<Span>& spans) {
 }
 
 std::string TraceRecorder::ToJson(std::vector<Span> spans, int64_t num_dropped) const {
-  // If two spans begin together, the longer one is around the other.
+  // If two spans begin together, the longer span encloses the other.
   std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
   });

@@ -1,10 +1,10 @@
-// TraceRecorder: what one process did when during a few rounds, as a file for ui.perfetto.dev and
-// chrome://tracing. Null pointers stand for "no trace": a TraceSpan then costs one comparison.
+// TraceRecorder writes what one process did during a few rounds into a file for ui.perfetto.dev and
+// chrome://tracing. A null pointer means "no trace": a TraceSpan then costs one comparison.
 //
 //   TraceSpan span(trace, "training", "read data");
 //
-// Rows of the picture ("lanes") are named by role, not by thread: where several threads of one
-// role work at the same time, the lane gets several rows.
+// Rows of the picture ("lanes") are named by role, not by thread. If several threads of one role
+// work at the same time, the lane gets several rows.
 #pragma once
 
 #include <atomic>
@@ -23,12 +23,12 @@
 
 namespace lodestar {
 
-// Checks that --trace may name `path`: nothing is there, an empty file or an older trace. An empty
-// path is fine. Errors: InvalidArgument if another file is there, such as training data; those of
-// CheckOutput(). All of them name the flag and the path.
+// Checks that --trace may name `path`: nothing is there, or an empty file, or an older trace. An
+// empty path is allowed. Errors: InvalidArgument (another file is there, such as training data);
+// those of CheckOutput(). All errors name the flag and the path.
 absl::Status CheckTraceOutput(const std::string& path);
 
-// What a span was about. -1 means that this is not said.
+// What a span is about. -1 means that the value is not known.
 struct TraceTag {
   int64_t round = -1;  // -1 means the round that the process is in
   int64_t block = -1;
@@ -36,33 +36,34 @@ struct TraceTag {
   int64_t bytes = -1;
 };
 
-// Thread-safe. Names and lanes must be literals, or live as long as the recorder.
+// Records spans of one process. Thread-safe. Names and lanes must be literals, or live as long as
+// the recorder.
 class TraceRecorder {
  public:
   struct Options {
     std::string path;
-    std::string process;      // its name in the picture
-    int64_t skip_rounds = 2;  // the first ones are not like the others: memory is new
+    std::string process;      // name of the process in the picture
+    int64_t skip_rounds = 2;  // the first rounds are slower, because memory is new
     int64_t num_rounds = 5;
   };
 
-  // `clock` outlives the recorder. Looks at what is there under the path: see Finish().
+  // `clock` must outlive the recorder. Notes the version of the file at the path: see Finish().
   TraceRecorder(Options options, Clock* clock);
   ~TraceRecorder() { Finish(); }
 
-  // The next round begins. Recording goes from the first round that is not skipped to the end of
-  // the last one wanted, which writes the file.
+  // Tells the recorder that the next round begins. The recording starts with the first round that
+  // is not skipped and ends with the last wanted round, after which the file is written.
   void BeginRound(int64_t round) ABSL_LOCKS_EXCLUDED(mutex_);
   bool is_recording() const { return is_recording_.load(std::memory_order_relaxed); }
   absl::Time Now() { return clock_->Now(); }
-  // Ignored while not recording.
+  // Adds a span. Does nothing if no recording is on.
   void Add(absl::string_view lane, absl::string_view name, absl::Time begin, absl::Time end,
            const TraceTag& tag = {}) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the recording and writes the file, unless that has been done or no round was recorded. A
-  // failure is logged: it must not cost the training. If another process has written a file under
-  // the path since this recorder was made, that file stays, and this trace gets the next free name:
-  // PATH.2, PATH.3 and so on.
+  // Ends the recording and writes the file. Does nothing if that has been done or no round was
+  // recorded. A failure is only logged, because it must not stop the training. If another process
+  // has written a file at the path since this recorder was made, that file stays, and this trace
+  // gets the next free name: PATH.2, PATH.3 and so on.
   void Finish() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -73,19 +74,19 @@ class TraceRecorder {
     absl::Time end;
     TraceTag tag;
   };
-  // Where spans are drawn: in the order of `spans`, and the name of each row.
+  // The row of each span, in the order of `spans`, and the name of each row.
   struct Rows {
     std::vector<int> row_of_span;
     std::vector<std::string> names;
   };
-  // `spans` are in order of begin.
+  // `spans` must be ordered by their begin.
   static Rows AssignRows(const std::vector<Span>& spans);
   std::string ToJson(std::vector<Span> spans, int64_t num_dropped) const;
-  // Returns the path of the file.
+  // Writes the file and returns its path.
   absl::StatusOr<std::string> Write(const std::string& json) const;
 
   const Options options_;
-  const std::string version_before_;  // of what was there under the path; see VersionOf()
+  const std::string version_before_;  // version of the earlier file at the path; see VersionOf()
   Clock* const clock_;
   std::atomic<bool> is_recording_{false};
   absl::Mutex mutex_;
@@ -95,7 +96,7 @@ class TraceRecorder {
   int64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// A span from the construction of this object to its end, on one thread.
+// Records a span that lasts from the construction to the destruction of this object, on one thread.
 class TraceSpan {
  public:
   TraceSpan(TraceRecorder* trace, absl::string_view lane, absl::string_view name,

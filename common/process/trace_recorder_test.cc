@@ -36,7 +36,7 @@ class TraceRecorderTest : public ::testing::Test {
             .num_rounds = num_rounds};
   }
   bool IsWritten() const { return access(path_.c_str(), F_OK) == 0; }
-  // The spans of the file: "name row round".
+  // Returns the spans of the file, each as "name row round".
   std::vector<std::string> Spans() {
     const absl::StatusOr<std::string> text = ReadWholeFile(path_, 1 << 20);
     EXPECT_OK(text);

@@ -38,7 +38,7 @@ constexpr char kSanitizer[] = "";
 
 BuildStamp LinkedBuildStamp() {
   const absl::string_view commit = kStampedCommit;
-  // Bazel stamps "0" where stamping is off.
+  // If stamping is off, Bazel writes "0".
   if (commit.size() != kCommitHexDigits) return {};
   const std::pair<absl::string_view, absl::string_view> status =
       absl::StrSplit(kStampedStatus, absl::MaxSplits(' ', 1));

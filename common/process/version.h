@@ -1,4 +1,4 @@
-// What this build is called, what it was built from, and which wire it speaks.
+// The version of this build, its sources, and the version of the wire protocol.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,30 @@ namespace lodestar {
 
 inline constexpr char kVersion[] = "0.1.0";
 
-// Raised by every change of proto/ that an older peer would misread. Peers refuse another number.
+// Version of the wire protocol. Every change of proto/ that an older peer would misread raises it.
+// Peers with another number are refused.
 inline constexpr uint32_t kWireVersion = 3;
 
-// When kVersion was released. No sources of a later build are older.
+// Release time of kVersion. Sources of later builds are never older.
 inline constexpr absl::Time kReleaseTime = absl::FromUnixSeconds(1'795'219'200);  // 2026-11-21
 
-// The sources that a program was last linked from.
+// Identifies the sources that a program was last linked from.
 struct BuildStamp {
-  std::string commit;  // 40 hex digits; empty: the sources were no git checkout
+  std::string commit;  // 40 hex digits; empty means that the sources were not a git checkout
   bool has_uncommitted_changes = false;
-  // When the sources were committed. A clock that shows an earlier time is wrong.
+  // Time when the sources were committed. A clock that shows an earlier time is wrong.
   absl::Time time = kReleaseTime;
 };
 
-// Returns the stamp of this program. Tests are not stamped: their commit is empty.
+// Returns the stamp of this program. Tests are not stamped, so their commit is empty.
 BuildStamp LinkedBuildStamp();
 
-// kVersion with the commit as semantic versioning's build metadata: "0.1.0+4c92bfa100",
+// Returns kVersion with the commit as semantic versioning's build metadata: "0.1.0+4c92bfa100",
 // "0.1.0+4c92bfa100.modified", or "0.1.0" if there is no commit.
 std::string SoftwareVersion(const BuildStamp& stamp = LinkedBuildStamp());
 
-// What `program` --version prints: version, commit, wire version, compiler and its options.
+// Returns the output of `program` --version: version, commit, wire version, compiler and compiler
+// options.
 std::string VersionText(absl::string_view program, const BuildStamp& stamp = LinkedBuildStamp());
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// WorkProgress says when a program that works for long by itself should tell how far it is, so that
-// people do not take it for hung. It is pure: the time is given. Not thread-safe.
+// Tells a program with a long task when to report its progress, so that users do not think that it
+// hangs. Pure: the time is passed in. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,16 @@ class WorkProgress {
  public:
   static constexpr absl::Duration kInterval = absl::Seconds(10);
 
-  // `total`: of all that is to be done, in a unit of the caller's.
+  // `total` is the whole amount of work, in a unit of the caller's choice.
   WorkProgress(int64_t total, absl::Time now) : total_(total), began_(now), told_(now) {}
 
-  // `amount` more is about to be done. Returns true once per kInterval: it is time to tell.
+  // Notes that the next piece of work, of size `amount`, begins. Returns true at most once per
+  // kInterval, when it is time to report.
   bool OnPiece(int64_t amount, absl::Time now);
-  // What was done before the last piece.
+  // Returns the amount of work done before the last piece.
   int64_t done() const { return done_; }
   int64_t total() const { return total_; }
-  // "33 %, about 20s more"; without a time before anything is done.
+  // Returns text such as "33 %, about 20s more". If nothing is done yet, the time is left out.
   std::string ShareText(absl::Time now) const;
 
  private:
@@ -29,7 +30,7 @@ class WorkProgress {
   const absl::Time began_;
   absl::Time told_;
   int64_t done_ = 0;
-  int64_t begun_ = 0;  // with the last piece
+  int64_t begun_ = 0;  // amount of work begun, including the last piece
 };
 
 }  // namespace lodestar

@@ -6,14 +6,14 @@ namespace lodestar {
 namespace {
 
 constexpr int kBytes = 256;
-// Letters are below this.
+// Every letter's code point is below this.
 constexpr int kLetters = 0x200;
 
 bool PrintsInLatin1(int byte) {
   return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-// Code point by byte.
+// Returns the table of code points, indexed by byte.
 constexpr int kNone = -1;
 std::array<int, kBytes> MakeLetters() {
   std::array<int, kBytes> letters;
@@ -50,7 +50,7 @@ std::optional<std::string> BytesOfLetters(absl::string_view letters) {
   for (size_t i = 0; i < letters.size(); ++i) {
     int letter = static_cast<uint8_t>(letters[i]);
     if (letter >= 0x80) {
-      // All letters take one byte of UTF-8 or two.
+      // A letter takes one or two bytes of UTF-8.
       if ((letter & 0xe0) != 0xc0 || i + 1 == letters.size()) return std::nullopt;
       const int rest = static_cast<uint8_t>(letters[++i]);
       if ((rest & 0xc0) != 0x80) return std::nullopt;

@@ -1,5 +1,5 @@
-// The letters by which byte-level BPE writes bytes in its vocabularies: a printable character for
-// each of the 256, so that tokens are texts. Source: bytes_to_unicode() in encoder.py of
+// The letters with which byte-level BPE writes bytes in its vocabularies: each of the 256 bytes has
+// a printable character, so that tokens are texts. Source: bytes_to_unicode() in encoder.py of
 // github.com/openai/gpt-2.
 #pragma once
 
@@ -11,11 +11,12 @@
 
 namespace lodestar {
 
-// UTF-8 of the byte's letter: of one that prints in Latin-1 it is that character; the others, in
-// order, are U+0100 and what follows.
+// Returns the UTF-8 of the byte's letter. A byte that prints in Latin-1 has that character as its
+// letter. The letters of the other bytes, in order, are U+0100, U+0101 and so on.
 std::string LetterOfByte(uint8_t byte);
 
-// The bytes that a text of such letters stands for; nothing if another character is in it.
+// Returns the bytes that the letters in `text` stand for. Returns nullopt if `text` has a character
+// that is not one of the 256 letters.
 std::optional<std::string> BytesOfLetters(absl::string_view letters);
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// Numbers of bytes for people, and from them.
+// Writes numbers of bytes as text for readers, and reads such text.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,14 @@
 
 namespace lodestar {
 
-// "512 B", "1.5 kB", "1.5 MB", "2.25 GB": powers of ten, as disks and memory are sold.
+// Returns text such as "512 B", "1.5 kB", "1.5 MB", "2.25 GB". Units are powers of ten, as disks
+// and memory are sold.
 std::string BytesText(int64_t bytes);
 
-// A number, which may have a fraction, and then kB, MB, GB, TB (powers of ten), KiB, MiB, GiB, TiB
-// (of 2^10), B or nothing, in letters of either case: "500MB", "1.5 GiB", "4000000000". Errors:
-// InvalidArgument, with what is allowed, also for what is below zero or 2^63 and more.
+// Reads a number, which may have a fraction, and a unit: kB, MB, GB, TB (powers of ten), KiB, MiB,
+// GiB, TiB (powers of 2^10), B or none. Case does not matter. Examples: "500MB", "1.5 GiB",
+// "4000000000". Errors: InvalidArgument, with what is allowed, if `text` is not in this form, or
+// the number is negative or 2^63 or more.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 
 }  // namespace lodestar

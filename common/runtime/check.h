@@ -1,5 +1,5 @@
-// LODESTAR_CHECK: aborts on a broken invariant of our own. Never for what a peer, a disk or an
-// operator can cause: that is an absl::Status.
+// LODESTAR_CHECK: aborts if an invariant of our own code is broken. What a peer, a disk or an
+// operator can cause is never checked with it, but returned as an absl::Status.
 #pragma once
 
 #include <cstdlib>
@@ -8,7 +8,7 @@
 
 namespace lodestar::check_internal {
 
-// Collects the message; its destruction at the end of the statement prints and aborts.
+// Collects the message. The destructor, at the end of the statement, prints the message and aborts.
 class CheckFailure {
  public:
   CheckFailure(const char* file, int line, const char* condition) {
@@ -27,14 +27,15 @@ class CheckFailure {
   std::ostringstream message_;
 };
 
-// Gives both arms of the conditional in LODESTAR_CHECK the type void; & binds looser than <<.
+// Gives both arms of the conditional in LODESTAR_CHECK the type void. The operator & is used
+// because it binds looser than <<.
 struct Voidify {
   void operator&(std::ostream&) const {}
 };
 
 }  // namespace lodestar::check_internal
 
-// LODESTAR_CHECK(begin <= end) << "begin=" << begin << " end=" << end;
+// Example: LODESTAR_CHECK(begin <= end) << "begin=" << begin << " end=" << end;
 #define LODESTAR_CHECK(condition)               \
   (condition)                                   \
       ? (void)0                                 \

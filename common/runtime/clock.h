@@ -1,5 +1,5 @@
-// Time as a dependency: everything that waits or measures takes a Clock. SimulatedClock
-// (common/testing) drives tests.
+// Time as a dependency: all code that waits or measures takes a Clock. Tests use SimulatedClock
+// (common/testing).
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -11,19 +11,21 @@ namespace lodestar {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Monotonic; comparable only with values of the same clock. Thread-safe.
+  // Returns the time, which never goes back. Compare it only with times of the same clock.
+  // Thread-safe.
   virtual absl::Time Now() = 0;
   // Blocks the calling thread. Thread-safe.
   virtual void Sleep(absl::Duration duration) = 0;
-  // A sleep that can end early: waits with `mutex` (held by the caller) released until `condition`
-  // holds or `timeout` of this clock has passed. Returns whether the condition holds.
+  // Sleeps until `condition` holds or `timeout` of this clock has passed. The caller holds `mutex`,
+  // which is released during the wait. Returns true if the condition holds.
   virtual bool Await(absl::Mutex& mutex, const absl::Condition& condition, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
-  // The machine's clock; lives for the whole process.
+  // Returns the machine's clock, which lives for the whole process.
   static Clock& Real();
-  // The same, but it goes on while the machine is suspended: for what others count as well, such as
-  // a lease that they have granted. Waits still end by the time in which the machine runs.
+  // Returns a clock like Real() that goes on while the machine is suspended. Use it for times that
+  // other machines count as well, such as a lease that they have granted. Sleep() and Await() do
+  // not count suspended time.
   static Clock& RealThroughSuspend();
 };
 

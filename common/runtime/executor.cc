@@ -10,7 +10,7 @@
 namespace lodestar {
 
 ThreadPool::ThreadPool(int num_threads, const std::string& name) {
-  constexpr size_t kMaxThreadNameBytes = 15;  // of Linux, without the final zero
+  constexpr size_t kMaxThreadNameBytes = 15;  // limit of Linux, without the final zero
   const std::string thread_name = name.substr(0, kMaxThreadNameBytes);
   for (int i = 0; i < std::max(num_threads, 1); ++i) {
     threads_.emplace_back([this] { RunTasks(); });
@@ -37,21 +37,23 @@ void ThreadPool::RunTasks() {
   absl::MutexLock lock(&mutex_);
   while (true) {
     mutex_.Await(absl::Condition(this, &ThreadPool::HasTaskOrMustStop));
-    // What a task of another thread may still schedule, that thread runs.
+    // This thread may end: a task that still runs on another thread may schedule tasks, and that
+    // thread runs them.
     if (tasks_.empty()) return;
     Task task = std::move(tasks_.front());
     tasks_.pop_front();
     mutex_.Unlock();
     std::move(task)();
-    task = nullptr;  // what it captured may lock or schedule when it goes
+    // Destroyed without the lock: captured objects may lock or schedule in their destructors.
+    task = nullptr;
     mutex_.Lock();
   }
 }
 
 namespace {
 
-// Shared with tasks that may start after ParallelFor() has returned: those find no index left and
-// touch nothing else.
+// The state of one ParallelFor(), shared with its tasks. A task that starts after ParallelFor() has
+// returned finds no index left and touches nothing else.
 struct Loop {
   Loop(int64_t n, absl::FunctionRef<void(int64_t)> function) : n(n), function(function) {}
 

@@ -1,5 +1,5 @@
-// Where work that must not run on a network thread runs. Injected; nothing else starts threads for
-// short tasks.
+// Executors run work that must not run on a network thread. They are injected. No other code starts
+// threads for short tasks.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,19 @@ class Executor {
   using Task = absl::AnyInvocable<void() &&>;
 
   virtual ~Executor() = default;
-  // Runs `task` once, at some time, on some thread. Thread-safe; tasks may schedule tasks.
+  // Runs `task` once, later or at once, on any thread. Thread-safe. Tasks may schedule tasks.
   virtual void Schedule(Task task) = 0;
-  // How many tasks can run at the same time; at least 1.
+  // Returns the number of tasks that can run at the same time, at least 1.
   virtual int num_threads() const = 0;
 };
 
-// A fixed number of threads and one queue without a limit, first in, first out.
+// A fixed number of threads that take tasks from one queue. The queue has no limit and is first in,
+// first out.
 class ThreadPool : public Executor {
  public:
-  // `name` shows in debuggers (the first 15 bytes). `num_threads` below 1 counts as 1.
+  // The first 15 bytes of `name` show in debuggers. `num_threads` below 1 counts as 1.
   explicit ThreadPool(int num_threads, const std::string& name = "pool");
-  // Runs what was scheduled before, and what those tasks schedule, then joins.
+  // Runs all tasks that are scheduled, also those that they schedule, then joins the threads.
   ~ThreadPool() override;
 
   void Schedule(Task task) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -47,16 +48,16 @@ class ThreadPool : public Executor {
   std::vector<std::thread> threads_;
 };
 
-// Runs each task inside Schedule(): for tests and single-threaded programs.
+// Runs each task inside Schedule(). For tests and single-threaded programs.
 class InlineExecutor : public Executor {
  public:
   void Schedule(Task task) override { std::move(task)(); }
   int num_threads() const override { return 1; }
 };
 
-// Calls function(i) for 0 <= i < n, in any order, on the executor's threads and on this one.
-// Blocks until all calls have returned. May be called from a task of the same executor: the calling
-// thread does what no other thread takes.
+// Calls function(i) for 0 <= i < n, in any order, on the executor's threads and on the calling
+// thread. Blocks until all calls have returned. A task of the same executor may call this: the
+// calling thread runs every index that no other thread takes.
 void ParallelFor(Executor& executor, int64_t n, absl::FunctionRef<void(int64_t)> function);
 
 }  // namespace lodestar

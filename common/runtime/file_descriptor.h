@@ -1,4 +1,4 @@
-// Owns a file descriptor: closes it at the end.
+// Owns a file descriptor and closes it in the destructor.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,7 @@ namespace lodestar {
 class FileDescriptor {
  public:
   FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}  // negative: none
+  explicit FileDescriptor(int fd) : fd_(fd) {}  // a negative `fd` means no file
   FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.Release()) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
     Reset(other.Release());
@@ -20,7 +20,7 @@ class FileDescriptor {
 
   int get() const { return fd_; }
   bool is_open() const { return fd_ >= 0; }
-  // The caller owns it from here on.
+  // Returns the descriptor, which the caller must close from now on.
   int Release() { return std::exchange(fd_, -1); }
   void Reset(int fd = -1) {
     if (fd_ >= 0) close(fd_);

@@ -20,7 +20,7 @@
 namespace lodestar {
 namespace {
 
-// A file descriptor that is closed on the way out.
+// Owns a file descriptor and closes it in the destructor.
 class ScopedDescriptor {
  public:
   explicit ScopedDescriptor(int descriptor) : descriptor_(descriptor) {}
@@ -70,8 +70,9 @@ absl::Status NotRegular(const std::string& path, mode_t mode) {
       absl::StrCat(path, " is ", FileKindName(mode), ", not a regular file; name a file"));
 }
 
-// What explains EACCES or ENOENT: owner and mode of the nearest thing on the way to `path` that can
-// be looked at, or a link that leads nowhere. Empty if there is no such thing.
+// Returns text that explains EACCES or ENOENT. For EACCES the text names owner and mode of the
+// deepest file or folder on the way to `path` that stat() can reach. For ENOENT it names a link
+// that leads nowhere. Empty means that no explanation was found.
 std::string ReasonOnTheWay(int error_number, const std::string& path) {
   const bool is_denied = error_number == EACCES;
   if (!is_denied && error_number != ENOENT) return "";
@@ -88,7 +89,7 @@ std::string ReasonOnTheWay(int error_number, const std::string& path) {
   }
   char target[PATH_MAX];
   const ssize_t length = readlink(part.c_str(), target, sizeof(target));
-  if (length <= 0) return "";  // it is no link
+  if (length <= 0) return "";  // not a link
   return absl::StrCat(": ", part, " is a link to ",
                       absl::string_view(target, static_cast<size_t>(length)),
                       ", which is not there");
@@ -139,7 +140,8 @@ const char* FileKindName(unsigned mode) {
 
 absl::StatusOr<OpenedFile> OpenRegularFile(const std::string& path) {
   OpenedFile file;
-  // Looked at before it is opened, and again then: another file may have taken its name.
+  // The file is checked before open() and again after it, because another file may have taken its
+  // name in between.
   if (stat(path.c_str(), &file.facts) != 0) return ErrnoStatus(errno, "open", path);
   if (!S_ISREG(file.facts.st_mode)) return NotRegular(path, file.facts.st_mode);
   file.descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -242,7 +244,7 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::AdviseSequential() const {
-  // Advice only: nothing depends on whether the system takes it.
+  // The result is ignored: nothing depends on whether the system follows the advice.
   if (data_ != nullptr) madvise(const_cast<uint8_t*>(data_), size_, MADV_SEQUENTIAL);
 }
 

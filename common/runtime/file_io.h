@@ -1,8 +1,8 @@
-// Files of the machine: whole small files, blocks of large ones, mapped files. What an operator
-// names as an output is written through common/output/output_file.h, checkpoints through
-// common/storage/file_system.h. Errors name the path and the system's text; a full disk and a file
-// beyond FileSizeLimit() are ResourceExhausted, a missing file NotFound, a forbidden one
-// PermissionDenied.
+// Files of the machine: whole small files, blocks of large files, mapped files. Output files that
+// an operator names are written with common/output/output_file.h, checkpoints with
+// common/storage/file_system.h. Errors name the path and give the system's text. A full disk and a
+// file larger than FileSizeLimit() are ResourceExhausted, a missing file is NotFound, and a
+// forbidden file is PermissionDenied.
 #pragma once
 
 #include <sys/stat.h>
@@ -19,26 +19,30 @@
 
 namespace lodestar {
 
-// "cannot <action> <path>: <text of error_number>", with the code that fits. EACCES is explained by
-// the owner and mode of what denies access, ENOENT by a link on the way that leads nowhere.
+// Returns "cannot <action> <path>: <text of error_number>", with the status code that fits. For
+// EACCES the text adds the owner and mode of what denies access, for ENOENT a link on the way that
+// leads nowhere.
 absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::string_view path);
 
-// The most bytes that one file may have which this process writes (RLIMIT_FSIZE). nullopt means no
-// limit. Writing beyond it fails with EFBIG in programs that have called SetUpProgram().
+// Returns the maximum size in bytes of a file that this process writes (RLIMIT_FSIZE). nullopt
+// means no limit. In programs that have called SetUpProgram(), a write beyond the limit fails with
+// EFBIG.
 std::optional<int64_t> FileSizeLimit();
 
-// Compares a file that is to be written with FileSizeLimit(). `file` names it, such as "the weights
-// of shard 0". Errors: FailedPrecondition with both numbers.
+// Checks that a file of `num_bytes`, still to be written, is within FileSizeLimit(). `file` names
+// the file in the error, such as "the weights of shard 0". Errors: FailedPrecondition with both
+// numbers.
 absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes);
 
-// Returns OK if there is a file or folder that `path` leads to. Errors: NotFound, PermissionDenied,
-// or another one of the system.
+// Checks that `path` leads to a file or folder. Errors: NotFound; PermissionDenied; other codes for
+// other errors of the system.
 absl::Status CheckIsThere(const std::string& path);
 
-// The NotFound of a file that is open, and that its path does not lead to any more.
+// Returns the NotFound error for an open file that its path no longer leads to.
 absl::Status NameIsLost(absl::string_view path);
 
-// "a folder", "a FIFO", "a socket" or "a device" for what is no regular file. `mode` is st_mode.
+// Returns "a folder", "a FIFO", "a socket" or "a device" for anything but a regular file. `mode` is
+// st_mode.
 const char* FileKindName(unsigned mode);
 
 // A file that is open for reading. The caller closes `descriptor`.
@@ -47,35 +51,36 @@ struct OpenedFile {
   struct stat facts;
 };
 
-// Opens a file that a user has named, or that lies in a folder of a user, without waiting for
-// anything: opening a FIFO would wait for its writer, and opening a device may do something. Errors
-// also: InvalidArgument naming what the path leads to, unless that is a regular file.
+// Opens a file that a user has named, or that lies in a user's folder, without blocking. Opening a
+// FIFO would wait for its writer, and opening a device may have effects. Errors also:
+// InvalidArgument, which says what the path leads to, if that is not a regular file.
 absl::StatusOr<OpenedFile> OpenRegularFile(const std::string& path);
 
-// Hands over the file from front to back, in blocks that `take` must not keep. Errors also: those
-// of OpenRegularFile(); the first of `take`, which ends it. `name`: of an open file, for errors.
+// Reads the file from front to back and passes each block to `take`, which must not keep the block.
+// Errors also: those of OpenRegularFile(); the first error of `take`, which ends the reading.
+// `name` is the name of an open file for errors.
 absl::Status ReadBlocks(int descriptor, absl::string_view name,
                         absl::FunctionRef<absl::Status(absl::string_view block)> take);
 absl::Status ReadBlocks(const std::string& path,
                         absl::FunctionRef<absl::Status(absl::string_view block)> take);
 
-// Errors also: InvalidArgument if there are more than `max_bytes`.
+// Returns the whole content. Errors also: InvalidArgument if the file has more than `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes);
 
-// Writes all of `bytes`, however little the system takes at once. `name`: of the file, for errors.
-// *written (may be null) counts what was written, also before an error.
+// Writes all of `bytes`, also if the system takes only a part per call. `name` is the file's name
+// for errors. `written` may be null. If not, *written receives the number of bytes written, also if
+// an error follows.
 absl::Status WriteAll(int descriptor, absl::string_view bytes, absl::string_view name,
                       size_t* written = nullptr);
 
-// The folder that `path` lies in.
+// Returns the folder that `path` lies in.
 std::string DirectoryOf(const std::string& path);
 
-// A file in memory, read-only, loaded by the system page by page. Movable.
-// Cutting a mapped file short makes access to the lost part fatal (SIGBUS): map only finished
-// files.
+// A read-only file mapped into memory, which the system loads page by page. Movable. If a mapped
+// file is truncated, access to the lost part is fatal (SIGBUS): map only finished files.
 class MappedFile {
  public:
-  // Errors also: those of OpenRegularFile(). An empty file is fine.
+  // Maps the file. An empty file is allowed. Errors also: those of OpenRegularFile().
   static absl::StatusOr<MappedFile> Open(const std::string& path);
 
   MappedFile() = default;
@@ -83,7 +88,8 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
-  // Starts at a page boundary; valid as long as this object, also after it was moved.
+  // Returns the content, which starts at a page boundary. The span is valid as long as this object
+  // or the object it was moved to.
   absl::Span<const uint8_t> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
   // Tells the system that the file will be read once from front to back.

@@ -111,12 +111,13 @@ TEST_F(FileIoTest, MapsFilesAndSurvivesMoves) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a regular file")));
 }
 
-// Each of these would wait for ever, or for a peer, if it were opened as a file.
+// If any of these were opened like a regular file, the call would wait for ever, or until a peer
+// comes.
 TEST_F(FileIoTest, RefusesWhatIsNoRegularFileWithoutWaiting) {
   ASSERT_EQ(mkfifo(PathOf("fifo").c_str(), 0600), 0);
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un place = {.sun_family = AF_UNIX, .sun_path = {}};
-  // The folder of a test may have a longer path than a socket may.
+  // The test's folder may have a longer path than sun_path can hold.
   std::string short_folder = "/tmp/file_io_test.XXXXXX";
   ASSERT_NE(mkdtemp(short_folder.data()), nullptr);
   const std::string socket_path = short_folder + "/socket";

@@ -1,4 +1,4 @@
-// Bounds of numbers that an operator gives, refused in one form everywhere.
+// Checks that numbers which an operator gives are in range, with one form of error everywhere.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@
 
 namespace lodestar {
 
-// Errors of all: InvalidArgument, "--flag=value is out of range; allowed are lowest to highest".
+// Checks that `value` is in the range. Errors of all functions here: InvalidArgument, "--flag=value
+// is out of range; allowed are lowest to highest".
 absl::Status CheckWholeRange(absl::string_view flag, int64_t value, int64_t lowest,
                              int64_t highest);
-// Refuses NaN, too.
+// Checks that `value` is in the range. NaN is refused.
 absl::Status CheckRange(absl::string_view flag, double value, double lowest, double highest);
-// `text` is what `value` was read from. Refuses a number that is not 0 and that a double cannot
-// hold: it would be read as 0 without a word. `name`: of the setting, as people write it.
+// Refuses a number that is not 0 but so small that a double holds 0 for it. `text` is what `value`
+// was read from. `name` is the setting's name in the error.
 absl::Status CheckNotTooSmall(absl::string_view name, absl::string_view text, double value);
 absl::Status CheckDurationRange(absl::string_view flag, absl::Duration value, absl::Duration lowest,
                                 absl::Duration highest);

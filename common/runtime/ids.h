@@ -1,4 +1,4 @@
-// Strong integer types for every identity and count that crosses a component boundary, so that a
+// Strong integer types for every identity and count that is passed between components, so that a
 // round cannot be passed where a version is wanted. Arithmetic is limited to what counting needs.
 #pragma once
 
@@ -39,15 +39,17 @@ class StrongInt {
   Rep value_ = 0;
 };
 
-// Stable identity of a worker within a job, given by the coordinator to a worker name. Never 0.
+// Stable identity of a worker within a job. The coordinator assigns an id to each worker name.
+// Never 0.
 using WorkerId = StrongInt<struct WorkerIdTag, uint32_t>;
-// One life of a worker; grows with each life. Never 0.
+// One life of a worker. Each new life of the worker has a higher number. Never 0.
 using Incarnation = StrongInt<struct IncarnationTag, uint64_t>;
-// One exchange: all due contributions and one update. The first round is 0.
+// Number of a round: one exchange, in which all due contributions become one update. The first
+// round is 0.
 using Round = StrongInt<struct RoundTag, int64_t>;
-// Number of updates applied.
+// Number of updates that a bucket has had.
 using Version = StrongInt<struct VersionTag, int64_t>;
-// Number of a membership view; grows with every change.
+// Number of a membership view. Every change of the membership raises the number.
 using ViewId = StrongInt<struct ViewIdTag, uint64_t>;
 
 }  // namespace lodestar

@@ -11,9 +11,10 @@ namespace {
 
 constexpr absl::string_view kScheme = "lodestar:";
 constexpr absl::string_view kTokenVersion = "L1";
-// Fewest hexadecimal digits behind kTokenVersion that are taken for the hash of an authority.
+// Minimum number of hexadecimal digits behind kTokenVersion that are taken for the hash of an
+// authority.
 constexpr size_t kLeastHashDigits = 16;
-// Fewest hexadecimal digits of "ID.SECRET". Secrets have 40.
+// Minimum number of hexadecimal digits of ID and of SECRET in "ID.SECRET". Secrets have 40.
 constexpr size_t kLeastIdDigits = 8;
 constexpr size_t kLeastSecretDigits = 32;
 

@@ -30,13 +30,14 @@ absl::StatusOr<const Json*> Find(const Json& object, absl::string_view key) {
 std::string Quote(absl::string_view key) { return absl::StrCat("key '", PeerText(key), "'"); }
 
 absl::Status Malformed(const Json::exception& error, absl::string_view where) {
-  // The parser quotes its input, which may have any bytes and any length.
+  // The parser's message quotes its input, which may have any bytes and any length.
   return absl::InvalidArgumentError(
       absl::StrCat("JSON is malformed", where, ": ", PeerText(error.what())));
 }
 
-// Builds the value while the parser reads. An object of Json looks at all its keys before it takes
-// another one; this keeps a set of them and appends, so that the time grows with the text alone.
+// Builds the value while the parser reads. Json objects search all their keys before they insert a
+// key. This class keeps the keys in a set and appends, so that parsing time does not grow with the
+// square of the keys.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
   explicit Builder(int max_depth) : max_depth_(max_depth) {}
@@ -52,7 +53,8 @@ class Builder final : public nlohmann::json_sax<Json> {
     return Add(value) != nullptr;
   }
   bool string(std::string& value) override { return Add(std::move(value)) != nullptr; }
-  bool binary(Json::binary_t& /*value*/) override { return false; }  // text has none
+  // JSON text has no binary values.
+  bool binary(Json::binary_t& /*value*/) override { return false; }
   bool start_object(size_t /*num_elements*/) override { return Open(Json::object()); }
   bool end_object() override { return Close(); }
   bool start_array(size_t /*num_elements*/) override { return Open(Json::array()); }
@@ -73,7 +75,7 @@ class Builder final : public nlohmann::json_sax<Json> {
  private:
   struct OpenContainer {
     Json* container = nullptr;
-    std::set<std::string> keys;  // of an object
+    std::set<std::string> keys;  // keys so far, if `container` is an object
   };
 
   bool Fail(const std::string& text) {
@@ -81,7 +83,8 @@ class Builder final : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  // Returns where `value` is. What is in an open container does not move: only the innermost grows.
+  // Returns the place of `value` in the tree. Values in open containers do not move, because only
+  // the innermost container grows.
   Json* Add(Json value) {
     if (open_.empty()) {
       value_ = std::move(value);
@@ -114,7 +117,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   const int max_depth_;
   Json value_;
   std::vector<OpenContainer> open_;
-  std::string key_;  // of the value that comes next
+  std::string key_;  // key of the value that comes next
   absl::Status status_;
 };
 

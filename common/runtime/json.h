@@ -1,5 +1,5 @@
 // JSON for headers and manifests: a strict reader over nlohmann-json, and getters that return a
-// status instead of throwing. No exception leaves these functions.
+// status and never throw.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace lodestar {
 
-// Objects keep the order of their keys. Look values up with the getters below: operator[] and at()
-// of the library abort or throw on what is missing.
+// Objects keep the order of their keys. Look values up with the getters below: the library's
+// operator[] and at() abort or throw if the key is missing.
 using Json = nlohmann::ordered_json;
 
 // Objects are sorted by key.
@@ -24,18 +24,19 @@ struct JsonLimits {
   int max_depth = 64;
 };
 
-// Takes time in proportion to the text, but for sorting the keys of an object. Errors:
-// InvalidArgument with the byte offset for bad syntax or bad UTF-8, with the name for a key that an
-// object has twice, with the numbers for a limit.
+// Parses `text`. The time is proportional to the text, except for sorting the keys of objects.
+// Errors: InvalidArgument with the byte offset (bad syntax or bad UTF-8); with the key (an object
+// has the key twice); with the numbers (a limit is exceeded).
 absl::StatusOr<Json> ParseJson(absl::string_view text, const JsonLimits& limits = {});
 
-// `indent` spaces per level; below 0: one line. Bytes that are not UTF-8 become U+FFFD.
+// Returns the JSON text. `indent` is the number of spaces per level. A negative `indent` means one
+// line. Bytes that are not UTF-8 become U+FFFD.
 std::string FormatJson(const Json& json, int indent = -1);
 std::string FormatSortedJson(const SortedJson& json);
 
-// The value of `key`, of that type and in range. The pointers live as long as `object`.
-// Errors: InvalidArgument naming the key, the type there and the type wanted; also if `object` is
-// not an object.
+// Return the value of `key`. The pointers are valid as long as `object`. Errors: InvalidArgument
+// naming the key, its type and the wanted type (the key is missing; the value has another type or
+// is out of range; `object` is not an object).
 absl::StatusOr<int64_t> GetInt64(const Json& object, absl::string_view key);
 absl::StatusOr<uint64_t> GetUint64(const Json& object, absl::string_view key);
 absl::StatusOr<double> GetDouble(const Json& object, absl::string_view key);
@@ -44,7 +45,8 @@ absl::StatusOr<std::string> GetString(const Json& object, absl::string_view key)
 absl::StatusOr<const Json*> GetArray(const Json& object, absl::string_view key);
 absl::StatusOr<const Json*> GetObject(const Json& object, absl::string_view key);
 
-// The value itself. `what` names it in the error. Numbers with a point or an exponent are refused.
+// Return `value` as an integer. `what` names the value in the error. Numbers with a point or an
+// exponent are refused.
 absl::StatusOr<int64_t> AsInt64(const Json& value, absl::string_view what);
 absl::StatusOr<uint64_t> AsUint64(const Json& value, absl::string_view what);
 

@@ -59,7 +59,7 @@ TEST(JsonTest, RefusesRepeatedKeys) {
   EXPECT_OK(ParseJson(R"({"k":{"k":1},"l":[{"k":1},{"k":2}]})"));
 }
 
-// With a time that grows with the square of the keys this would take an hour.
+// If the time grew with the square of the number of keys, this test would take an hour.
 TEST(JsonTest, ReadsObjectsOfManyKeys) {
   constexpr int kKeys = 500'000;
   std::string text = "{";

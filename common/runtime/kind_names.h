@@ -1,4 +1,4 @@
-// The names that people and files use for the values of an enum, one table per enum:
+// The names of an enum's values in flags, files and messages, one table per enum:
 //
 //   template <>
 //   struct KindNames<Anchor> {
@@ -6,7 +6,7 @@
 //     static constexpr NamedKind<Anchor> kRows[] = {{Anchor::kWorker, "worker"}, ...};
 //   };
 //
-// A specialisation stands in the header of its enum.
+// The specialisation stands in the header of the enum.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ concept HasKindNames = requires {
   KindNames<Kind>::kRows;
 };
 
-// Returns "unknown" if `kind` is not a value of its type.
+// Returns the name of `kind`, or "unknown" if `kind` is not a value of its type.
 template <HasKindNames Kind>
 constexpr absl::string_view NameOf(Kind kind) {
   for (const NamedKind<Kind>& row : KindNames<Kind>::kRows) {
@@ -42,7 +42,8 @@ constexpr absl::string_view NameOf(Kind kind) {
   return "unknown";
 }
 
-// Errors: InvalidArgument naming the flag, `name` and the names that there are.
+// Returns the value with this name. Errors: InvalidArgument naming the flag, `name` and the known
+// names.
 template <HasKindNames Kind>
 absl::StatusOr<Kind> ParseKind(absl::string_view name) {
   std::string known;

@@ -7,7 +7,8 @@
 namespace lodestar {
 namespace {
 
-// "s3" of s3://bucket, s3:/bucket or nas:/export; empty for a path. One letter is no scheme.
+// Returns the scheme, such as "s3" of s3://bucket or s3:/bucket and "nas" of nas:/export. Empty
+// means that `path` has none. A single letter is not a scheme.
 absl::string_view SchemeOf(absl::string_view path) {
   const size_t end = path.find(':');
   if (end == absl::string_view::npos || end < 2) return "";
@@ -17,7 +18,7 @@ absl::string_view SchemeOf(absl::string_view path) {
   return absl::StartsWith(path.substr(end), ":/") ? path.substr(0, end) : "";
 }
 
-// The place of a $ in front of a name, {NAME} or (NAME).
+// Returns the position of the first $ that stands before a name, {NAME} or (NAME).
 size_t FindVariable(absl::string_view path) {
   for (size_t i = 0; i + 1 < path.size(); ++i) {
     const char next = path[i + 1];

@@ -1,6 +1,7 @@
-// The path of a file or folder of this machine, as a flag or a word of a command line names it.
-// What is meant for another program (a URL of a bucket, a variable or quotes that no shell has
-// taken away) would be made as a folder of that name here, and what is written there would be lost.
+// The path of a file or folder of this machine, given in a flag or another argument of a command
+// line. A text that is meant for another program must be refused, such as a URL of a bucket, or a
+// variable or quotes that no shell has replaced. Otherwise a folder of that name would be created
+// here, and what is written there would be lost.
 #pragma once
 
 #include <string>
@@ -11,20 +12,20 @@
 
 namespace lodestar {
 
-// Errors: InvalidArgument that names the path, what is wrong with it and what to give, for a URL
-// (s3://bucket/run), HOST:/PATH, ~/PATH, $NAME, quotes at an end, and blanks at an end. A folder
-// that is called so is given as ./NAME.
+// Checks that `path` is a path of this machine. Errors: InvalidArgument that names the path, the
+// fault and what to give, for a URL (s3://bucket/run), HOST:/PATH, ~/PATH, $NAME, and quotes or
+// blanks at an end. To name a folder that really has such a name, the user gives ./NAME.
 absl::Status CheckLocalPath(absl::string_view path);
 
-// The value of a flag that CheckLocalPath() has passed.
+// The value of a flag that has passed CheckLocalPath().
 class LocalPath {
  public:
   LocalPath() = default;
-  // Implicit, because the default of a flag is a string.
+  // Implicit, because a flag's default is a string.
   LocalPath(std::string path) : path_(std::move(path)) {}  // NOLINT
   LocalPath(const char* path) : path_(path) {}             // NOLINT
 
-  // Implicit, because a path is a string everywhere else.
+  // Implicit, because paths are strings everywhere else.
   operator const std::string&() const { return path_; }  // NOLINT
 
  private:

@@ -1,4 +1,4 @@
-// OneLine: a text of several lines, such as a table, for where only one line is shown.
+// OneLine() makes one line of a text of several lines, such as a table.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace lodestar {
 
-// Joins the lines of `text` with "; ", or after a colon with a space. Several spaces become one,
-// and empty lines are dropped. A text of one line stays as it is.
+// Joins the lines of `text` with "; ", or with a space after a line that ends in a colon. Several
+// spaces become one, and empty lines are dropped. A text of one line stays unchanged.
 std::string OneLine(absl::string_view text);
 
 }  // namespace lodestar

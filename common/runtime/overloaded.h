@@ -1,4 +1,4 @@
-// Calls the case of each alternative of a variant:
+// Makes a visitor with one function per alternative of a variant:
 //   std::visit(Overloaded{[](const A&) {...}, [](const B&) {...}}, variant);
 #pragma once
 

@@ -18,7 +18,8 @@ struct Character {
   size_t bytes = 0;  // 0 means that the text is not UTF-8
 };
 
-// RFC 3629: neither overlong forms, nor surrogates, nor more than U+10FFFF.
+// Reads the first character. RFC 3629 forbids overlong forms, surrogates and code points above
+// U+10FFFF.
 Character FirstOf(absl::string_view text) {
   const auto byte = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
@@ -35,7 +36,8 @@ Character FirstOf(absl::string_view text) {
   return {code, bytes};
 }
 
-// Controls (C0, DEL, C1), line and paragraph separators, and what changes how others are shown.
+// Returns true for controls (C0, DEL, C1), line and paragraph separators, and characters that
+// change how others are shown.
 bool IsDeceptive(uint32_t code) {
   constexpr struct {
     uint32_t first, last;

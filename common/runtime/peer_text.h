@@ -1,4 +1,4 @@
-// Text that a peer or a file has brought, for log, status, messages and terminal.
+// Makes text from a peer or a file safe to show in logs, status, messages and terminals.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +8,25 @@
 
 namespace lodestar {
 
-// The UTF-8 byte order mark, with which some editors begin a file.
+// The UTF-8 byte order mark, which some editors put at the beginning of a file.
 inline constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// How much of a name or a value a message shows, if nothing else is said.
+// Default maximum of bytes of a name or value that a message shows.
 inline constexpr size_t kMaxPeerTextBytes = 200;
 
-// `text` without anything that a terminal, a log or a reader could be deceived with: controls and
-// line ends, characters that turn the direction of writing, and bytes that are not UTF-8 are
-// written as "\x1b", "\n" or "\u202e". At most `max_bytes` of `text`, in whole characters; of
-// longer ones "..." tells. What has passed once passes again unchanged, except for its length.
+// Returns `text` without anything that could deceive a terminal, a log or a reader. Controls and
+// line ends, characters that change the direction of writing, and bytes that are not UTF-8 are
+// written as "\x1b", "\n" or "\u202e". At most `max_bytes` of `text` are used, in whole characters.
+// "..." marks a text that was cut. A result that is passed in again stays unchanged, except for its
+// length.
 std::string PeerText(absl::string_view text, size_t max_bytes = kMaxPeerTextBytes);
 
-// A message of one or more lines, each as PeerText() has it, with at most `max_line_bytes`: what a
-// program prints in the end, whose paths and names may be anybody's.
+// Returns a message of one or more lines with PeerText() applied to each, with at most
+// `max_line_bytes` per line. For messages that a program prints before it ends, which may hold
+// paths and names of unknown origin.
 std::string PeerLines(absl::string_view text, size_t max_line_bytes = 16 << 10);
 
-// Whether messages may carry it as text.
+// Returns true if `text` is valid UTF-8, so that protocol buffers can carry it as a string.
 bool IsUtf8(absl::string_view text);
 
 }  // namespace lodestar

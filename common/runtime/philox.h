@@ -1,5 +1,5 @@
-// The formula of Philox4x32-10; see common/runtime/random.h. constexpr, so that nvcc compiles it
-// for GPUs, too.
+// The formula of Philox4x32-10; see common/runtime/random.h. The functions are constexpr, so that
+// nvcc compiles them for GPUs also.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ constexpr PhiloxWords PhiloxRounds(uint64_t key, PhiloxWords counter) {
   constexpr uint64_t kMultiplier0 = 0xD2511F53;
   constexpr uint64_t kMultiplier1 = 0xCD9E8D57;
   constexpr uint32_t kWeyl0 = 0x9E3779B9;  // golden ratio
-  constexpr uint32_t kWeyl1 = 0xBB67AE85;  // square root of 3, less 1
+  constexpr uint32_t kWeyl1 = 0xBB67AE85;  // square root of 3, minus 1
   uint32_t key0 = static_cast<uint32_t>(key);
   uint32_t key1 = static_cast<uint32_t>(key >> 32);
   PhiloxWords x = counter;
@@ -31,7 +31,7 @@ constexpr PhiloxWords PhiloxRounds(uint64_t key, PhiloxWords counter) {
   return x;
 }
 
-// The block of number `index` in the sequence `stream` of `key`.
+// Returns block `index` of the sequence `stream` of `key`.
 constexpr PhiloxWords PhiloxAt(uint64_t key, uint64_t stream, uint64_t index) {
   return PhiloxRounds(key, {{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
                              static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)}});

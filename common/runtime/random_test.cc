@@ -10,7 +10,7 @@ namespace lodestar {
 namespace {
 
 TEST(PhiloxTest, MatchesPublishedVectors) {
-  // kat_vectors of Random123, philox4x32 with 10 rounds.
+  // The vectors are from kat_vectors of Random123, philox4x32 with 10 rounds.
   EXPECT_EQ(Philox(0, PhiloxBlock{0, 0, 0, 0}),
             (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(Philox(~uint64_t{0}, PhiloxBlock{~0u, ~0u, ~0u, ~0u}),
@@ -45,7 +45,7 @@ TEST(NormalsTest, HaveTheMomentsOfTheNormalDistribution) {
       }
     }
   }
-  // Five standard errors of the mean, the variance and the third and fourth moments.
+  // Tolerances are five standard errors of the mean, the variance and the third and fourth moments.
   EXPECT_NEAR(sums[1] / kValues, 0, 5 * std::sqrt(1.0 / kValues));
   EXPECT_NEAR(sums[2] / kValues, 1, 5 * std::sqrt(2.0 / kValues));
   EXPECT_NEAR(sums[3] / kValues, 0, 5 * std::sqrt(15.0 / kValues));

@@ -4,26 +4,30 @@ namespace lodestar {
 
 Remedy RemedyFor(absl::StatusCode code) {
   switch (code) {
-    case absl::StatusCode::kUnavailable:        // not reachable, not ready, or the wire failed
-    case absl::StatusCode::kDeadlineExceeded:   // no answer in time
-    case absl::StatusCode::kResourceExhausted:  // memory, disk, message size: later there may be
-    case absl::StatusCode::kDataLoss:           // a checksum does not hold
+    case absl::StatusCode::kUnavailable:       // not reachable, not ready, or the connection failed
+    case absl::StatusCode::kDeadlineExceeded:  // no answer in time
+    // Memory, disk, message size: there may be enough later.
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kDataLoss:  // a checksum does not match
       return Remedy::kRepeat;
-    case absl::StatusCode::kAborted:    // expired, dropped or replaced, or the servers began anew
-    case absl::StatusCode::kCancelled:  // by the caller itself, when it learned that it has to
+    // The worker expired, was dropped or replaced, or the servers started anew.
+    case absl::StatusCode::kAborted:
+    // The caller cancelled its own call because it must register again.
+    case absl::StatusCode::kCancelled:
       return Remedy::kRejoin;
     case absl::StatusCode::kAlreadyExists:
       return Remedy::kAwaitLease;
-    case absl::StatusCode::kUnimplemented:    // the name of the call
-    case absl::StatusCode::kUnauthenticated:  // what shows who calls
+    case absl::StatusCode::kUnimplemented:    // the peer does not know the call's name
+    case absl::StatusCode::kUnauthenticated:  // the peer does not accept the caller's credentials
       return Remedy::kReconnect;
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kInternal:  // of this process; a peer's is Unavailable
-    case absl::StatusCode::kUnknown:   // of this process, as kInternal
+    // An error of this process; a peer's kInternal arrives as Unavailable.
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:  // an error of this process, like kInternal
     case absl::StatusCode::kOk:
     default:
       return Remedy::kGiveUp;

@@ -1,6 +1,6 @@
-// The ids of calls between programs of a cluster, by which one call is found in the logs of both
-// sides. The caller makes the id and sends it in the call's metadata (kRequestIdKey of
-// proto/bulk_options.h); it proves nothing, and nothing is decided by it.
+// The ids of calls between programs of a cluster, which find one call in the logs of both sides.
+// The caller makes the id and sends it in the call's metadata (kRequestIdKey of
+// proto/bulk_options.h). The id proves nothing, and no decision depends on it.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@ namespace lodestar {
 
 inline constexpr size_t kMaxRequestIdBytes = 64;
 
-// "3fa9c1d2-17": the 17th call of the process that 3fa9c1d2 stands for. Thread-safe.
+// Makes ids such as "3fa9c1d2-17": call 17 of the process with the number 3fa9c1d2. Thread-safe.
 class RequestIds {
  public:
-  // `process`: random, so that no two processes have the same.
+  // `process` must be random, so that no two processes have the same number.
   explicit RequestIds(uint32_t process) : process_(process) {}
 
   std::string Next();
@@ -27,9 +27,8 @@ class RequestIds {
   std::atomic<uint64_t> num_made_ = 0;
 };
 
-// Makes an id, or a name, that a peer has sent fit for one word of a log line: letters, digits,
-// '.', '_' and '-' stay as they are, anything else becomes '?', and it has no more than
-// kMaxRequestIdBytes.
+// Makes an id or a name that a peer has sent fit for one word of a log line. Letters, digits, '.',
+// '_' and '-' stay, and any other character becomes '?'. The result is cut to kMaxRequestIdBytes.
 std::string PeerWord(absl::string_view word);
 
 }  // namespace lodestar

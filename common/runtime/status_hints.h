@@ -1,5 +1,5 @@
-// Facts for programs that a refusal carries beside its text, as payloads of absl::Status. They
-// cross the wire, but for WithAnswered(): proto/status_mapping.h.
+// Facts for programs that an error carries besides its text, as payloads of absl::Status. All but
+// WithAnswered() are sent over the network: proto/status_mapping.h.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +12,26 @@
 
 namespace lodestar {
 
-// The call may succeed after this time, and hardly before.
+// Says that the call may succeed after this time, and is unlikely to succeed before.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration retry_after);
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 
-// How often what is in the way was renewed since the server that answers began to count. Each start
-// of a server begins to count anew.
+// Says how often the lease that blocks the call was renewed since the answering server started. The
+// count begins at 0 with each start of a server.
 absl::Status WithTimesRenewed(absl::Status status, int64_t times);
 std::optional<int64_t> TimesRenewedOf(const absl::Status& status);
 
-// The server that answered is not the coordinator; the coordinator is at this HOST:PORT.
+// Says that the server that answered is not the coordinator, and that the coordinator is at this
+// HOST:PORT.
 absl::Status WithCoordinator(absl::Status status, absl::string_view address);
 std::optional<std::string> CoordinatorOf(const absl::Status& status);
 
-// There is nothing left to do: a program that is told so ends, and has not failed.
+// Says that there is no work left. A program that receives this ends without a failure.
 absl::Status WithJobOver(absl::Status status);
 bool IsJobOver(const absl::Status& status);
 
-// A server has given this answer. Without it a status Unavailable may be of the way there. The
-// caller adds it; it does not cross the wire.
+// Says that a server has given this answer. Without this mark, Unavailable may also mean that the
+// network failed. The caller adds the mark, and it is not sent over the network.
 absl::Status WithAnswered(absl::Status status);
 bool IsAnswered(const absl::Status& status);
 

@@ -1,6 +1,6 @@
-// RETURN_IF_ERROR and ASSIGN_OR_RETURN for absl::Status. With LODESTAR_CHECK (check.h), the logging
-// macros (logging.h) and the matchers of tests these are the only function-like macros outside
-// kernels/cuda.
+// RETURN_IF_ERROR and ASSIGN_OR_RETURN for absl::Status. Outside kernels/cuda the only other
+// function-like macros are LODESTAR_CHECK (check.h), the logging macros (logging.h) and the
+// matchers of tests.
 #pragma once
 
 #include <utility>

@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-// A name that other programs give to what a flag of Lodestar is for.
+// A name that other programs use for the purpose of a Lodestar flag.
 struct OtherName {
   absl::string_view name;
   absl::string_view flag;
@@ -55,7 +55,7 @@ constexpr OtherName kOtherNames[] = {
     {"precision", "dtype"},
 };
 
-// A flag that users look for in a program that does not have it.
+// A flag that users often give to a program that does not have it, and the program that has it.
 struct FlagOfProgram {
   absl::string_view flag;
   absl::string_view program;
@@ -82,10 +82,11 @@ constexpr FlagOfProgram kFlagsOfPrograms[] = {
     {"warmup_rounds", "ps_server"},
 };
 
-// Edits from `a` to `b`, where letters that changed places with their neighbour are one edit
-// (optimal string alignment).
+// Returns the number of edits from `a` to `b`. Two neighbouring letters that changed places count
+// as one edit (optimal string alignment).
 size_t EditDistance(absl::string_view a, absl::string_view b) {
-  // Rows of the table of distances between prefixes: two back, one back, the current one.
+  // Three rows of the table of distances between prefixes: two rows back, one row back, the current
+  // row.
   std::vector<size_t> before_last(b.size() + 1);
   std::vector<size_t> last(b.size() + 1);
   std::vector<size_t> current(b.size() + 1);
@@ -109,7 +110,7 @@ size_t EditDistance(absl::string_view a, absl::string_view b) {
 
 std::string ClosestWord(absl::string_view word, const std::vector<std::string>& known) {
   const std::string* closest = nullptr;
-  // Letters that have changed places, or are others, are likelier than those that are missing.
+  // Swapped or replaced letters are likelier than missing letters.
   std::pair<size_t, size_t> least = {word.size() / 3 + 1, 0};
   for (const std::string& candidate : known) {
     const size_t longer = std::max(word.size(), candidate.size());

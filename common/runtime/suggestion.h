@@ -8,13 +8,14 @@
 
 namespace lodestar {
 
-// The one of `known` that takes the fewest insertions, deletions, replacements and swaps of
-// neighbours to become `word`; the first of several. Empty if none is near: more than a third of
-// the letters differ.
+// Returns the word of `known` that becomes `word` with the fewest insertions, deletions,
+// replacements and swaps of neighbours. If several need as few, returns the first of them. Empty
+// means that none is near: in each, more than a third of the letters differ.
 std::string ClosestWord(absl::string_view word, const std::vector<std::string>& known);
 
-// What to tell the user of the flag `name` that is none of `own`, the flags of this program: the
-// flag that is meant, or the program that has it. Empty if no flag is near.
+// Returns a hint for the user who gave the flag `name`, which is not in `own`, the flags of this
+// program. The hint names the flag that was meant, or the program that has the flag. Empty means
+// that no flag is near.
 std::string FlagHint(absl::string_view name, const std::vector<std::string>& own);
 
 }  // namespace lodestar

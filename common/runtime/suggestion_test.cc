@@ -11,10 +11,10 @@ using ::testing::HasSubstr;
 const std::vector<std::string> kFlags = {"watch", "server", "learning_rate", "min_learning_rate"};
 
 TEST(SuggestionTest, FindsWhatWasMistyped) {
-  EXPECT_EQ(ClosestWord("wacth", kFlags), "watch");   // neighbours swapped
-  EXPECT_EQ(ClosestWord("watchh", kFlags), "watch");  // one too many
-  EXPECT_EQ(ClosestWord("wtch", kFlags), "watch");    // one left out
-  EXPECT_EQ(ClosestWord("wotch", kFlags), "watch");   // another one
+  EXPECT_EQ(ClosestWord("wacth", kFlags), "watch");   // two neighbours swapped
+  EXPECT_EQ(ClosestWord("watchh", kFlags), "watch");  // one letter too many
+  EXPECT_EQ(ClosestWord("wtch", kFlags), "watch");    // one letter missing
+  EXPECT_EQ(ClosestWord("wotch", kFlags), "watch");   // one letter replaced
   EXPECT_EQ(ClosestWord("learning-rate", kFlags), "learning_rate");
   EXPECT_EQ(ClosestWord("modle", {"mode", "model", "module"}), "model");
 }

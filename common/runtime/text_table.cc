@@ -11,15 +11,15 @@
 namespace lodestar {
 namespace {
 
-constexpr size_t kGap = 2;  // between columns
+constexpr size_t kGap = 2;  // spaces between columns
 
-// Characters that take a place: bytes that do not continue a UTF-8 character.
+// Returns the number of characters: bytes that do not continue a UTF-8 character.
 size_t WidthOf(absl::string_view text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-// The first `width` characters.
+// Returns the first `width` characters.
 absl::string_view Cut(absl::string_view text, size_t width) {
   size_t bytes = 0;
   size_t characters = 0;
@@ -74,8 +74,8 @@ std::vector<size_t> TextTable::FitWidths(int columns) const {
     }
   }
   while (columns != kUnlimitedColumns && TotalWidth(widths) > static_cast<size_t>(columns)) {
-    // The column to leave out next is the first of the highest rank among those that are still
-    // shown.
+    // The next column to leave out is the first of those with the highest rank among the columns
+    // still shown.
     size_t least = columns_.size();
     for (size_t i = 0; i < columns_.size(); ++i) {
       const bool may_go = widths[i] > 0 && columns_[i].rank > 0;

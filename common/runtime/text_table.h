@@ -1,4 +1,4 @@
-// Tables and paragraphs for a terminal or a pipe.
+// Formats tables and paragraphs for a terminal or a pipe.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace lodestar {
 
-// No limit: a pipe, where every line is whole.
+// Means no limit. Used for pipes, where lines are never cut.
 inline constexpr int kUnlimitedColumns = 0;
 
-// `text` behind `label`, whose width is kept as the margin of the lines that follow, broken between
-// words so that lines have at most `columns` characters; a longer word has a line of its own. With
-// the last line's end.
+// Returns `text` behind `label`, broken between words into lines of at most `columns` characters.
+// Further lines are indented by the width of `label`. A word that is too long has a line of its
+// own. The last line also ends with a newline.
 std::string Paragraph(absl::string_view label, absl::string_view text, int columns);
 
 class TextTable {
@@ -22,16 +22,17 @@ class TextTable {
   struct Column {
     std::string title;
     Align align = Align::kLeft;
-    // Where there is no space for all columns, those with the highest rank are left out first; 0
-    // stays.
+    // If there is no space for all columns, those with the highest rank are left out first. 0 means
+    // that the column is never left out.
     int rank = 0;
   };
 
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // `cells`: one per column.
+  // `cells` has one text per column.
   void AddRow(std::vector<std::string> cells);
-  // A line of titles and one per row, each with its end. What is still too wide is cut at the end.
+  // Returns a line of titles and one line per row, each with a newline. Lines that are still too
+  // wide are cut at the end.
   std::string Format(int columns) const;
 
  private:

@@ -1,5 +1,5 @@
-// Times of day, and measured and estimated durations, for people. Settings are printed exactly,
-// with absl::FormatDuration().
+// Formats times of day and measured or estimated durations for readers. Settings are printed
+// exactly, with absl::FormatDuration().
 #pragma once
 
 #include <string>
@@ -8,11 +8,12 @@
 
 namespace lodestar {
 
-// "0s", "2.5s", "1m30s", "5h2m": in tenths of a second below ten seconds, in minutes from an hour
-// on, else in seconds. What is left over is cut off. A negative duration gives "0s".
+// Returns text such as "0s", "2.5s", "1m30s", "5h2m". The unit is a tenth of a second below ten
+// seconds, a minute from an hour on, and a second in between. The rest is cut off. A negative
+// duration gives "0s".
 std::string DurationText(absl::Duration duration);
 
-// "2026-01-02 03:04:05 UTC".
+// Returns text such as "2026-01-02 03:04:05 UTC".
 std::string UtcText(absl::Time time);
 
 }  // namespace lodestar

@@ -1,5 +1,6 @@
-// What workers, sites and identities may be called: letters, digits, '.', '_' and '-', of which the
-// first is a letter or a digit. Such a name is no flag on a command line and no path in a folder.
+// Names that workers, sites and identities may have: letters, digits, '.', '_' and '-', beginning
+// with a letter or a digit. So a name cannot be taken for a flag on a command line or for a path
+// such as "..".
 #pragma once
 
 #include <cstddef>
@@ -12,18 +13,20 @@ namespace lodestar {
 
 inline constexpr size_t kMaxWorkerNameBytes = 64;
 
-// Returns InvalidArgument, which names `what`, if `name` breaks the rule above or has 0 or more
-// than `max_bytes` bytes. The error does not repeat the name, because a peer may have sent it.
+// Checks that `name` follows the rule above and has 1 to `max_bytes` bytes. Errors:
+// InvalidArgument, which names `what`. The error does not repeat the name, because a peer may have
+// sent it.
 absl::Status CheckName(absl::string_view what, absl::string_view name, size_t max_bytes);
 
-// CheckName() of a worker or a site.
+// Checks the name of a worker or a site with CheckName().
 absl::Status CheckWorkerName(absl::string_view what, absl::string_view name);
 
-// CheckName() without the rule for the first character, which files of earlier releases may break.
+// Checks like CheckName(), but allows any first character, because files of earlier releases may
+// have such names.
 absl::Status CheckRecordedName(absl::string_view what, absl::string_view name, size_t max_bytes);
 
-// Returns `text` with '-' for each character that a name may not have, without leading '.', '_' and
-// '-', and cut to `max_bytes`. The result may be empty.
+// Returns `text` made into a name. '-' replaces each character that is not allowed. '.', '_' and
+// '-' are removed from the beginning. The rest is cut to `max_bytes`. The result may be empty.
 std::string NearestName(absl::string_view text, size_t max_bytes);
 
 }  // namespace lodestar

@@ -19,7 +19,8 @@ TEST(WorkerNameTest, LettersDigitsAndThreeSignsAreNames) {
   EXPECT_OK(CheckWorkerName("--name", std::string(kMaxWorkerNameBytes, 'a')));
 }
 
-// Names like "-x" and "--help" are flags to psctl; "." and ".." leave the folder of residuals.
+// psctl would take names such as "-x" and "--help" for flags. "." and ".." would lead out of the
+// folder of residuals.
 TEST(WorkerNameTest, BeginsWithALetterOrDigit) {
   for (const char* name : {"-x", "--help", ".", "..", "_a", ".hidden"}) {
     EXPECT_THAT(CheckWorkerName("--name", name),

@@ -22,7 +22,7 @@ namespace lodestar {
 namespace {
 
 constexpr int kSerialBytes = 16;
-constexpr size_t kMaxHostNameBytes = 253;  // RFC 1035
+constexpr size_t kMaxHostNameBytes = 253;  // limit of RFC 1035
 
 void AddExtension(X509* certificate, X509* issuer, int kind, const std::string& value) {
   X509V3_CTX context;
@@ -50,7 +50,7 @@ OwnedCertificate NewCertificate(EVP_PKEY* key, const Validity& validity) {
   X509_set_version(certificate.get(), X509_VERSION_3);
   unsigned char serial[kSerialBytes];
   LODESTAR_CHECK(RAND_bytes(serial, sizeof(serial)) == 1) << OpensslError();
-  serial[0] &= 0x7f;  // serial numbers are positive
+  serial[0] &= 0x7f;  // serial numbers must be positive
   BIGNUM* const number = BN_bin2bn(serial, sizeof(serial), nullptr);
   BN_to_ASN1_INTEGER(number, X509_get_serialNumber(certificate.get()));
   BN_free(number);
@@ -177,12 +177,12 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
   X509* const raw = certificate.get();
   AddExtension(raw, issuer.get(), NID_basic_constraints, "critical,CA:FALSE");
   AddExtension(raw, issuer.get(), NID_key_usage, "critical,digitalSignature");
-  // Servers call each other.
+  // Servers also call each other as clients.
   AddExtension(raw, issuer.get(), NID_ext_key_usage,
                identity.role == Role::kServer ? "serverAuth,clientAuth" : "clientAuth");
   AddExtension(raw, issuer.get(), NID_subject_key_identifier, "hash");
   AddExtension(raw, issuer.get(), NID_authority_key_identifier, "keyid");
-  // Clients in other languages compare the name of the host, and know no roles.
+  // Clients in other languages compare the host name and do not know roles.
   std::string names = absl::StrCat("URI:", UriOf(identity));
   if (identity.role == Role::kServer) absl::StrAppend(&names, ",DNS:", kServerHostName);
   for (const std::string& host : hosts) {

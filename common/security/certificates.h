@@ -1,4 +1,4 @@
-// Keys and certificates, all as PEM text: P-256 with SHA-256. Thread-safe.
+// Makes and checks keys and certificates, all as PEM text: P-256 with SHA-256. Thread-safe.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 
 namespace lodestar {
 
-// Returns 2 * num_bytes hexadecimal digits that cannot be guessed.
+// Returns 2 * num_bytes random hexadecimal digits, which cannot be guessed.
 std::string RandomHex(int num_bytes);
-// 64 hexadecimal digits.
+// Returns the SHA-256 as 64 hexadecimal digits.
 std::string Sha256Hex(absl::string_view bytes);
-// Takes the same time wherever they differ.
+// Compares two texts. The time does not depend on the position where they differ.
 bool AreEqualSecrets(absl::string_view a, absl::string_view b);
 
 std::string NewPrivateKey();
@@ -26,11 +26,11 @@ struct Validity {
   absl::Time until;
 };
 
-// The certificate of an authority, signed by itself. It signs certificates of peers, and none of
-// other authorities. Errors: InvalidArgument (key).
+// Returns an authority's certificate, signed by itself. It may sign certificates of peers, but not
+// of other authorities. Errors: InvalidArgument (key).
 absl::StatusOr<std::string> MakeAuthority(const std::string& key, const Validity& validity);
 
-// Asks for a certificate for the public half of `key`. Errors: InvalidArgument (key).
+// Returns a request for a certificate of the public half of `key`. Errors: InvalidArgument (key).
 absl::StatusOr<std::string> MakeCertificateRequest(const std::string& key);
 
 struct Authority {
@@ -38,23 +38,23 @@ struct Authority {
   std::string key;
 };
 
-// The program that asks must have the key: the request's signature is checked. Nothing else in the
-// request counts. `hosts`: names and addresses under which browsers come to a server. Errors:
-// InvalidArgument.
+// Issues a certificate. The request's signature is checked, so the program that asks must have the
+// key. Nothing else in the request is used. `hosts` are names and addresses by which browsers reach
+// a server. Errors: InvalidArgument.
 absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const std::string& request,
                                              const Identity& identity, const Validity& validity,
                                              const std::vector<std::string>& hosts = {});
-// All servers have it as a name of theirs.
+// Name that the certificates of all servers have.
 inline constexpr char kServerHostName[] = "lodestar";
 
-// Whether a certificate can be issued for a host of that name, or of that address. Errors:
+// Checks that a certificate can be issued for a host with this name or address. Errors:
 // InvalidArgument naming `what`.
 absl::Status CheckHostName(absl::string_view what, absl::string_view host);
-// Whether a browser takes the certificate for each of `hosts`.
+// Returns true if a browser accepts the certificate for each of `hosts`.
 bool IsForHosts(const std::string& certificate, const std::vector<std::string>& hosts);
 
-// Returns the SHA-256 of the DER encoding of the first certificate in `certificate`: 64 hexadecimal
-// digits.
+// Returns the SHA-256 of the DER encoding of the first certificate in `certificate`, as 64
+// hexadecimal digits.
 absl::StatusOr<std::string> FingerprintOf(const std::string& certificate);
 
 struct CertificateFacts {
@@ -62,21 +62,23 @@ struct CertificateFacts {
   Validity validity;
 };
 
-// Errors: InvalidArgument for what is no certificate, or has no identity.
+// Return what the certificate says. Errors: InvalidArgument (not a certificate, or one without an
+// identity).
 absl::StatusOr<CertificateFacts> FactsOf(const std::string& certificate);
 absl::StatusOr<Validity> ValidityOf(const std::string& certificate);
 
-// Whether `authority` vouches for it at `now`. Errors: PermissionDenied.
+// Checks that `authority` has issued the certificate and that it is valid at `now`. Errors:
+// PermissionDenied.
 absl::Status CheckIssued(const std::string& certificate, const std::string& authority,
                          absl::Time now);
-// Returns true if one of `authorities` has signed the first certificate of `chain`, or one that the
-// following certificates of `chain` lead to, whatever the clock shows. Both are PEM text of one or
+// Returns true if one of `authorities` has signed the first certificate of `chain`, directly or
+// through the other certificates of `chain`. The time is not checked. Both are PEM text of one or
 // several certificates.
 bool IsSignedBy(const std::string& chain, const std::string& authorities);
-// Whether it may be shown as whom it names: by clients, and of a server by servers, too. Errors:
-// InvalidArgument naming the extended key usages that are wanted.
+// Checks that the certificate may be used for `role`: by clients, and for a server also by servers.
+// Errors: InvalidArgument naming the extended key usages that are needed.
 absl::Status CheckPurposes(const std::string& certificate, Role role);
-// Whether the certificate is for this key. Errors: InvalidArgument.
+// Checks that the certificate is for this key. Errors: InvalidArgument.
 absl::Status CheckKeyFits(const std::string& certificate, const std::string& key);
 
 }  // namespace lodestar

@@ -62,7 +62,7 @@ TEST(CertificatesTest, ABrowserTakesItForTheHostsThatItNames) {
   EXPECT_FALSE(IsForHosts(*certificate, {"box.example.org", "other.example.org"}));
   EXPECT_FALSE(IsForHosts(*certificate, {"10.0.0.2"}));
   EXPECT_EQ(FactsOf(*certificate)->identity, server);
-  // Nothing that names anything else gets into the list of names.
+  // A host must not add other names to the certificate.
   for (const char* host : {"", "a,DNS:b", "a b", "*.example.org", "-a", "a.", "URI:x", "a\nb"}) {
     EXPECT_FALSE(CheckHostName("--flag", host).ok()) << host;
     EXPECT_FALSE(IssueCertificate(authority, *request, server, kDay, {host}).ok()) << host;
@@ -106,7 +106,7 @@ TEST(CertificatesTest, CertificatesInBetweenLeadToAnAuthority) {
 }
 
 TEST(CertificatesTest, SignaturesDoNotDependOnTheClock) {
-  const Authority authority = NewAuthority();  // of another time
+  const Authority authority = NewAuthority();  // valid only at another time
   EXPECT_TRUE(IsSignedBy(Issue(authority, NewPrivateKey(), kWorker), authority.certificate));
 }
 
@@ -143,7 +143,8 @@ TEST(CertificatesTest, HashesAndSecrets) {
   EXPECT_FALSE(FingerprintOf("none").ok());
 }
 
-// "pass" encrypts it; in PKCS #8, as openssl genpkey -aes256 writes it.
+// Returns a key that the passphrase "pass" encrypts, in PKCS #8, as openssl genpkey -aes256 writes
+// it.
 std::string EncryptedKey() {
   const OwnedKey key(EVP_EC_gen("P-256"));
   const OwnedBio bio(BIO_new(BIO_s_mem()));

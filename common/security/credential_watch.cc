@@ -9,7 +9,7 @@
 namespace lodestar {
 std::string CredentialWatch::Look(absl::Time now) {
   const absl::Duration since = now - looked_at_;
-  // A clock that was put back is a reason to look, too.
+  // The files are also checked if the clock was set back.
   if (since >= absl::ZeroDuration() && since < kLookInterval) return "";
   looked_at_ = now;
   const std::string fault = Fault(now);

@@ -1,5 +1,5 @@
-// Looks whether the files of what a server shows are still of use: their owner may replace them at
-// any time, and gRPC takes what is there.
+// Checks that a server's credential files can still be used. Their owner may replace them at any
+// time, and gRPC then uses the new files.
 #pragma once
 
 #include <string>
@@ -14,23 +14,24 @@ class CredentialWatch {
  public:
   explicit CredentialWatch(CredentialFiles files) : files_(std::move(files)) {}
 
-  // Returns what the operator should know, once each time it changes; empty: nothing new. Files
-  // that cannot be used are told of at the second look, because they are replaced one after the
-  // other. `now`: what the machine's clock shows. Reads files at most every kLookInterval.
+  // Returns a message for the operator, once each time that it changes. Empty means no news. Files
+  // that cannot be used are reported only if a second check finds the same, because an owner
+  // replaces files one after the other. `now` is the time of the machine's clock. Reads the files
+  // at most once per kLookInterval.
   std::string Look(absl::Time now);
 
   static constexpr absl::Duration kLookInterval = absl::Seconds(10);
-  // A certificate that this program does not renew by itself is told of when so much is left, or a
-  // tenth of its time if that is less.
+  // Maximum time before its end at which a certificate is reported that this program does not
+  // renew. For a certificate with a short life the time is a tenth of its life.
   static constexpr absl::Duration kLongestNotice = absl::Hours(7 * 24);
 
  private:
-  // What is wrong with the files; empty: nothing.
+  // Returns what is wrong with the files. Empty means nothing.
   std::string Fault(absl::Time now) const;
 
   const CredentialFiles files_;
   absl::Time looked_at_ = absl::InfinitePast();
-  std::string seen_;  // by the last look
+  std::string seen_;  // result of the last check
   std::string told_;
 };
 

@@ -19,17 +19,17 @@ const Identity kServer{Role::kServer, "shard-0", "01"};
 
 class CredentialWatchTest : public ::testing::Test {
  protected:
-  // The same files, which this program does not renew.
+  // Returns the same files, marked as files that this program does not renew.
   static CredentialFiles OfOthers(CredentialFiles files) {
     files.is_kept = false;
     return files;
   }
-  // What a look says after as much time as makes it look.
+  // Returns the message of a check after kLookInterval.
   std::string Look() {
     now_ += CredentialWatch::kLookInterval;
     return watch_.Look(now_);
   }
-  // Replaces the certificate alone.
+  // Replaces only the certificate.
   void PutCertificate(const CredentialFiles& of) {
     const auto certificate = ReadWholeFile(of.certificate, 1 << 20);
     ASSERT_OK(certificate);
@@ -72,7 +72,7 @@ TEST_F(CredentialWatchTest, FilesAreReadNowAndThenOnly) {
 }
 
 TEST_F(CredentialWatchTest, AnEndIsToldOfBeforeAndWhenItComes) {
-  const absl::Time until = now_ + absl::Hours(1);  // of the two hours that it holds
+  const absl::Time until = now_ + absl::Hours(1);  // the certificate is valid for two hours
   now_ = until - absl::Minutes(20);
   EXPECT_EQ(Look(), "");
   EXPECT_EQ(Look(), "");

@@ -21,12 +21,12 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
 
-// Puts the folder `prepared` where `place` is, and the other way round if the file system can.
+// Exchanges the folders `prepared` and `place` at once, if the file system can.
 absl::Status Exchange(const std::string& prepared, const std::string& place) {
   if (renameat2(AT_FDCWD, prepared.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
     return absl::OkStatus();
   }
-  // NFS does not exchange. A reader that comes in between finds nothing, and tries again.
+  // NFS cannot exchange. A reader may then find no folder for a moment, and tries again.
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
     return ErrnoStatus(errno, "replace", place);
   }
@@ -51,8 +51,8 @@ CredentialFiles CredentialFilesIn(const std::string& folder) {
           .is_kept = true};
 }
 
-// Replaces the folder as a whole, so that a reader finds the old or the new files; or only the
-// certificate, if the key and the authority stay.
+// Replaces the whole folder, so that a reader finds either the old or the new files. If the key and
+// the authority stay the same, replaces only the certificate.
 absl::Status WriteCredentials(const std::string& folder, const Credentials& credentials) {
   const CredentialFiles files = CredentialFilesIn(folder);
   RETURN_IF_ERROR(MakeSecretFolder(folder));
@@ -64,7 +64,7 @@ absl::Status WriteCredentials(const std::string& folder, const Credentials& cred
   const std::filesystem::path place(folder);
   const std::string prepared =
       place.parent_path() / absl::StrCat(".", place.filename().string(), "-", getpid());
-  std::error_code error;  // there may be one of an earlier process of that number
+  std::error_code error;  // an earlier process with the same id may have left such a folder
   std::filesystem::remove_all(prepared, error);
   const auto remove =
       absl::MakeCleanup([&prepared, &error] { std::filesystem::remove_all(prepared, error); });

@@ -1,5 +1,5 @@
-// What a process shows to its peers, and by what it knows them: a private key, a certificate and
-// the certificate of the authority, as PEM files. gRPC reads them again when they change.
+// Credentials of a process: a private key and a certificate that it shows to its peers, and the
+// authority's certificate to check peers. All are PEM files. If they change, gRPC reads them again.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ namespace lodestar {
 
 struct CredentialFiles {
   std::string key;
-  std::string certificate;  // may go on with those between it and the authority
-  std::string authority;    // one or several
-  bool is_kept = false;     // by this program, in a folder of its own
+  std::string certificate;  // may be followed by the certificates between it and the authority
+  std::string authority;    // one or several certificates
+  bool is_kept = false;     // true: this program renews them, in a folder of its own
 
   friend bool operator==(const CredentialFiles&, const CredentialFiles&) = default;
 };
 
-// key.pem, certificate.pem and authority.pem.
+// Returns the files key.pem, certificate.pem and authority.pem in the folder.
 CredentialFiles CredentialFilesIn(const std::string& folder);
 
 struct Credentials {
@@ -28,14 +28,16 @@ struct Credentials {
   std::string authority;
 };
 
-// Makes the folder. A reader finds the old or the new certificate, as long as the key stays.
+// Writes the files, and creates the folder if needed. As long as the key stays the same, a reader
+// finds either the old or the new certificate.
 absl::Status WriteCredentials(const std::string& folder, const Credentials& credentials);
 
-// Removes the certificate, which is worth nothing any more.
+// Removes the certificate after it has become useless.
 void ForgetCertificate(const CredentialFiles& files);
 
-// What is in a certificate. Errors: those of the files; PermissionDenied if others may read the
-// key; InvalidArgument if the key is another one's or the certificate has no identity.
+// Reads the files and checks that they fit together. Errors: those of the files; PermissionDenied
+// (others may read the key); InvalidArgument (the key does not fit the certificate, or the
+// certificate has no identity).
 absl::StatusOr<CertificateFacts> CheckCredentials(const CredentialFiles& files);
 absl::StatusOr<Credentials> ReadCredentials(const CredentialFiles& files);
 

@@ -1,4 +1,4 @@
-// The identity of a peer: what its certificate says of it, in a URI among the alternative names:
+// The identity of a peer, from a URI among the alternative names of its certificate:
 //   spiffe://DOMAIN/ROLE/NAME/ID      issued by a cluster's own authority; the domain is `lodestar`
 //   spiffe://DOMAIN/ROLE/NAME         issued by another authority: the name is the id
 #pragma once
@@ -14,41 +14,43 @@ namespace lodestar {
 
 enum class Role : uint8_t { kServer, kWorker, kOperator, kViewer };
 absl::string_view RoleName(Role role);
-// Errors: InvalidArgument naming `what`, and those that are allowed.
+// Reads a role. Errors: InvalidArgument naming `what` and the allowed roles.
 absl::StatusOr<Role> ParseRole(absl::string_view what, absl::string_view text);
 
-// Bytes of a name.
+// Maximum bytes of a name.
 inline constexpr int kMaxIdentityNameBytes = 48;
 
 struct Identity {
   Role role = Role::kWorker;
   std::string name;  // unique among the identities of one authority
-  std::string id;    // of one enrolment; renewed certificates keep it
+  std::string id;    // id of one enrolment; renewed certificates keep it
 
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-// Errors: InvalidArgument if the name is longer or breaks the rule of common/runtime/worker_name.h.
+// Checks a name. Errors: InvalidArgument if it is too long or breaks the rule of
+// common/runtime/worker_name.h.
 absl::Status CheckIdentityName(absl::string_view name);
 
-// Names of those who have the authority's folder, and so no need of a token.
-inline constexpr char kLocalOperator[] = "local-operator";  // the coordinator's user on its machine
-// Unique where several servers of one machine share the folder.
+// Names of processes that can read the authority's folder, and so need no token.
+// The coordinator's user on the coordinator's machine.
+inline constexpr char kLocalOperator[] = "local-operator";
+// Return a name that is unique if several servers of one machine share the folder.
 std::string OwnServerName(int shard);
 std::string OwnReplicaName(int shard);
-// Whether it is of this form, or in conflict with one.
+// Returns true if `name` has the form of a name above.
 bool IsOwnIdentityName(absl::string_view name);
 
-// "worker gpu-box": for people.
+// Returns text for messages, such as "worker gpu-box".
 std::string TextOf(const Identity& identity);
 std::string UriOf(const Identity& identity);
-// Errors: InvalidArgument.
+// Reads an identity. Errors: InvalidArgument.
 absl::StatusOr<Identity> IdentityFromUri(absl::string_view uri);
 
-// Whether a process of the identity `name` may be the worker `worker_name`: of that name, or of one
-// that goes on behind a point ("gpu-box.4711").
+// Returns true if a process with the identity `name` may be the worker `worker_name`: it has the
+// same name, or `name` followed by a point and more ("gpu-box.4711").
 bool MayActAs(absl::string_view name, absl::string_view worker_name);
-// Whether one of both may act as the other.
+// Returns true if one of the two may act as the other.
 bool AreNamesInConflict(absl::string_view a, absl::string_view b);
 
 }  // namespace lodestar

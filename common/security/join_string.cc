@@ -22,7 +22,8 @@ constexpr int kMaxBytes = 4096;
 constexpr int kHashDigits = 64;
 constexpr int kMaxPartBytes = 128;
 
-// Returns the first character of `text`, which is not empty, with all of its bytes in UTF-8.
+// Returns the first character of `text`, with all its bytes in UTF-8. Requires: `text` is not
+// empty.
 absl::string_view FirstCharacter(absl::string_view text) {
   size_t bytes = 1;
   while (bytes < text.size() && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) ++bytes;
@@ -36,14 +37,14 @@ absl::string_view FirstForeignCharacter(absl::string_view token) {
   return foreign == token.end() ? "" : FirstCharacter(token.substr(foreign - token.begin()));
 }
 
-// Names `character`, of at most four bytes, for a terminal.
+// Returns `character`, which has at most four bytes, in a form that a terminal shows safely.
 std::string Quoted(absl::string_view character) {
   if (character == " ") return "a blank";
   return absl::StrCat("'", PeerText(character, character.size()), "'");
 }
 
-// Returns the line without what files, shells and container runtimes leave around it: white space,
-// a byte order mark, quotes, and the name of the variable or the flag in front.
+// Returns the text without what files, shells and container runtimes leave around it: white space,
+// a byte order mark, quotes, and the name of the variable or flag in front of it.
 absl::string_view Bare(absl::string_view text) {
   for (size_t before = text.size() + 1; before != text.size();) {
     before = text.size();

@@ -1,6 +1,7 @@
-// One line that lets a machine into a cluster, and lets the machine know the cluster:
+// A line that lets a machine join a cluster, and check that it is the right cluster:
 //   lodestar://HOST:PORT[,HOST:PORT...]/L1<SHA-256 of the authority's certificate>.<id>.<secret>
-// A machine that has the line checks the certificate by the hash before it sends the secret.
+// A machine with this line checks the authority's certificate by the hash before it sends the
+// secret.
 #pragma once
 
 #include <string>
@@ -11,21 +12,22 @@
 namespace lodestar {
 
 struct JoinString {
-  std::string servers;           // HOST:PORT[,HOST:PORT...]: where the coordinator may be
-  std::string authority_sha256;  // of the DER encoding: 64 hexadecimal digits
+  std::string servers;  // HOST:PORT[,HOST:PORT...]: addresses that the coordinator may have
+  std::string authority_sha256;  // hash of the DER encoding, 64 hexadecimal digits
   std::string token_id;
   std::string secret;
 
   std::string ToString() const;
 };
 
-// Ignores white space, a byte order mark, quotes and `LODESTAR_JOIN=` around the line. `what` names
-// where the text comes from. Errors: InvalidArgument, which names the character in the way and
-// never the text, because it holds a secret.
+// Parses a join string. Ignores white space, a byte order mark, quotes and `LODESTAR_JOIN=` around
+// the line. `what` says where the text comes from. Errors: InvalidArgument, which names the wrong
+// character and never the text, because the text holds a secret.
 absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_view text);
 
-// Reads what --join says: the line itself, or the path of a file that holds it. Errors:
-// InvalidArgument, those of the file, PermissionDenied if others may read it. None has the secret.
+// Reads the value of --join: the line itself, or the path of a file that holds it. Errors:
+// InvalidArgument; those of the file; PermissionDenied (others may read the file). No error has the
+// secret.
 absl::StatusOr<JoinString> ReadJoinString(absl::string_view what, const std::string& value);
 
 }  // namespace lodestar

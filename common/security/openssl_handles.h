@@ -1,5 +1,5 @@
-// Owners of OpenSSL's objects, PEM text in and out, what OpenSSL says of an error, and whether it
-// works at all.
+// Owning pointers to OpenSSL's objects, conversion to and from PEM text, OpenSSL's error messages,
+// and a check that OpenSSL works.
 #pragma once
 
 #include <openssl/bio.h>
@@ -31,31 +31,33 @@ using OwnedKey = std::unique_ptr<EVP_PKEY, OpensslDelete<EVP_PKEY_free>>;
 using OwnedCertificate = std::unique_ptr<X509, OpensslDelete<X509_free>>;
 using OwnedRequest = std::unique_ptr<X509_REQ, OpensslDelete<X509_REQ_free>>;
 using OwnedStore = std::unique_ptr<X509_STORE, OpensslDelete<X509_STORE_free>>;
-// Does not own what is in it.
+// Does not own the certificates in the stack.
 using OwnedCertificates = std::unique_ptr<STACK_OF(X509), OpensslDelete<FreeStack>>;
 using OwnedStoreContext = std::unique_ptr<X509_STORE_CTX, OpensslDelete<X509_STORE_CTX_free>>;
 using OwnedBio = std::unique_ptr<BIO, OpensslDelete<BIO_free_all>>;
 using OwnedSslContext = std::unique_ptr<SSL_CTX, OpensslDelete<SSL_CTX_free>>;
 using OwnedSsl = std::unique_ptr<SSL, OpensslDelete<SSL_free>>;
 
-// The oldest error of this thread, in words; none remain.
+// Returns the text of this thread's oldest error, and clears all errors.
 std::string OpensslError();
 
-// Ends the process with exit code 1 and a sentence if OpenSSL gives no random bytes or makes no
-// TLS context: its configuration may have no default provider. OpenSSL and gRPC would abort, or
-// read address 0, later. Every program of ours calls it at the top of main(). `program`: its name.
+// Ends the process with exit code 1 and a message if OpenSSL gives no random bytes or cannot make a
+// TLS context. The reason may be a configuration without a default provider. Without this check
+// OpenSSL and gRPC would abort or read address 0 later. Every program of ours calls this at the top
+// of main(). `program` is its name.
 void ExitUnlessOpensslWorks(absl::string_view program);
 
-// Errors: InvalidArgument. `what` names the text.
+// Read a key or a certificate from PEM text. `what` names the text. Errors: InvalidArgument.
 absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem);
 absl::StatusOr<OwnedCertificate> CertificateFromPem(absl::string_view what, const std::string& pem);
-// All certificates of the text, at least one.
+// Returns all certificates in the text, at least one. Errors: InvalidArgument.
 absl::StatusOr<std::vector<OwnedCertificate>> CertificatesFromPem(absl::string_view what,
                                                                   const std::string& pem);
 std::string PemOf(X509* certificate);
-// As FingerprintOf().
+// Does the same as FingerprintOf() of certificates.h.
 std::string FingerprintOf(X509* certificate);
-// As CheckIssued(). `purpose`: X509_PURPOSE_ANY or of one side.
+// Does the same as CheckIssued() of certificates.h. `purpose` is X509_PURPOSE_ANY, or the purpose
+// of one side.
 absl::Status CheckIssued(X509* certificate, X509* authority, int purpose, absl::Time now);
 
 }  // namespace lodestar

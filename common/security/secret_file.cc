@@ -34,14 +34,14 @@ absl::Status MakeFolder(const std::string& path) {
     return ErrnoStatus(errno, "create", path);
   }
   RETURN_IF_ERROR(MakeFolder(above));
-  // Another process may make it meanwhile.
+  // Another process may have created the folder meanwhile.
   if (mkdir(path.c_str(), S_IRWXU) == 0 || errno == EEXIST) return absl::OkStatus();
   return ErrnoStatus(errno, "create", path);
 }
 
 enum class Whose : uint8_t { kUsers, kThisPrograms };
 
-// How a program always runs as one user.
+// Advice to always run a program as the same user.
 constexpr absl::string_view kOneUser =
     "run this program always as one user (runAsUser in the securityContext of a pod, User= of a "
     "systemd unit)";
@@ -54,20 +54,22 @@ bool IsInGroup(gid_t group) {
   return std::find(groups.begin(), groups.end(), group) != groups.end();
 }
 
-// A Secret in a pod: root's, and readable for the group that the pod's volumes are given to. Root's
-// own group says nothing where this is root.
+// Returns true for a Secret in a pod: it belongs to root and is readable for the group of the pod's
+// volumes. If this process is root, root's own group does not count.
 bool IsOfRootForThisGroup(const struct stat& facts) {
   const bool is_read_only = (facts.st_mode & (S_IWGRP | S_IXGRP | S_IRWXO)) == 0;
   const bool is_own = geteuid() == 0 && facts.st_gid == 0;
   return facts.st_uid == 0 && is_read_only && !is_own && IsInGroup(facts.st_gid);
 }
 
-// Errors: PermissionDenied if others than the owner may read or write the file.
+// Checks that only the owner may read and write the file, and removes other permissions if that is
+// safe. Errors: PermissionDenied.
 absl::Status CheckClosed(int descriptor, const std::string& path, const struct stat& facts,
                          Whose whose) {
   if ((facts.st_mode & kOthersMask) == 0 || IsOfRootForThisGroup(facts)) return absl::OkStatus();
   const bool is_own = facts.st_uid == geteuid();
-  // What every user of the machine could read may be known to them.
+  // If every user of the machine could read the secret, it may be known, so closing the file is not
+  // enough.
   const bool is_open_to_all = (facts.st_mode & S_IRWXO) != 0;
   if (is_own && !is_open_to_all && whose == Whose::kThisPrograms &&
       fchmod(descriptor, facts.st_mode & kModeMask & ~kOthersMask) == 0) {
@@ -117,7 +119,8 @@ absl::StatusOr<std::string> ReadClosedFile(const std::string& path, int64_t max_
   return contents;
 }
 
-// Others may have put something into a folder while it was open to them.
+// Checks that the folder holds no files of other users, who may have put them there while they had
+// access.
 absl::Status CheckNothingOfOthers(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {

@@ -9,24 +9,26 @@
 
 namespace lodestar {
 
-// Reads a secret that a user has put there. Only its owner may read or write it; a file of root may
-// also be readable for a group that this process is in, as the Secrets of a Kubernetes pod with
-// fsGroup are. Errors: those of the file; PermissionDenied with the remedy if others may read or
-// write it; InvalidArgument if it is longer, or no regular file.
+// Reads a secret file that a user has written. Only its owner may read or write it. A file of root
+// may also be readable for a group of this process, like the Secrets of a Kubernetes pod with
+// fsGroup. Errors: those of the file; PermissionDenied with the remedy (others may read or write
+// it); InvalidArgument (longer than `max_bytes`, or not a regular file).
 absl::StatusOr<std::string> ReadSecretFile(const std::string& path, int64_t max_bytes);
 
-// Reads a secret that this program has written into a folder of MakeSecretFolder(). A file of this
-// user that its group may read or write is closed to the group first: Kubernetes opens all files of
-// a volume to the group of fsGroup, each time that a pod begins. Errors: as ReadSecretFile().
+// Reads a secret file that this program has written into a folder of MakeSecretFolder(). If the
+// file belongs to this user and its group may read or write it, access of the group is removed
+// first. The reason is Kubernetes, which opens all files of a volume to the group in fsGroup each
+// time that a pod starts. Errors: as ReadSecretFile().
 absl::StatusOr<std::string> ReadKeptSecretFile(const std::string& path, int64_t max_bytes);
 
-// With mode 0600, on the disk when it returns; replaces a file that is there, or that one stays.
+// Writes a file with mode 0600, which is on disk when this returns. Replaces an existing file.
+// After an error the old file stays.
 absl::Status WriteSecretFile(const std::string& path, absl::string_view contents);
 
-// Makes the folder, and those above it that are missing, with mode 0700. A folder of this user that
-// its group may write into is closed to the group. Any other folder that is there must be this
-// user's or root's, and closed to the writing of others. Errors: PermissionDenied with the remedy,
-// those of the system.
+// Creates the folder, and missing folders above it, with mode 0700. If an existing folder belongs
+// to this user and its group may write into it, access of the group is removed. Any other existing
+// folder must belong to this user or root, and others must not be able to write into it. Errors:
+// PermissionDenied with the remedy; those of the system.
 absl::Status MakeSecretFolder(const std::string& path);
 
 }  // namespace lodestar

@@ -63,14 +63,14 @@ TEST(SecretFileTest, WhatIsNoSmallFileIsRefused) {
 TEST(SecretFileTest, KeptFileThatBecameOpenIsClosed) {
   const std::string path = PathOf("kept");
   ASSERT_OK(WriteSecretFile(path, "x"));
-  ASSERT_EQ(chmod(path.c_str(), 0660), 0);  // as Kubernetes does for fsGroup
+  ASSERT_EQ(chmod(path.c_str(), 0660), 0);  // Kubernetes does the same for fsGroup
   EXPECT_THAT(ReadKeptSecretFile(path, 100), IsOkAndHolds("x"));
   EXPECT_EQ(ModeOf(path), 0600);
-  ASSERT_EQ(chmod(path.c_str(), 0644), 0);  // Every user may have read it.
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);  // every user may have read it
   EXPECT_THAT(ReadKeptSecretFile(path, 100), StatusIs(absl::StatusCode::kPermissionDenied));
 }
 
-// The process becomes another user, and so do the files that are root's to the others.
+// Makes the process another user. Files of root then belong to another user than the process.
 void BecomeUser(uid_t user, gid_t group) {
   const gid_t groups[] = {group};
   if (setgroups(1, groups) != 0 || setresgid(group, group, group) != 0 ||
@@ -102,8 +102,8 @@ class SecretFileOfRootTest : public ::testing::Test {
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
 
-  // What `read` brings to a user in `kGroup`: 0 if it is OK, 1 if it is PermissionDenied and its
-  // text has `text`.
+  // Runs `read` as a user in `kGroup`. Returns 0 if it is OK, 1 if it is PermissionDenied with
+  // `text` in its message.
   template <typename Read>
   int Outcome(uid_t user, const Read& read, const std::string& text = "") {
     const pid_t child = fork();
@@ -168,7 +168,7 @@ TEST(SecretFileTest, FoldersAreMadeForTheOwnerAndOwnOnesClosed) {
   const std::string file = PathOf("file");
   ASSERT_OK(WriteSecretFile(file, "x"));
   EXPECT_FALSE(MakeSecretFolder(file).ok());
-  // As where the user of a service has no home.
+  // This happens if a service's user has no home.
   EXPECT_THAT(MakeSecretFolder(file + "/under").message(),
               AllOf(HasSubstr(file + "/under"), HasSubstr("--state_dir"), HasSubstr("HOME")));
 }

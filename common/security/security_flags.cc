@@ -41,7 +41,7 @@ std::string DefaultStateDir() {
     return value == nullptr ? "" : value;
   };
   if (const std::string given = variable("STATE_DIRECTORY"); !given.empty()) {
-    // systemd gives several, with colons.
+    // systemd gives several folders, separated by colons.
     return given.substr(0, given.find(':'));
   }
   if (const std::string home = variable("XDG_STATE_HOME"); !home.empty()) {

@@ -1,4 +1,5 @@
-// Flags by which a program says who it is and whom it believes; the same in all of them.
+// Flags for the identity of a program and for the authority that it trusts. All programs have the
+// same.
 #pragma once
 
 #include <string>
@@ -11,35 +12,37 @@
 namespace lodestar {
 
 struct SecurityFlags {
-  // --join, else $LODESTAR_JOIN: a join string, or the path of a file with one; empty: none.
+  // --join, else $LODESTAR_JOIN: a join string, or the path of a file with one. Empty means none.
   std::string join;
   bool is_join_from_environment = false;
-  // Where else a join string is given, for people.
+  // The flag that gives the join string, for messages.
   std::string join_flag = "--join";
-  // --state_dir, else where this user's programs keep state; empty: nowhere.
+  // --state_dir, else the folder where this user's programs keep state. Empty means that there is
+  // none.
   std::string state_dir;
-  // Name of this machine, because several may have one state_dir. Empty means that they have not.
+  // Name of this machine, used if several machines share one state_dir. Empty means that they do
+  // not share it.
   std::string host;
-  // --tls_key, --tls_cert and --tls_ca: all empty, or none.
+  // --tls_key, --tls_cert and --tls_ca: either all or none are set.
   CredentialFiles own;
   bool insecure = false;
 
   bool has_own() const { return !own.key.empty(); }
 };
 
-// Errors: those of CompleteSecurityFlags().
+// Returns the flags of the command line, completed. Errors: those of CompleteSecurityFlags().
 absl::StatusOr<SecurityFlags> ReadSecurityFlags();
-// What was given, wherever, with what comes from the environment. Errors: InvalidArgument for
-// --tls_... that lack one of the three, or stand beside --join, and for an empty $LODESTAR_JOIN.
+// Returns `given`, completed from the environment. Errors: InvalidArgument (only one or two of the
+// three --tls_... flags are given, or flags contradict each other, or $LODESTAR_JOIN is empty).
 absl::StatusOr<SecurityFlags> CompleteSecurityFlags(SecurityFlags given);
-// For the program's help.
+// Returns the names of these flags, for the program's help.
 std::vector<std::string> SecurityFlagNames();
 
-// $STATE_DIRECTORY (systemd), $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar; empty if there
-// is no such variable.
+// Returns $STATE_DIRECTORY (systemd), $XDG_STATE_HOME/lodestar or ~/.local/state/lodestar. Empty
+// means that no such variable is set.
 std::string DefaultStateDir();
 
-// Returns the name of this machine as a part of a file's name, or an empty text if it has none.
+// Returns the name of this machine in a form for file names, or an empty text if it has none.
 std::string HostFileName();
 
 }  // namespace lodestar

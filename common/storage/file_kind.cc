@@ -19,7 +19,7 @@ struct Magic {
   size_t offset = 0;
 };
 
-// Literals with zeros, as string views of their whole length.
+// Returns the whole literal, including zero bytes, as a string view.
 template <size_t kSize>
 constexpr absl::string_view Bytes(const char (&literal)[kSize]) {
   return absl::string_view(literal, kSize - 1);
@@ -50,14 +50,15 @@ constexpr Magic kMagics[] = {
     {Bytes("SQLite format 3\0"), "an SQLite database"},
     {Bytes("\0\0\x08\x03"), "IDX images"},
     {Bytes("\0\0\x08\x01"), "IDX labels"},
-    // Little-endian UTF-32 starts like UTF-16: first.
+    // Little-endian UTF-32 begins like UTF-16, so it is checked first.
     {Bytes("\xff\xfe\0\0"), "UTF-32 text"},
     {Bytes("\0\0\xfe\xff"), "UTF-32 text"},
     {Bytes("\xff\xfe"), "UTF-16 text"},
     {Bytes("\xfe\xff"), "UTF-16 text"},
 };
 
-// Text has tabs, line ends, form feeds, backspaces, and escape sequences for terminals or Japanese.
+// Returns true for bytes that text does not have. Text has tabs, line ends, form feeds, backspaces,
+// and escape sequences for terminals or Japanese.
 bool IsControl(uint8_t byte) {
   return (byte < 0x20 && (byte < 0x08 || byte > 0x0d) && byte != 0x1b) || byte == 0x7f;
 }
@@ -85,7 +86,7 @@ std::string KindInWords(absl::Span<const uint8_t> start) {
 }
 
 std::string WhyNoText(absl::Span<const uint8_t> part, int64_t offset) {
-  // Random bytes are control codes in every ninth place; a stray one in a text does no harm.
+  // Among random bytes every ninth is a control code. A few control codes in a text are allowed.
   constexpr size_t kMostPerHundred = 2;
   const size_t count = std::count_if(part.begin(), part.end(), IsControl);
   if (count * 100 <= part.size() * kMostPerHundred) return "";

@@ -1,4 +1,4 @@
-// What the bytes of a file say that it is. Pure.
+// Recognises the kind of a file from its bytes. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace lodestar {
 
-// "gzip data", "a PNG image", "UTF-16 text" for a file that starts so; empty if the start says
-// nothing.
+// Returns "gzip data", "a PNG image", "UTF-16 text" and so on for a file that begins with `start`.
+// Empty means that `start` shows no known kind.
 absl::string_view KindByMagic(absl::Span<const uint8_t> start);
 
-// What a file that starts so is, for a message: KindByMagic(), "an HTML page", "text", "empty", or
-// "of no kind that is known here".
+// Returns the kind of a file that begins with `start`, for a message: KindByMagic(), "an HTML
+// page", "text", "empty", or "of no kind that is known here".
 std::string KindInWords(absl::Span<const uint8_t> start);
 
-// Why a part of a file is not text in any encoding that has ASCII in it (UTF-8, Latin-1, Shift-JIS,
-// ...): "35 % of the bytes from offset 0 are zero or control codes". Empty if it may be text.
-// `offset`: of the part in its file.
+// Returns why a part of a file is not text in any encoding that includes ASCII (UTF-8, Latin-1,
+// Shift-JIS, ...): "35 % of the bytes from offset 0 are zero or control codes". Empty means that it
+// may be text. `offset` is the position of the part in its file.
 std::string WhyNoText(absl::Span<const uint8_t> part, int64_t offset);
 
 }  // namespace lodestar

@@ -85,9 +85,9 @@ int FlagOf(FileSystem::IfExists if_exists) {
 
 constexpr mode_t kOwnerOnly = 0600;
 
-// Closes a file of a journal to all but its owner. Files that an earlier release has written may be
-// readable for all. They stay closed from the first time on that a server opens them. A file of
-// another user stays as it is.
+// Makes an existing file of a journal readable for its owner only. Earlier releases wrote such
+// files readable for all. The mode is changed when a server opens the file for the first time. A
+// file of another user stays as it is.
 void CloseToOthers(const std::string& path) {
   struct stat info;
   if (!IsOfJournal(path) || lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
@@ -100,7 +100,7 @@ class RealFileSystem final : public FileSystem {
                                                        IfExists if_exists) override {
     constexpr mode_t kMode = 0644;
     CloseToOthers(path);
-    // Opening a FIFO would wait for its reader.
+    // O_NONBLOCK: opening a FIFO must not wait for its reader.
     const int descriptor =
         open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | FlagOf(if_exists),
              IsOfJournal(path) ? kOwnerOnly : kMode);

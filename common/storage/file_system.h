@@ -1,6 +1,7 @@
 // The disk as a dependency: code that writes or reads checkpoints takes a FileSystem.
-// SimulatedFileSystem (common/testing) is a disk that crashes, tears what was not synced and fills
-// up. Errors are those of common/runtime/file_io.h: they name the path and the system's text.
+// SimulatedFileSystem (common/testing) is a disk that crashes, damages data that was not synced,
+// and fills up. Errors are those of common/runtime/file_io.h: they name the path and the system's
+// text.
 #pragma once
 
 #include <cstdint>
@@ -21,92 +22,95 @@ namespace lodestar {
 // A file that is written from front to back, without a buffer. Not thread-safe.
 class WritableFile {
  public:
-  virtual ~WritableFile() = default;  // closes; removes nothing
-  // After an error some of `bytes` may be in the file.
+  virtual ~WritableFile() = default;  // closes the file; removes nothing
+  // Appends `bytes`. After an error a part of them may be in the file.
   virtual absl::Status Append(absl::string_view bytes) = 0;
-  // Returns once the disk has the bytes; whether it has the name, see SyncDirectory().
+  // Blocks until the bytes are on disk. For the file's name see SyncDirectory().
   virtual absl::Status Sync() = 0;
-  // Once, and last.
+  // Closes the file. Call it once, after all other calls.
   virtual absl::Status Close() = 0;
 };
 
-// The bytes of a finished file, read-only and aligned for floats. Copies share them.
+// The bytes of a finished file, read-only and aligned for floats. Copies share the bytes.
 struct FileBytes {
   std::string path;
   absl::Span<const uint8_t> bytes;
-  std::shared_ptr<const void> memory;  // what `bytes` lie in
+  std::shared_ptr<const void> memory;  // owns `bytes`
 };
 
-// A file that stays readable when its name is removed or given to another file. Not thread-safe.
+// An open file, which stays readable when its name is removed or given to another file. Not
+// thread-safe.
 class HeldFile {
  public:
   virtual ~HeldFile() = default;
-  // Whether the path that the file was held by still leads to this file. Errors: NotFound naming
-  // the path if it does not; those of the disk.
+  // Checks that the path that was given to Hold() still leads to this file. Errors: NotFound naming
+  // the path, if it does not; those of the disk.
   virtual absl::Status CheckName() = 0;
-  // Hands over the file as it is now, as FileSystem::Read() does.
+  // Reads the current content, as FileSystem::Read() does.
   virtual absl::Status Read(absl::FunctionRef<absl::Status(absl::string_view block)> take) = 0;
 };
 
-// Thread-safe unless an implementation says otherwise. Names that were created, renamed or removed
-// survive a crash of the machine only once their directory was synced, bytes once their file was.
+// A file system. Thread-safe unless an implementation says otherwise. New, renamed and removed
+// names survive a crash of the machine only after their directory was synced. Bytes survive only
+// after their file was synced.
 class FileSystem {
  public:
   enum class IfExists { kTruncate, kFail, kGoOn };
 
   virtual ~FileSystem() = default;
 
-  // With kGoOn, what is appended goes behind what is there. Errors also: AlreadyExists with kFail,
-  // for links that lead nowhere, too.
+  // Creates a file, or opens it for writing. With kGoOn, bytes are appended to the existing ones.
+  // Errors also: AlreadyExists with kFail, also for links that lead nowhere.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
                                                                IfExists if_exists) = 0;
-  // Takes memory only as far as it is read. An empty file is fine. Errors of this and of the calls
-  // that follow also: InvalidArgument for what is not a regular file.
+  // Maps a file, so that only the parts that are read take memory. An empty file is allowed. Errors
+  // of this and of the next calls also: InvalidArgument if the path is not a regular file.
   virtual absl::StatusOr<FileBytes> Map(const std::string& path) = 0;
-  // Hands over the file from front to back, in blocks that `take` must not keep, so that it takes
-  // the memory of one block. Errors also: the first of `take`, which ends it.
+  // Reads a file from front to back and passes each block to `take`, which must not keep it. Needs
+  // only the memory of one block. Errors also: the first error of `take`, which ends the reading.
   virtual absl::Status Read(const std::string& path,
                             absl::FunctionRef<absl::Status(absl::string_view block)> take) = 0;
-  // Takes one descriptor until the result is gone.
+  // Opens a file. Uses one descriptor until the result is destroyed.
   virtual absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) = 0;
-  // Errors also: InvalidArgument if there are more than `max_bytes`.
+  // Returns the whole content. Errors also: InvalidArgument if there are more than `max_bytes`.
   virtual absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) = 0;
 
-  // Creates the directory with those above it. It is no error if the directory is there.
+  // Creates the directory and those above it. If the directory exists, that is not an error.
   virtual absl::Status CreateDirectories(const std::string& path) = 0;
-  // The names in a directory, in any order; none if there is no such directory.
+  // Returns the names in a directory, in any order. Returns none if the directory does not exist.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;
-  // Both paths are in the same directory. This replaces a file that is there, and a directory if it
-  // is empty.
+  // Renames a file or directory. Both paths are in the same directory. Replaces an existing file,
+  // or an existing directory if it is empty.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
-  // A file, or a directory with all that is in it. No error if there is nothing. After an error
-  // some of it may be there.
+  // Removes a file, or a directory with everything in it. If nothing is there, that is not an
+  // error. After an error a part may remain.
   virtual absl::Status RemoveAll(const std::string& path) = 0;
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
 
   virtual bool Exists(const std::string& path) = 0;
   virtual bool IsDirectory(const std::string& path) = 0;
-  // Whether both paths lead to the same file or directory, which is there.
+  // Returns true if both paths lead to the same existing file or directory.
   virtual bool AreSame(const std::string& path, const std::string& other) = 0;
-  // What can still be written to the disk of `path`; nothing if it does not tell.
+  // Returns how many bytes can still be written to the disk of `path`, or nullopt if that is not
+  // known.
   virtual std::optional<int64_t> FreeBytes(const std::string& path) = 0;
-  // How long ago a file was written; nothing if it does not tell.
+  // Returns the time since the file was written, or nullopt if that is not known.
   virtual std::optional<absl::Duration> AgeOf(const std::string& path) = 0;
 
-  // The machine's; lives for the whole process.
+  // Returns the machine's file system, which lives for the whole process.
   static FileSystem& Real();
 };
 
-// `path`, or the first of PATH.2, PATH.3 and so on that is not there.
+// Returns the first of `path`, PATH.2, PATH.3 and so on that does not exist.
 std::string UnusedPath(FileSystem& file_system, absl::string_view path);
 
-// Writes a new file front to back through a buffer and sums it up on the way. Not thread-safe.
+// Writes a new file front to back through a buffer and computes its checksum. Not thread-safe.
 class SequentialFileWriter {
  public:
-  // Creates or truncates. `file_system` outlives the writer.
+  // Creates or truncates the file. `file_system` must outlive the writer.
   static absl::StatusOr<SequentialFileWriter> Create(FileSystem& file_system,
                                                      const std::string& path);
-  // Errors also: AlreadyExists, for links that lead nowhere, too.
+  // Creates the file. Errors also: AlreadyExists, also for links that lead nowhere.
   static absl::StatusOr<SequentialFileWriter> CreateNew(FileSystem& file_system,
                                                         const std::string& path);
 
@@ -114,12 +118,12 @@ class SequentialFileWriter {
 
   absl::Status Append(const void* data, size_t size);
   absl::Status Append(absl::string_view text) { return Append(text.data(), text.size()); }
-  // Writes out what is buffered; with `sync` waits until the disk has it; closes. After an error
-  // the content of the file is undefined: write it anew.
+  // Writes the buffer, waits until the disk has all bytes if `sync`, and closes the file. After an
+  // error the content of the file is undefined, and the file must be written again.
   absl::Status Finish(bool sync);
 
-  int64_t num_bytes() const { return num_bytes_; }  // appended
-  uint32_t crc32c() const { return crc32c_; }       // of all that was appended
+  int64_t num_bytes() const { return num_bytes_; }  // number of bytes appended
+  uint32_t crc32c() const { return crc32c_; }       // checksum of all appended bytes
 
  private:
   SequentialFileWriter(std::string path, std::unique_ptr<WritableFile> file);

@@ -38,12 +38,12 @@ void Write(FileSystem& files, const std::string& path, absl::string_view content
   ASSERT_OK(writer.Finish(sync));
 }
 
-// "(none)" if there is no such file.
+// Returns the content, or "(none)" if there is no such file.
 std::string ContentsOf(FileSystem& files, const std::string& path) {
   return files.ReadWholeFile(path, 1 << 20).value_or("(none)");
 }
 
-// What holds for every implementation. The parameter: whether it is the machine's.
+// Tests that every implementation must pass. The parameter is true for the machine's file system.
 class FileSystemTest : public ::testing::TestWithParam<bool> {
  protected:
   FileSystemTest() { EXPECT_OK(files().CreateDirectories(directory_)); }
@@ -132,7 +132,7 @@ TEST(RealFileSystemTest, JournalsAreForTheirOwnerAlone) {
     const std::string path = absl::StrCat(directory, "/", name);
     ASSERT_OK_AND_ASSIGN(const auto file, files.Create(path, IfExists::kFail));
     EXPECT_EQ(mode_of(path), 0600) << name;
-    // As an earlier release has left it.
+    // Gives the file the mode with which an earlier release wrote it.
     const auto reopen = [&]() -> absl::Status {
       return files.Create(path, IfExists::kGoOn).status();
     };
@@ -273,7 +273,7 @@ TEST(RealFileSystemTest, TellsHowOldAFileIs) {
   EXPECT_EQ(FileSystem::Real().AgeOf("/proc/missing"), std::nullopt);
 }
 
-// What a file may have become after one of many crashes.
+// Returns every content that the file had after one of many simulated crashes.
 std::set<std::string> AfterCrashes(absl::FunctionRef<void(SimulatedFileSystem&)> write,
                                    const std::string& path) {
   std::set<std::string> contents;

@@ -45,7 +45,7 @@ absl::StatusOr<FolderClaim> FromText(absl::string_view text) {
   return claim;
 }
 
-// The claim in the file; none if there is none that can be read.
+// Returns the claim in the file, or nullopt if none can be read.
 std::optional<FolderClaim> ReadClaim(const std::string& path) {
   const auto text = ReadWholeFile(path, kMaxBytes);
   if (!text.ok()) return std::nullopt;
@@ -53,8 +53,8 @@ std::optional<FolderClaim> ReadClaim(const std::string& path) {
   return claim.ok() ? std::optional(*std::move(claim)) : std::nullopt;
 }
 
-// As above, but looks again where there is half a claim: the holder may be writing it right now. If
-// it stays so, a crash has cut it short.
+// Reads the claim like ReadClaim(). If it is incomplete, reads again, because the holder may be
+// writing it. If it stays incomplete, a crash has cut it short.
 std::optional<FolderClaim> ReadWholeClaim(const std::string& path, Clock& clock) {
   constexpr int kLooks = 4;
   for (int i = 0; i < kLooks; ++i) {
@@ -66,8 +66,8 @@ std::optional<FolderClaim> ReadWholeClaim(const std::string& path, Clock& clock)
   return std::nullopt;
 }
 
-// Locks the open file, not the process: two servers in one process keep each other off, too.
-// Returns 0, or the errno of the failure.
+// Locks the open file and not the process, so that two servers in one process also exclude each
+// other. Returns 0 or an errno.
 int LockForThisServer(int descriptor) {
   struct flock whole = {};
   whole.l_type = F_WRLCK;
@@ -84,7 +84,7 @@ absl::StatusOr<int> OpenLockFile(const std::string& path) {
   return descriptor;
 }
 
-// Returns 0 if it cannot be looked at.
+// Returns the inode of the folder, or 0 if it cannot be examined.
 ino_t InodeOf(const std::string& folder) {
   struct stat facts;
   return stat(folder.c_str(), &facts) == 0 ? facts.st_ino : 0;
@@ -159,14 +159,15 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   const int error = LockForThisServer(descriptor);
   const bool is_granted = error == 0;
   const std::optional<FolderClaim> holder = ReadWholeClaim(path, *lock->deps_.clock);
-  // What is read before this has been written by a process that held the lease before this one.
+  // Everything read before this call was written by a process that held the lease earlier.
   RETURN_IF_ERROR(lock->deps_.confirm_leader());
   const bool is_unreleased = holder.has_value() && !holder->is_released;
   const bool seizes =
       is_unreleased && !lock->lease_key_.empty() && holder->fence.key == lock->lease_key_;
   if (IsHeldElsewhere(error) && !seizes) return HeldBy(path, holder);
   if (is_unreleased) {
-    // Granted on the machine that the holder was on: its process is gone.
+    // If the kernel grants the lock on the machine that the holder was on, the holder's process is
+    // gone.
     bool has_released = false;
     if (!seizes && (!is_granted || holder->machine != lock->machine_)) {
       ASSIGN_OR_RETURN(has_released, lock->AwaitEnd(*holder));
@@ -176,7 +177,7 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   {
     absl::MutexLock claiming(&lock->claim_mutex_);
     int64_t& revision = lock->claim_.fence.revision;
-    // Also where the store of leases has lost its memory and counts from 1 again.
+    // The revision also grows if the store of leases has lost its data and counts from 1 again.
     if (holder.has_value() && holder->fence.revision > 0) {
       revision = std::max(revision, holder->fence.revision + 1);
     }
@@ -268,7 +269,7 @@ absl::Status FolderLock::CheckHeld() const {
 
 absl::Status FolderLock::CheckIsOurs(const std::optional<FolderClaim>& holder) const {
   const bool is_own_claim = holder.has_value() && holder->id == claim_id_;
-  // If LOCK alone was removed, the folder is still the one that was claimed.
+  // If only LOCK was removed, the folder is still the one that was claimed.
   const bool is_own_folder = !holder.has_value() && InodeOf(folder_) == folder_inode_;
   if (is_own_claim || is_own_folder) return absl::OkStatus();
   std::error_code error;
@@ -293,9 +294,10 @@ absl::Status FolderLock::ClaimAgain() {
   // If the kernel grants the lock on the machine that the holder was on, its process is gone.
   const bool is_gone =
       holder.has_value() && (holder->is_released || (error == 0 && holder->machine == machine_));
-  // One that the kernel does not keep off, on another machine, has been here later than this one.
+  // A server on another machine, whose lock the kernel does not see, has claimed the folder after
+  // this one.
   const bool is_others = holder.has_value() && holder->id != claim_id_ && !is_gone;
-  // A later leader has been here and has ended.
+  // A later leader has claimed the folder, even if it has ended.
   const bool is_followed = holder.has_value() && holder->fence.revision > revision_;
   if (IsHeldElsewhere(error) || is_others || is_followed) {
     close(descriptor);
@@ -340,10 +342,10 @@ FolderLock::~FolderLock() {
   const std::optional<FolderClaim> holder = ReadClaim(path_);
   if (is_held_ && holder.has_value() && holder->id == claim_id_) {
     claim_.is_released = true;
-    // If it cannot be written, the next server says that this one crashed, and goes on.
+    // If the write fails, the next server reports that this one crashed, and goes on.
     Write().IgnoreError();
   }
-  close(descriptor_);  // with it goes the kernel's lock
+  close(descriptor_);  // also releases the kernel's lock
 }
 
 absl::StatusOr<bool> FolderLock::AwaitEnd(const FolderClaim& holder) {
@@ -365,11 +367,11 @@ absl::StatusOr<bool> FolderLock::AwaitEnd(const FolderClaim& holder) {
 absl::Status FolderLock::Write() {
   ++claim_.beat;
   const std::string text = ToText(claim_);
-  // In place, because the kernel's lock is on this very file. A reader may see half of it: that is
-  // no claim, and it looks again.
+  // The file is overwritten in place, because the kernel's lock is on this file. A reader that sees
+  // an incomplete claim reads again.
   if (pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ftruncate(descriptor_, static_cast<off_t>(text.size())) != 0 ||
-      fdatasync(descriptor_) != 0) {  // for other machines
+      fdatasync(descriptor_) != 0) {  // so that other machines see it
     return ErrnoStatus(errno, "write", path_);
   }
   return absl::OkStatus();
@@ -393,8 +395,8 @@ void FolderLock::Beat() {
     const std::optional<FolderClaim> holder = ReadClaim(path_);
     if (holder.has_value() && holder->id != claim_id_ && !Outranks(*holder)) {
       const bool is_same_file = IsStillThere();
-      // Another folder that has come to lie there, or a file system that is away, is no server
-      // that has taken over: what saves there says so.
+      // If another folder has taken this one's place, or the file system is away, that does not
+      // mean that another server has taken over. The code that saves checkpoints reports it.
       if (!is_same_file && !absl::IsAlreadyExists(Confirm())) continue;
       return deps_.on_lost(absl::FailedPreconditionError(
           absl::StrCat(path_,
@@ -402,8 +404,8 @@ void FolderLock::Beat() {
                                     : " was removed while this server held it, and made anew by ",
                        holder->Describe(), "; this server must not save there any more")));
     }
-    // A disk that is full or away keeps the claim as it is; the checkpoint will say so. A folder
-    // that was removed stays so until then.
+    // If the disk is full or away, the claim on it stays as it is, and the next checkpoint reports
+    // the error. A removed folder is created again only by the next checkpoint.
     if (!Confirm().ok()) continue;
     absl::MutexLock lock(&claim_mutex_);
     Write().IgnoreError();

@@ -1,14 +1,15 @@
-// Keeps a second server off a checkpoint folder. The file LOCK in it says which server holds the
-// folder, and is held in two ways:
-//   a lock of the kernel's, which ends with the process however that ends, and which is seen on
-//     every machine where the file system shares locks (NFS does, unless mounted with nolock);
-//   a beat, a number that the holder counts up: where the kernel grants the lock although a holder
-//     on another machine is written down, that one is alive if its beat moves.
+// Keeps a second server out of a checkpoint folder. The file LOCK in the folder says which server
+// holds it. The claim is protected in two ways:
+//
+// The first is a kernel lock, which ends with the process in any case. It is seen on every machine
+// if the file system shares locks (NFS does, unless mounted with nolock). The second is a beat, a
+// number that the holder counts up. If the kernel grants the lock although the file names a holder
+// on another machine, that holder is alive if its beat changes.
 //
 // Servers that share a leader lease take the folder from each other. The server that has the lease
-// seizes the folder, even if the former holder is frozen and so keeps the kernel's lock. The former
-// holder may thaw in the middle of anything. What it writes then has its revision, which is lower,
-// and is told apart by that.
+// seizes the folder, even if the former holder is frozen and still has the kernel lock. The former
+// holder may continue at any time. What it then writes has its own, lower revision, and can be
+// recognised by that.
 #pragma once
 
 #include <sys/types.h>
@@ -31,117 +32,119 @@
 
 namespace lodestar {
 
-// The file is in the folder that is locked.
+// Name of the file, in the folder that is locked.
 inline constexpr char kFolderLockName[] = "LOCK";
 
 // The leader lease that a process holds.
 struct LeaderFence {
-  std::string key;       // of the lease; empty: there is no leader lease
-  int64_t revision = 0;  // each process that takes the lease later has a higher one
+  std::string key;       // key of the lease; empty means that there is no leader lease
+  int64_t revision = 0;  // each later process that takes the lease has a higher revision
 };
 
-// One server's claim on a folder, as it stands in the file.
+// One server's claim on a folder, as the file has it.
 struct FolderClaim : ProcessIdentity {
   int64_t beat = 0;
   bool is_released = false;
   LeaderFence fence = {};
 };
 
-// This process's own.
+// Returns a claim of this process.
 FolderClaim NewFolderClaim(LeaderFence fence = {});
 
-// Whether the folder that this machine has under that path is the one in which `claim_id` stands.
-// Errors: FailedPrecondition saying what is there instead.
+// Checks that the LOCK of `folder` on this machine has the claim `claim_id`, so that both servers
+// mean the same folder. Errors: FailedPrecondition saying what is there instead.
 absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id);
 
-// Whether that holds for `folder`, and `other`, if it is another one, is held by the same process.
-// Errors: FailedPrecondition.
+// Checks `folder` with CheckClaimIsIn(), and that `other`, if it is another folder, is held by the
+// same process. Errors: FailedPrecondition.
 absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
                              const std::string& other);
 
-// Returns true if a server has taken the folder, now or before: a claim stands in its LOCK.
+// Returns true if a server has claimed the folder, now or earlier.
 bool HasFolderClaim(const std::string& folder);
 
-// Whether a server on this machine, or on one whose locks its file system shares, holds the folder.
-// Takes nothing; false where that cannot be told.
+// Returns true if a server holds the folder, on this machine or on a machine whose locks the file
+// system shares. Does not lock the folder. Returns false if it cannot be known.
 bool IsFolderHeld(const std::string& folder);
 
 class FolderLock {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
-    // Asked now and then while Take() waits for a sign of life.
+    // Asked from time to time while Take() waits for a sign of life. True ends the wait.
     std::function<bool()> is_interrupted = [] { return false; };
-    // Called once, from a thread of the lock, when another server has taken the folder over: this
-    // one was frozen, or cut off from the disk, for longer than kPatience.
+    // Called once, on a thread of the lock, if another server has taken the folder over: this
+    // server was frozen, or cut off from the disk, for longer than kPatience.
     std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};
-    // Returns OK while this process holds the leader lease of its claim.
+    // Returns OK if this process holds the leader lease of its claim.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
-    // Returns true for the name of what a run keeps in the folder. Another folder that has such an
-    // entry is not claimed in place of the one that was taken. Thread-safe.
+    // Returns true for the names of files that a run keeps in the folder. If another folder has
+    // taken the place of the claimed one, it is claimed only if it has no such file. Thread-safe.
     std::function<bool(absl::string_view name)> is_content = [](absl::string_view name) {
       return !absl::StartsWith(name, kFolderLockName);
     };
   };
 
   static constexpr absl::Duration kBeatInterval = absl::Seconds(4);
-  // If a holder on another machine gives no beat for that long, it is taken for dead.
+  // Time without a beat after which a holder on another machine is taken for dead.
   static constexpr absl::Duration kPatience = absl::Seconds(14);
 
-  // The folder exists. Blocks up to kPatience where a holder on another machine is to be waited
-  // for. A holder with a claim under the same leader lease is not waited for: the folder is seized.
-  // Errors: AlreadyExists naming the holder; Cancelled once interrupted; those of confirm_leader
-  // and of files.
+  // Claims an existing folder. Blocks up to kPatience if a holder on another machine may be alive.
+  // If the holder has a claim under the same leader lease, the folder is seized without waiting.
+  // Errors: AlreadyExists naming the holder; Cancelled (interrupted); those of confirm_leader and
+  // of files.
   static absl::StatusOr<std::unique_ptr<FolderLock>> Take(const std::string& folder,
                                                           FolderClaim claim, Deps deps);
-  // Releases: the next server neither waits nor wonders.
+  // Releases the folder. The next server does not wait, and does not report a crash.
   ~FolderLock();
 
-  // From here on the claim shows signs of life; at most kBeatInterval after Take().
+  // Starts the beat of the claim. Call it within kBeatInterval after Take().
   void StartBeating();
 
-  // Before something is moved into the folder: whether it still is this server's. Where it was
-  // removed and made again meanwhile, or the file in it was, it is claimed again. Blocks for the
-  // disk; thread-safe. Errors: AlreadyExists naming another holder; FailedPrecondition if another
-  // file system is there, as after umount, or another folder with what a run keeps; those of files.
+  // Checks that the folder still belongs to this server, before something is moved into it. If the
+  // folder or its file was removed and created again, claims it again. Blocks on the disk.
+  // Thread-safe. Errors: AlreadyExists naming another holder; FailedPrecondition (another file
+  // system is there, as after umount, or another folder with files of a run); those of files.
   absl::Status Confirm() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
-  // Confirm(), after the folder itself was made again if it was removed: not if what is there in
-  // its place is on another file system. Errors: those of Confirm().
+  // Creates the folder if it was removed, and calls Confirm(). Does not create it on another file
+  // system than before. Errors: those of Confirm().
   absl::Status Reclaim() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
-  // After something was written into the folder: whether it still was this server's, so that the
-  // next holder finds it. Claims nothing again. Blocks for the disk; thread-safe. Errors:
-  // AlreadyExists naming another holder; FailedPrecondition if the file is gone.
+  // Checks that the folder still belongs to this server, after something was written into it, so
+  // that the next holder finds it. Never claims the folder again. Blocks on the disk. Thread-safe.
+  // Errors: AlreadyExists naming another holder; FailedPrecondition if the file is gone.
   absl::Status CheckHeld() const;
 
   const std::string& folder() const { return folder_; }
   uint64_t claim_id() const { return claim_id_; }
-  // Revision of the claim: that of its leader lease, or more where the folder has had a claim with
-  // as much. Claims that follow have a higher one. 0 if the folder has never had a leader lease.
+  // Returns the revision of the claim: the revision of its leader lease, or more if an earlier
+  // claim on the folder had an equal or higher one. Later claims have a higher revision. 0 means
+  // that the folder has never had a leader lease.
   int64_t revision() const { return revision_; }
-  // The holder before this one, if it did not release the folder: it was killed, or its machine
-  // went down.
+  // Returns the former holder if it did not release the folder, because it was killed or its
+  // machine went down.
   const std::optional<FolderClaim>& crashed_holder() const { return crashed_; }
 
  private:
   FolderLock(std::string folder, int descriptor, FolderClaim claim, Deps deps);
-  // Whether the holder has released the folder; false: it has given no sign of life for kPatience.
-  // Errors: AlreadyExists if it has given one, Cancelled.
+  // Waits for a sign of life of `holder`. Returns true if it has released the folder, false if it
+  // gave no sign for kPatience. Errors: AlreadyExists (it gave a sign of life); Cancelled.
   absl::StatusOr<bool> AwaitEnd(const FolderClaim& holder);
-  // Replaces the file with a claim of this process, whose kernel lock is on the new file: what the
-  // former holder still writes goes into the old one.
+  // Replaces the file with a claim of this process, which locks the new file. What the former
+  // holder still writes goes into the old file.
   absl::Status Seize() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
-  // Returns true if `holder` has claimed the folder under the leader lease of this process, before.
+  // Returns true if `holder` claimed the folder earlier under the same leader lease as this
+  // process.
   bool Outranks(const FolderClaim& holder) const;
-  // Returns OK if the folder that is there may be claimed in place of the one that was taken:
-  // `holder` stands in its LOCK. Errors: FailedPrecondition naming what is there.
+  // Checks that the folder that is there now may be claimed in place of the one that was claimed
+  // before. `holder` is the claim in its LOCK. Errors: FailedPrecondition naming what is there.
   absl::Status CheckIsOurs(const std::optional<FolderClaim>& holder) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
-  // Takes the place of what was in the folder when it was removed.
+  // Claims the folder again after it or its LOCK was removed.
   absl::Status ClaimAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
-  // Returns true if the file in the folder is the one on which the kernel's lock is.
+  // Returns true if the file in the folder is the one that this process has locked.
   bool IsStillThere() ABSL_LOCKS_EXCLUDED(claim_mutex_);
   void Beat() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -151,12 +154,12 @@ class FolderLock {
   const std::string machine_;
   const std::string lease_key_;
   const Deps deps_;
-  int64_t revision_ = 0;  // final once Take() has returned
+  int64_t revision_ = 0;  // does not change after Take() has returned
   absl::Mutex claim_mutex_;
-  ino_t folder_inode_ ABSL_GUARDED_BY(claim_mutex_);  // of the folder that was claimed
+  ino_t folder_inode_ ABSL_GUARDED_BY(claim_mutex_);  // inode of the claimed folder
   int descriptor_ ABSL_GUARDED_BY(claim_mutex_);
   FolderClaim claim_ ABSL_GUARDED_BY(claim_mutex_);
-  bool is_held_ = false;  // Take() has succeeded
+  bool is_held_ = false;  // true: Take() has succeeded
   std::optional<FolderClaim> crashed_;
   absl::Mutex mutex_;
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;

@@ -44,8 +44,8 @@ class FolderLockTest : public testing::Test {
     return text.str();
   }
 
-  // Another server's claim takes the place of the file: of one that was killed, or that runs on
-  // another machine whose locks the kernel here does not see.
+  // Puts another server's claim into the file. That server was killed, or runs on another machine
+  // whose locks the kernel here does not see.
   void LeaveClaim(const std::string& host, const std::string& machine) {
     const std::string elsewhere = folder_ + "-elsewhere";
     std::filesystem::create_directories(elsewhere);
@@ -176,7 +176,7 @@ TEST_F(FolderLockTest, LeaderSeizesFolderThatAFrozenLeaderKeepsLocked) {
   EXPECT_EQ((*next)->revision(), 12);
   ASSERT_TRUE((*next)->crashed_holder().has_value());
   EXPECT_EQ((*next)->crashed_holder()->host, "frozen");
-  // The former leader thaws.
+  // The former leader is not frozen any more.
   const auto is_held_by_next =
       StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the server on host next"));
   EXPECT_THAT((*frozen)->Confirm(), is_held_by_next);
@@ -231,7 +231,7 @@ TEST_F(FolderLockTest, ProcessThatHasLostTheLeaseSeizesNothing) {
 TEST_F(FolderLockTest, LeaderTakesTheFolderBackFromAFormerOneThatSeizedItLate) {
   const auto leader = FolderLock::Take(folder_, LeadersClaim("leader", "m1", 12), {});
   ASSERT_OK(leader);
-  // A former one was frozen between looking and renaming.
+  // A former leader was frozen between its check and its renaming.
   const std::string elsewhere = folder_ + "-elsewhere";
   std::filesystem::create_directories(elsewhere);
   const auto late = FolderLock::Take(elsewhere, LeadersClaim("late", "m1", 7), {});
@@ -242,7 +242,8 @@ TEST_F(FolderLockTest, LeaderTakesTheFolderBackFromAFormerOneThatSeizedItLate) {
   EXPECT_THAT((*late)->CheckHeld(), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// As after the store of leases has lost its memory, or a start without a leader lease.
+// Leases count from 1 again if their store has lost its data. A server may also start without a
+// leader lease.
 TEST_F(FolderLockTest, ClaimHasAHigherRevisionThanAllBeforeIt) {
   ASSERT_OK(FolderLock::Take(folder_, LeadersClaim("first", "m1", 900), {}));
   const auto counts_anew = FolderLock::Take(folder_, LeadersClaim("second", "m1", 3), {});
@@ -308,7 +309,7 @@ TEST_F(FolderLockTest, AFolderThatAnotherServerHasClaimedMeanwhileIsLost) {
       StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the server on host there"));
   EXPECT_THAT((*lock)->Confirm(), is_held_there);
   std::filesystem::remove(path_);
-  LeaveClaim("there", "m2");  // on another machine, whose locks are not seen here
+  LeaveClaim("there", "m2");  // a claim of another machine, whose locks are not seen here
   EXPECT_THAT((*lock)->Confirm(), StatusIs(absl::StatusCode::kAlreadyExists));
 }
 
@@ -316,7 +317,7 @@ TEST_F(FolderLockTest, LeavesAnotherRunThatWasMovedThere) {
   const std::string other = folder_ + "-other";
   std::filesystem::remove_all(other);
   std::filesystem::create_directories(other + "/round-00000007");
-  ASSERT_OK(FolderLock::Take(other, ClaimOf("there", "m1"), {}));  // and released
+  ASSERT_OK(FolderLock::Take(other, ClaimOf("there", "m1"), {}));  // taken and released at once
   for (const bool has_lock : {true, false}) {
     const auto lock = TakeHere();
     ASSERT_OK(lock);
@@ -330,7 +331,7 @@ TEST_F(FolderLockTest, LeavesAnotherRunThatWasMovedThere) {
     EXPECT_THAT((*lock)->Confirm(), is_refused);
     EXPECT_THAT((*lock)->Reclaim(), is_refused);
     EXPECT_EQ(std::filesystem::exists(path_), has_lock);
-    // Put back, the folder is this server's as before.
+    // When the first folder is back, it belongs to this server as before.
     std::filesystem::remove_all(folder_);
     std::filesystem::rename(aside, folder_);
     EXPECT_OK((*lock)->Confirm());
@@ -341,7 +342,7 @@ TEST_F(FolderLockTest, LeavesAnotherRunThatWasCopiedOverIt) {
   const auto lock = TakeHere();
   ASSERT_OK(lock);
   std::filesystem::remove(path_);
-  LeaveClaim("there", "m1");  // was killed
+  LeaveClaim("there", "m1");  // the server was killed
   std::filesystem::create_directories(folder_ + "/round-00000007");
   EXPECT_THAT((*lock)->Confirm(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                            AllOf(HasSubstr("host there"), HasSubstr("round-"))));
@@ -356,7 +357,7 @@ TEST_F(FolderLockTest, ClaimsTheSameFolderAgainWhoseFileWasRemoved) {
   EXPECT_OK((*lock)->CheckHeld());
 }
 
-// As where a file system is unmounted, and a run that has ended lies below.
+// If a file system is unmounted, an ended run may appear below the mount point.
 TEST_F(FolderLockTest, AnEndedRunThatComesToLieThereHasNotTakenOver) {
   SimulatedClock clock;
   const auto lock = TakeHere(

@@ -24,7 +24,8 @@ struct KnownFileSystem {
   absl::string_view name;
 };
 
-// linux/magic.h and fs/smb/client; those that have, or had, no call to sync a folder.
+// Numbers are from linux/magic.h and fs/smb/client. These file systems cannot, or once could not,
+// sync a folder.
 constexpr KnownFileSystem kSmb[] = {{0xff534d42, "cifs"}, {0xfe534d42, "smb3"}, {0x517b, "smbfs"}};
 constexpr KnownFileSystem kOthers[] = {{0x786f4256, "vboxsf"},
                                        {0x65735546, "fuse"},
@@ -33,7 +34,7 @@ constexpr KnownFileSystem kOthers[] = {{0x786f4256, "vboxsf"},
                                        {0x4d44, "vfat"}};
 
 const KnownFileSystem* FindFileSystem(absl::Span<const KnownFileSystem> systems, int64_t type) {
-  // f_type is signed on some machines.
+  // Only 32 bits are compared, because f_type is signed on some machines.
   const auto found = std::find_if(systems.begin(), systems.end(), [type](const auto& system) {
     return static_cast<uint32_t>(system.type) == static_cast<uint32_t>(type);
   });
@@ -69,7 +70,7 @@ absl::Status FsyncDirectory(const std::string& path) {
 }
 
 absl::Status FolderSyncStatus(int error_number, int64_t file_system, absl::string_view path) {
-  // What vfs_fsync() of Linux answers for a file system that has no such call.
+  // vfs_fsync() of Linux returns one of these if a file system cannot sync folders.
   const bool is_unable = error_number == EINVAL || error_number == EOPNOTSUPP;
   if (!is_unable) return ErrnoStatus(error_number, "sync directory", path);
   if (IsSmb(file_system)) return absl::OkStatus();

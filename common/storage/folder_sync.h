@@ -1,4 +1,5 @@
-// Folders whose new names survive a crash. Apart from file_io.h, because it writes to the log.
+// Makes new names in a folder survive a crash. Not a part of file_io.h, because it writes to the
+// log.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,14 @@
 
 namespace lodestar {
 
-// Makes names created in, or renamed into, the directory survive a crash. Where the file system
-// cannot do that, FolderSyncStatus() decides; if it is OK, the log has a warning.
+// Makes names that were created in or renamed into the directory survive a crash. If the file
+// system cannot do that, returns FolderSyncStatus(). If that is OK, a warning is logged.
 absl::Status FsyncDirectory(const std::string& path);
 
-// What a folder that could not be synced means. `file_system` is f_type of statfs(2). OK if names
-// survive a crash of this machine all the same: file servers of SMB have made them before the call
-// returns. Errors: FailedPrecondition naming the file system that cannot sync folders; those of
-// ErrnoStatus().
+// Returns what it means that a folder could not be synced. `file_system` is f_type of statfs(2). OK
+// means that names survive a crash of this machine anyway: SMB file servers create names before the
+// call returns. Errors: FailedPrecondition naming the file system that cannot sync folders; those
+// of ErrnoStatus().
 absl::Status FolderSyncStatus(int error_number, int64_t file_system, absl::string_view path);
 
 }  // namespace lodestar

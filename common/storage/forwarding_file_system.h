@@ -1,4 +1,5 @@
-// A FileSystem that hands every call on to another one: the base of those that change a few calls.
+// A FileSystem that forwards every call to another one. It is the base of classes that change only
+// a few calls.
 #pragma once
 
 #include <memory>
@@ -15,10 +16,10 @@
 
 namespace lodestar {
 
-// As thread-safe as the disk.
+// Forwards to `disk`. As thread-safe as `disk`.
 class ForwardingFileSystem : public FileSystem {
  public:
-  // `disk` outlives the object.
+  // `disk` must outlive this object.
   explicit ForwardingFileSystem(FileSystem* disk) : disk_(disk) {}
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,

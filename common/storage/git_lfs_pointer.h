@@ -1,5 +1,5 @@
-// Git LFS keeps large files apart from a repository. Where they were not fetched, a text of three
-// lines lies in their place, which is read as data if nothing looks.
+// Recognises pointers of Git LFS, which keeps large files outside of a repository. If such a file
+// was not fetched, a text of three lines lies in its place, and would be read as data.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace lodestar {
 
-// Largest pointer, by the specification of Git LFS.
+// Maximum size of a pointer, from the specification of Git LFS.
 inline constexpr int64_t kMaxGitLfsPointerBytes = 1024;
 
-// Returns OK unless a file that starts with `start` is a pointer. Errors: FailedPrecondition that
-// names the path, the size of the file that it stands for, and the command that fetches that.
+// Checks that a file that begins with `start` is not a pointer. Errors: FailedPrecondition that
+// names the path, the size of the real file, and the command that fetches it.
 absl::Status CheckNotGitLfsPointer(const std::string& path, absl::Span<const uint8_t> start);
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// By its name, whether a file is of a journal. What such files hold is for their owner alone: keys
-// that say who a worker is, and what workers have sent.
+// Recognises files of a journal by name. Only their owner may read them: they hold keys that
+// identify workers, and contributions of workers.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -8,7 +8,8 @@ namespace lodestar {
 
 inline constexpr absl::string_view kJournalSuffix = ".journal";
 
-// Also while it is being written ("00000001.journal.unfinished"), and once it was set aside.
+// Returns true for a journal, also while it is being written ("00000001.journal.unfinished") and
+// after it was set aside.
 inline bool IsOfJournal(absl::string_view path) {
   const absl::string_view name = path.substr(path.rfind('/') + 1);
   const size_t at = name.find(kJournalSuffix);

@@ -1,5 +1,5 @@
-// The identity of a process, as it stands in what the process holds: the LOCK of a folder, the key
-// of a leader lease.
+// The identity of a process. It is written into things that the process holds: the LOCK of a
+// folder, or the key of a leader lease.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 namespace lodestar {
 
 struct ProcessIdentity {
-  std::string machine;  // differs between machines and between boots of one
-  std::string host;     // for people, as are the next two
+  std::string machine;  // differs between machines, and between boots of one machine
+  std::string host;     // for messages, like the next two
   int64_t process = 0;
   std::string since;
-  uint64_t id = 0;  // random
+  uint64_t id = 0;  // a random number
 
-  // "the server on host h, process 12, since 2026-11-21 22:13:50 UTC".
+  // Returns text such as "the server on host h, process 12, since 2026-11-21 22:13:50 UTC".
   std::string Describe() const;
 };
 
-// This process's own, with another id each time.
+// Returns the identity of this process, with a new id for each call.
 ProcessIdentity NewProcessIdentity();
 
-// The fields of a stored identity, and of the records that derive from it: see json_archive.h.
+// Describes the fields of an identity, and of records that derive from it: see json_archive.h.
 template <typename Archive>
 void DescribeIdentity(Archive& archive, ProcessIdentity& identity) {
   archive("machine", identity.machine);

@@ -1,8 +1,8 @@
-// Files of the safetensors format: uint64 length N | N bytes of JSON | data. The JSON maps a name
-// to
-// {"dtype", "shape", "data_offsets": [begin, end)}, offsets counted from the start of the data;
-// "__metadata__" maps strings to strings. Tensors are row-major, little-endian, and tile the data.
-// Source: README.md and tensor.rs of github.com/huggingface/safetensors.
+// Files of the safetensors format: uint64 length N | N bytes of JSON | data. The JSON maps a
+// tensor's name to {"dtype", "shape", "data_offsets": [begin, end)}, with offsets from the start of
+// the data. "__metadata__" maps strings to strings. Tensors are row-major and little-endian, and
+// fill the data without gaps. Source: README.md and tensor.rs of
+// github.com/huggingface/safetensors.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace lodestar {
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
-// What to write of one tensor.
+// Description of a tensor to write.
 struct SafetensorsEntry {
   std::string name;
   std::vector<int64_t> shape;
@@ -30,39 +30,40 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsHeader {
-  std::string bytes;       // all that comes before the data, which start at a multiple of 64
-  int64_t data_bytes = 0;  // that must follow
+  std::string bytes;       // all bytes before the data, which start at a multiple of 64
+  int64_t data_bytes = 0;  // number of data bytes that must follow
 };
 
-// For those who send a file instead of writing one. Errors: InvalidArgument for unknown dtypes, bad
-// shapes, repeated or reserved names; `path` names the file in them.
+// Returns the bytes before the data, for code that sends a file over the network. Errors:
+// InvalidArgument (unknown dtype, bad shape, repeated or reserved name). `path` names the file in
+// errors.
 absl::StatusOr<SafetensorsHeader> FormatSafetensorsHeader(
     const std::string& path, const std::vector<SafetensorsEntry>& entries,
     const SafetensorsMetadata& metadata);
 
 struct WrittenFile {
   int64_t num_bytes = 0;
-  uint32_t crc32c = 0;  // of the whole file
+  uint32_t crc32c = 0;  // checksum of the whole file
 };
 
-// Writes a file whose data start at a multiple of 64 bytes. Not thread-safe.
-// Usage: Create() or CreateNew(); Append() the bytes of all tensors, in the order of the entries
-// and cut in any way; Finish().
+// Writes a file whose data start at a multiple of 64 bytes. Not thread-safe. Usage: Create() or
+// CreateNew(); Append() the bytes of all tensors, in the order of the entries and in pieces of any
+// size; Finish().
 class SafetensorsWriter {
  public:
-  // Errors: those of files; InvalidArgument for unknown dtypes, bad shapes, repeated or reserved
-  // names.
+  // Creates or truncates the file. Errors: those of files; InvalidArgument (unknown dtype, bad
+  // shape, repeated or reserved name).
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
       FileSystem& file_system, const std::string& path,
       const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);
-  // Errors also: AlreadyExists, for links that lead nowhere, too.
+  // Creates the file. Errors also: AlreadyExists, also for links that lead nowhere.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> CreateNew(
       FileSystem& file_system, const std::string& path,
       const std::vector<SafetensorsEntry>& entries, const SafetensorsMetadata& metadata);
 
   absl::Status Append(absl::Span<const uint8_t> bytes);
   absl::Status Append(absl::Span<const float> values);
-  // Errors also: FailedPrecondition if fewer bytes came than the entries need.
+  // Completes the file. Errors also: FailedPrecondition if fewer bytes came than the entries need.
   absl::StatusOr<WrittenFile> Finish(bool sync);
 
  private:
@@ -84,45 +85,45 @@ struct SafetensorsTensor {
   std::string dtype;
   std::vector<int64_t> shape;
   int64_t num_elements = 0;
-  int64_t offset = 0;  // in bytes from the start of the file
+  int64_t offset = 0;  // bytes from the start of the file
   int64_t num_bytes = 0;
 };
 
-// What the header of a file says.
+// The content of a file according to its header.
 struct SafetensorsContents {
-  std::vector<SafetensorsTensor> tensors;  // in order of their data
+  std::vector<SafetensorsTensor> tensors;  // in the order of their data
   SafetensorsMetadata metadata;
-  int64_t file_bytes = 0;  // of the whole file
+  int64_t file_bytes = 0;  // size of the whole file
 };
 
-// Reads the header of a file that is still on its way; `start` are the bytes that have come.
-// Returns nullopt if the header goes on behind `start`. Errors: InvalidArgument naming tensor,
-// offset and what was expected for anything that breaks the format.
+// Reads the header of a file that is still arriving. `start` has the bytes received so far. Returns
+// nullopt if the header is not complete yet. Errors: InvalidArgument naming the tensor, the offset
+// and what was expected, if the format is broken.
 absl::StatusOr<std::optional<SafetensorsContents>> ReadSafetensorsHeader(absl::string_view start);
 
-// A mapped file, all of whose header has been checked. Thread-safe.
+// A mapped file whose whole header has been checked. Thread-safe.
 class SafetensorsReader {
  public:
-  // Errors: those of FileSystem::Map(); InvalidArgument naming file, tensor, offset and what was
-  // expected for anything that breaks the format.
+  // Maps the file and checks its header. Errors: those of FileSystem::Map(); InvalidArgument naming
+  // the file, the tensor, the offset and what was expected, if the format is broken.
   static absl::StatusOr<std::unique_ptr<SafetensorsReader>> Open(FileSystem& file_system,
                                                                  const std::string& path);
 
-  // In order of their data.
+  // Returns the tensors in the order of their data.
   const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }
   const SafetensorsMetadata& metadata() const { return metadata_; }
-  // Null if there is none of that name.
+  // Returns the tensor with this name, or null.
   const SafetensorsTensor* Find(const std::string& name) const;
 
   absl::Span<const uint8_t> Bytes(const SafetensorsTensor& tensor) const;
-  // The values of an F32 tensor; of the mapped file itself where its data is aligned, else of a
-  // copy made by Open(). Valid as long as this object. Errors: NotFound, InvalidArgument for
-  // another dtype.
+  // Returns the values of an F32 tensor. They lie in the mapped file if the data is aligned, else
+  // in a copy made by Open(). Valid as long as this object. Errors: NotFound; InvalidArgument
+  // (another dtype).
   absl::StatusOr<absl::Span<const float>> Floats(const std::string& name) const;
 
   int64_t file_bytes() const { return static_cast<int64_t>(file_.bytes.size()); }
   const std::string& path() const { return file_.path; }
-  // Reads the whole file.
+  // Returns the checksum of the whole file. Reads all of it.
   uint32_t ComputeCrc32c() const;
 
  private:

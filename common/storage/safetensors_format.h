@@ -9,7 +9,7 @@
 
 namespace lodestar::safetensors_format {
 
-inline constexpr int64_t kMaxHeaderBytes = 100'000'000;  // of the reference reader
+inline constexpr int64_t kMaxHeaderBytes = 100'000'000;  // limit of the reference reader
 inline constexpr int64_t kLengthBytes = 8;
 inline constexpr char kMetadataKey[] = "__metadata__";
 
@@ -18,8 +18,9 @@ struct TensorSize {
   int64_t num_bytes = 0;
 };
 
-// Errors: InvalidArgument for an unknown dtype, a dimension below 0, a product that overflows, or
-// elements that do not fill whole bytes. Without the tensor's name: the caller adds it.
+// Returns the size of a tensor. Errors: InvalidArgument (unknown dtype, a dimension below 0, a
+// product that overflows, or elements that do not fill whole bytes). The caller adds the tensor's
+// name to the error.
 absl::StatusOr<TensorSize> SizeOf(const std::string& dtype, const std::vector<int64_t>& shape);
 
 }  // namespace lodestar::safetensors_format

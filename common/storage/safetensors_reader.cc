@@ -30,7 +30,7 @@ absl::StatusOr<std::vector<int64_t>> AsInt64s(const Json& array, absl::string_vi
   return numbers;
 }
 
-// A tensor from its header entry; `offset` is still counted from the start of the data.
+// Returns a tensor from its header entry. Its `offset` still counts from the start of the data.
 absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const Json& entry) {
   SafetensorsTensor tensor;
   tensor.name = name;
@@ -69,7 +69,7 @@ absl::StatusOr<SafetensorsMetadata> ParseMetadata(const Json& entry) {
   return metadata;
 }
 
-// Requires: at least kLengthBytes.
+// Returns the length of the header. Requires: `file` has at least kLengthBytes.
 uint64_t HeaderBytes(absl::string_view file) {
   uint64_t header_bytes = 0;
   for (int i = 0; i < kLengthBytes; ++i) {
@@ -78,7 +78,7 @@ uint64_t HeaderBytes(absl::string_view file) {
   return header_bytes;
 }
 
-// `text` is the JSON of a header.
+// Parses a header. `text` is its JSON.
 absl::StatusOr<SafetensorsContents> ParseHeaderText(absl::string_view text) {
   if (text.empty() || text[0] != '{') {
     return absl::InvalidArgumentError(
@@ -125,7 +125,7 @@ absl::StatusOr<SafetensorsContents> ParseHeaderText(absl::string_view text) {
   return contents;
 }
 
-// Whether the tensors fill the `data_bytes` that a file has from `data_begin` on.
+// Checks that the tensors fill, without gaps, the `data_bytes` of the file from `data_begin` on.
 absl::Status CheckTiling(const std::vector<SafetensorsTensor>& tensors, int64_t data_begin,
                          int64_t data_bytes) {
   int64_t expected = 0;
@@ -151,12 +151,13 @@ absl::Status CheckTiling(const std::vector<SafetensorsTensor>& tensors, int64_t 
   return absl::OkStatus();
 }
 
-// What a file is that is no safetensors file, and what to do, if its first bytes tell.
+// Returns what a file that is not in safetensors format is, and what to do, if its first bytes show
+// that.
 std::optional<std::string> WhatElse(absl::Span<const uint8_t> file) {
   constexpr size_t kStartBytes = 512;
   const absl::Span<const uint8_t> start = file.subspan(0, kStartBytes);
   const absl::string_view text(reinterpret_cast<const char*>(start.data()), start.size());
-  // torch.save() writes a ZIP archive, and wrote pickled objects before.
+  // torch.save() writes a ZIP archive. Older versions wrote pickled objects.
   if (absl::StartsWith(text, "PK\x03\x04") || absl::StartsWith(text, "\x80\x02")) {
     return "it looks like a file of torch.save(), as pytorch_model.bin; convert it: in Python, "
            "safetensors.torch.save_file(state_dict, 'model.safetensors'), or give a folder of "

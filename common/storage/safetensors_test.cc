@@ -21,7 +21,8 @@ class SafetensorsTest : public ::testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(path_); }
 
-  // Writes a file of this header and so many bytes of data; returns the message of Open().
+  // Writes a file with this header and `data_bytes` bytes of data. Returns the error message of
+  // Open().
   std::string OpenError(const std::string& header, size_t data_bytes) {
     std::string file(8, '\0');
     for (int i = 0; i < 8; ++i) file[i] = static_cast<char>(header.size() >> (8 * i));

@@ -15,7 +15,8 @@ using safetensors_format::kLengthBytes;
 using safetensors_format::kMaxHeaderBytes;
 using safetensors_format::kMetadataKey;
 
-// Data start at a multiple of this, so that mapped tensors suit vector instructions.
+// Data start at a multiple of this number of bytes, so that mapped tensors are aligned for vector
+// instructions.
 constexpr int64_t kDataAlignment = 64;
 
 }  // namespace

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// Closes at the end of the scope unless released.
+// Owns a descriptor, and closes it in the destructor unless it was released.
 class Descriptor {
  public:
   explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
@@ -63,7 +63,8 @@ absl::Status CheckHandle(const SharedRegion::Handle& handle) {
                    " bytes cannot be a region; compare versions of both sides"));
 }
 
-// Opening a pipe, a terminal or a device can block or do things, so the kind is looked at before.
+// Returns true for a regular file in memory. The kind is checked before opening, because opening a
+// pipe, a terminal or a device can block or have effects.
 bool IsInMemoryFile(int descriptor) {
   struct stat facts = {};
   struct statfs filesystem = {};
@@ -75,7 +76,7 @@ absl::StatusOr<char*> Map(int descriptor, uint64_t bytes) {
   void* const memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, /*offset=*/0);
   if (memory == MAP_FAILED) return SystemError("mmap");
-  // Fewer faults and fewer entries to look up; without the feature nothing is lost.
+  // Huge pages cause fewer page faults and TLB misses. Without that feature nothing is lost.
   madvise(memory, bytes, MADV_HUGEPAGE);
   return static_cast<char*>(memory);
 }
@@ -93,7 +94,8 @@ absl::StatusOr<SharedRegion> SharedRegion::Create(uint64_t payload_bytes) {
   if (getrandom(handle.nonce.data(), kNonceBytes, 0) != static_cast<ssize_t>(kNonceBytes)) {
     return SystemError("getrandom");
   }
-  // Beyond the limit of file sizes ftruncate() would raise SIGXFSZ, which ends programs of others.
+  // Beyond the limit of file sizes ftruncate() would raise SIGXFSZ, which ends programs that do not
+  // ignore it.
   if (const absl::Status fits =
           CheckFileSize("the messages of shared memory", static_cast<int64_t>(handle.bytes));
       !fits.ok()) {
@@ -121,7 +123,7 @@ absl::StatusOr<SharedRegion> SharedRegion::Open(const Handle& handle) {
   const Descriptor file(
       open(absl::StrCat("/proc/self/fd/", place.get()).c_str(), O_RDWR | O_CLOEXEC));
   if (!file.ok()) return NotHere(absl::StrCat(path, ": ", std::strerror(errno)));
-  // Only what was made to be shared has seals; and sealed first, its size then stays.
+  // Only files made to be shared have seals. After sealing, the size cannot change.
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
     return NotHere(absl::StrCat(path, " is not sealed"));

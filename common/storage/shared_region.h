@@ -1,14 +1,15 @@
-// Memory that two processes of one machine share. It has no name: it is gone with the last process
-// that maps it, however that ends.
+// Memory that two processes of one machine share. It has no name, so it disappears with the last
+// process that maps it, even if that process is killed.
 //
-// The process that makes a region tells the other (process id, descriptor, nonce, size). The other
-// opens it through /proc, which works only on the same machine, in the same process namespace and
-// for the same user. It finds the nonce in the region, which no other process can have guessed. The
-// size is sealed: a peer that shrank the region would kill every process that touches it.
+// The process that creates a region tells the other (process id, descriptor, nonce, size). The
+// other opens it through /proc, which works only on the same machine, in the same process namespace
+// and for the same user. It finds the nonce in the region, which no other process can have guessed.
+// The size is sealed, because a peer that shrank the region would kill every process that touches
+// it.
 //
-// Contents may change at any time while they are read. A reader copies first and then checks the
-// copy. A reader may check the contents in place if its peer decides what they are, and it makes no
-// sense of them: that check is against damage only.
+// Contents may change at any time while they are read. A reader must copy first and then check the
+// copy. A reader may check the contents in place only if the peer alone decides what they are, and
+// the reader does not interpret them. That check only detects damage.
 #pragma once
 
 #include <cstddef>
@@ -23,24 +24,24 @@ namespace lodestar {
 
 class SharedRegion {
  public:
-  // How another process finds the region.
+  // What another process needs to find the region.
   struct Handle {
     int64_t process_id = 0;
     int64_t descriptor = 0;
-    std::string nonce;  // kNonceBytes
+    std::string nonce;  // has kNonceBytes
     uint64_t bytes = 0;
   };
   static constexpr size_t kNonceBytes = 16;
-  // The nonce lies in the first of these; payload comes after them.
+  // Size of the header, which begins with the nonce. The payload follows the header.
   static constexpr size_t kHeaderBytes = 4096;
   static constexpr uint64_t kMaxBytes = uint64_t{1} << 32;
 
-  // Makes a new region with room for payload_bytes after the header. Errors: those of the system,
-  // as Unavailable.
+  // Creates a region with room for payload_bytes after the header. Errors: those of the system, as
+  // Unavailable.
   static absl::StatusOr<SharedRegion> Create(uint64_t payload_bytes);
-  // Opens the region of another process, or of this one. Errors: InvalidArgument if the handle
-  // cannot be one; FailedPrecondition if there is no such region here: the peer is on another
-  // machine, in another container or of another user.
+  // Opens the region of another process, or of this one. Errors: InvalidArgument (the handle is not
+  // valid); FailedPrecondition (there is no such region here: the peer is on another machine, in
+  // another container or of another user).
   static absl::StatusOr<SharedRegion> Open(const Handle& handle);
 
   SharedRegion(SharedRegion&& other) noexcept;
@@ -49,15 +50,15 @@ class SharedRegion {
 
   const Handle& handle() const { return handle_; }
   uint64_t size() const { return handle_.bytes; }
-  // All that is mapped, from a page's begin.
+  // Returns the whole region, which begins at a page boundary.
   absl::Span<char> memory() const { return {memory_, handle_.bytes}; }
 
-  // Maps all pages now, so that the first use does not. Errors: ResourceExhausted if there are not
-  // enough.
+  // Maps all pages now, so that the first use is not delayed. Errors: ResourceExhausted if there is
+  // not enough memory.
   absl::Status Touch();
 
-  // [offset, offset + bytes) after the header. Errors: InvalidArgument if it is empty or not all
-  // inside; the numbers may come from anybody.
+  // Returns the bytes [offset, offset + bytes) after the header. The numbers may come from an
+  // untrusted peer. Errors: InvalidArgument if the part is empty or not inside the region.
   absl::StatusOr<absl::Span<char>> Part(uint64_t offset, uint64_t bytes) const;
 
  private:
@@ -65,7 +66,7 @@ class SharedRegion {
       : handle_(std::move(handle)), descriptor_(descriptor), memory_(memory) {}
 
   Handle handle_;
-  int descriptor_ = -1;  // kept open by the maker, for the peer to find
+  int descriptor_ = -1;  // the creator keeps it open, so that the peer can find it
   char* memory_ = nullptr;
 };
 

@@ -37,7 +37,7 @@ TEST(SharedRegionTest, AnotherProcessOpensIt) {
   ASSERT_OK(mine.Touch());
   const pid_t child = fork();
   if (child == 0) {
-    // What it inherited is of no use: only the handle is.
+    // The child uses only the handle, not the memory or descriptors that it has inherited.
     const absl::StatusOr<SharedRegion> opened = SharedRegion::Open(mine.handle());
     if (opened.ok()) opened->Part(0, 1)->front() = 'x';
     _exit(opened.ok() ? 0 : 1);
@@ -90,8 +90,8 @@ TEST(SharedRegionTest, ForgedHandlesAreRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// A peer that could make it shorter could kill us; one that names a file of ours could have it
-// overwritten.
+// A peer that can shrink the file could kill this process. A peer that names another of our files
+// could make us overwrite it.
 TEST(SharedRegionTest, WhatIsNotASealedRegionIsRefused) {
   ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(kPayload));
   SharedRegion::Handle handle = region.handle();

@@ -1,4 +1,4 @@
-// Layouts that geometry must survive: for the property tests of the plans.
+// Layouts with unusual sizes, for property tests of the plans.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@ struct NamedLayout {
   Layout layout;
 };
 
-// Single elements, primes, blocks of very different sizes, presets.
+// Returns layouts with single elements, prime sizes, blocks of very different sizes, and presets.
 std::vector<NamedLayout> AwkwardLayouts();
 
-// One tensor per entry; `block_sizes[i]` elements in block i.
+// Returns a layout with one tensor per entry: block i has `block_sizes[i]` elements.
 Layout LayoutOfBlocks(const std::vector<int64_t>& block_sizes);
 
 }  // namespace lodestar

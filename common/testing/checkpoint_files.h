@@ -1,4 +1,4 @@
-// WriteCheckpoint: a checkpoint as small as can be.
+// WriteCheckpoint() writes a minimal checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,11 @@
 
 namespace lodestar {
 
-// Replaces what is there. Fails the test if the disk refuses.
+// Writes a file, replacing an existing one. An error fails the test.
 void WriteFile(FileSystem& file_system, const std::string& path, absl::string_view bytes);
 
-// Writes a checkpoint of one shard whose file of weights, "weights", is `bytes`. Nothing is synced.
+// Writes a checkpoint of one shard. The content of its weights file, "weights", is `bytes`. Nothing
+// is synced.
 void WriteCheckpoint(FileSystem& file_system, const std::string& path, int64_t round,
                      const std::string& bytes, const JournalManifest& journal = {});
 

@@ -1,4 +1,4 @@
-// QueueExecutor: tasks that run when the test says so, in the order in which they came.
+// QueueExecutor runs tasks when the test says so, in the order in which they were scheduled.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,20 @@
 
 namespace lodestar {
 
-// For one thread.
+// Use it on one thread only.
 class QueueExecutor final : public Executor {
  public:
   void Schedule(Task task) override { tasks_.push_back(std::move(task)); }
   int num_threads() const override { return 1; }
 
   size_t size() const { return tasks_.size(); }
-  // Requires a task.
+  // Runs the first task. Requires: there is a task.
   void RunNext() {
     Task task = std::move(tasks_.front());
     tasks_.pop_front();
     std::move(task)();
   }
-  // With those that they schedule.
+  // Runs all tasks, also those that they schedule.
   void RunAll() {
     while (!tasks_.empty()) RunNext();
   }

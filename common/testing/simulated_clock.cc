@@ -29,7 +29,8 @@ bool SimulatedClock::Await(absl::Mutex& mutex, const absl::Condition& condition,
     AdvanceTime(std::max(timeout, absl::ZeroDuration()));
     return mutex.AwaitWithTimeout(condition, absl::ZeroDuration());
   }
-  // The caller's mutex does not hear of AdvanceTime(), so simulated time is looked at this often.
+  // AdvanceTime() does not signal the caller's mutex, so simulated time is checked at this
+  // interval.
   constexpr absl::Duration kPollInterval = absl::Milliseconds(1);
   absl::Time deadline;
   {

@@ -1,4 +1,4 @@
-// SimulatedClock: time that stands still until a test moves it.
+// SimulatedClock: a clock whose time changes only when a test changes it.
 #pragma once
 
 #include "absl/base/thread_annotations.h"
@@ -7,12 +7,12 @@
 
 namespace lodestar {
 
-// Thread-safe.
+// A clock for tests. Thread-safe.
 class SimulatedClock : public Clock {
  public:
   enum class OnSleep {
     kWait,     // Sleep() blocks until another thread has advanced the time far enough
-    kAdvance,  // Sleep() advances the time itself: for tests of one thread
+    kAdvance,  // Sleep() advances the time itself, for tests with one thread
   };
 
   explicit SimulatedClock(OnSleep on_sleep = OnSleep::kWait,
@@ -25,7 +25,8 @@ class SimulatedClock : public Clock {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void AdvanceTime(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Blocks until `count` threads are inside Sleep() or Await(): then all they did before is done.
+  // Blocks until `count` threads are inside Sleep() or Await(). All that they did before is then
+  // done.
   void AwaitSleepers(int count) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -23,7 +23,7 @@ std::vector<std::string> NamesOf(const std::string& path) {
 
 bool Flip(std::mt19937_64& chance) { return (chance() & 1) != 0; }
 
-// What a crash leaves of a file of which the disk has the first `num_synced`.
+// Returns a possible content after a crash of a file whose first `num_synced` bytes are on disk.
 std::string Torn(const std::string& written, size_t num_synced, std::mt19937_64& chance) {
   const size_t num_unsynced = written.size() - num_synced;
   size_t num_kept = 0;
@@ -38,7 +38,7 @@ std::string Torn(const std::string& written, size_t num_synced, std::mt19937_64&
   }
   std::string left = written.substr(0, num_synced + num_kept);
   switch (chance() % 4) {
-    case 0:  // the length reached the disk, the bytes did not
+    case 0:  // the new length is on disk, the bytes are not
       left.resize(written.size(), '\0');
       break;
     case 1:
@@ -52,13 +52,14 @@ std::string Torn(const std::string& written, size_t num_synced, std::mt19937_64&
 
 }  // namespace
 
-// A file or a directory. One that has lost its name lives on in what the disk does not know yet.
+// A file or a directory. If its name was removed, it stays alive as long as an unsynced change
+// refers to it.
 struct SimulatedFileSystem::Node {
   using Names = std::map<std::string, std::shared_ptr<Node>, std::less<>>;
 
   struct NameChange {
-    std::string removed;  // empty: none
-    std::string added;    // empty: none
+    std::string removed;  // empty means none
+    std::string added;    // empty means none
     std::shared_ptr<Node> node;
 
     void ApplyTo(Names& names) const {
@@ -74,16 +75,16 @@ struct SimulatedFileSystem::Node {
   const bool is_directory;
   bool is_named = false;
 
-  // Contents of a file. Mappings share them, so that they never change while they are mapped.
+  // Content of a file. Mappings share it, so a content does not change while it is mapped.
   std::shared_ptr<std::string> contents = std::make_shared<std::string>();
   size_t num_synced = 0;
-  // What the disk has of a file that was truncated and not synced since; else null.
+  // Content on disk of a file that was truncated and not synced since; else null.
   std::shared_ptr<std::string> before_truncation;
 
-  // Entries of a directory.
+  // Entries of a directory, now and on disk.
   Names names;
   Names synced_names;
-  std::vector<NameChange> unsynced;  // lead from synced_names to names
+  std::vector<NameChange> unsynced;  // changes that lead from synced_names to names
 
   void Change(NameChange change) {
     change.ApplyTo(names);
@@ -108,7 +109,7 @@ struct SimulatedFileSystem::Node {
     unsynced.clear();
   }
 
-  // Leaves what the disk has, here and below. Returns the bytes of all files.
+  // Leaves only what is on disk, here and in folders below. Returns the bytes of all files.
   int64_t Crash(std::mt19937_64& chance) {
     is_named = true;
     if (is_directory) return CrashDirectory(chance);
@@ -123,7 +124,8 @@ struct SimulatedFileSystem::Node {
 
   int64_t CrashDirectory(std::mt19937_64& chance) {
     for (auto& [name, node] : names) node->is_named = false;
-    // From the last change to the first, so that what one needs stays with it.
+    // Changes are visited from last to first, so that a change that a later one needs is kept with
+    // it.
     std::set<std::string> needed;
     std::vector<NameChange> reached_disk;
     for (auto change = unsynced.rbegin(); change != unsynced.rend(); ++change) {

@@ -1,4 +1,4 @@
-// SimulatedFileSystem: a disk in memory that a test crashes, fills up and lets fail.
+// SimulatedFileSystem: a disk in memory that a test can crash, fill up, and make fail.
 #pragma once
 
 #include <cstdint>
@@ -23,33 +23,34 @@ enum class FileOperation {
   kCreate,
   kAppend,
   kSync,
-  kRead,  // also of names, and mapping
+  kRead,  // also reading names, and mapping
   kCreateDirectory,
   kRename,
   kRemove,  // once for each file and directory
   kSyncDirectory,
 };
 
-// For one thread. The same calls give the same disk, to the bit. It has no links and no times of
-// files.
+// Use it on one thread only. The same calls give the same disk, to the bit. It has no links and no
+// file times.
 class SimulatedFileSystem final : public FileSystem {
  public:
-  // Asked before each operation. An error is that of the operation, which then changes nothing.
+  // Called before each operation. If it returns an error, the operation returns that error and
+  // changes nothing.
   using FaultHook = std::function<absl::Status(FileOperation operation, const std::string& path)>;
 
   SimulatedFileSystem();
   ~SimulatedFileSystem() override;
 
-  // Null: no faults. A process that was killed is a hook that refuses everything; then it is the
-  // next process's, with all that was written.
+  // Sets the hook. Null means no faults. To simulate a killed process, set a hook that refuses
+  // everything. Then set null for the next process, which finds all that was written.
   void SetFaultHook(FaultHook hook) { hook_ = std::move(hook); }
-  // A write beyond it takes what fits and is ResourceExhausted.
+  // Sets the size of the disk. A write beyond it writes the bytes that fit and returns
+  // ResourceExhausted.
   void SetCapacity(int64_t num_bytes) { capacity_bytes_ = num_bytes; }
-  // The power goes and comes back. Of bytes that were not synced the disk has none, all, or the
-  // first ones, with nothing, zeros or garbage after them. Every change of a name in a directory
-  // that was not synced since is there or not, but one that needs an earlier one (of the same name)
-  // is not there without it; a rename is not half there. Files that were open cannot be written any
-  // more.
+  // Simulates a power failure. Of bytes that were not synced the disk has none, all, or the first
+  // ones, followed by nothing, zeros or garbage. Each change of a name that was not synced may be
+  // lost or not. But if a change needs an earlier one of the same name, it is lost with the earlier
+  // one. A rename is never half done. Open files cannot be written any more.
   void Crash(std::mt19937_64& chance);
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
@@ -75,7 +76,7 @@ class SimulatedFileSystem final : public FileSystem {
   class OpenFile;
   class Held;
 
-  // The directory that a path lies in (null if there is none) and the name in it.
+  // The directory that contains a path (null if it does not exist), and the name in it.
   struct Place {
     Node* directory = nullptr;
     std::string name;
@@ -84,7 +85,7 @@ class SimulatedFileSystem final : public FileSystem {
   absl::Status Ask(FileOperation operation, const std::string& path) const;
   Place Locate(const std::string& path) const;
   std::shared_ptr<Node> Find(const std::string& path) const;
-  // The contents of a file for reading. `action`: for errors.
+  // Returns the content of a file for reading. `action` is for errors.
   absl::StatusOr<std::shared_ptr<const std::string>> ContentsOf(const std::string& path,
                                                                 absl::string_view action) const;
   absl::Status RemoveEntry(Node& directory, const std::string& name, const std::string& path);
@@ -92,7 +93,7 @@ class SimulatedFileSystem final : public FileSystem {
 
   FaultHook hook_;
   int64_t capacity_bytes_ = std::numeric_limits<int64_t>::max();
-  int64_t used_bytes_ = 0;  // of files that have a name
+  int64_t used_bytes_ = 0;  // bytes of files that have a name
   int64_t num_crashes_ = 0;
   const std::shared_ptr<Node> root_;
 };

@@ -1,4 +1,5 @@
-// Matchers and assertions for absl::Status and absl::StatusOr, named as in later Abseil.
+// Matchers and assertions for absl::Status and absl::StatusOr, with the names that later versions
+// of Abseil use.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What files and folders forbid, they forbid to this thread, also where tests run as root.
+// Makes file permissions apply to the current thread, even if tests run as root.
 #pragma once
 
 #include <linux/capability.h>
@@ -7,7 +7,7 @@
 
 namespace lodestar {
 
-// As long as it lives, of the thread that makes it.
+// Takes root's privileges over files from the thread that creates it, for as long as it lives.
 class UnprivilegedThread {
  public:
   UnprivilegedThread() {

@@ -1,9 +1,10 @@
-// A server's certificate that an authority vouches for by one in between. They hold for a century.
+// A server's certificate that an authority has issued through an intermediate certificate. All are
+// valid for a century.
 #pragma once
 
 namespace lodestar {
 
-// Signed by itself.
+// The root certificate, signed by itself.
 inline constexpr char kRootCertificate[] =
     "-----BEGIN CERTIFICATE-----\n"
     "MIIBfzCCASWgAwIBAgIUK7Sv0AN7Wt8RW29RuYE4mDNw9nIwCgYIKoZIzj0EAwIw\n"
@@ -16,7 +17,7 @@ inline constexpr char kRootCertificate[] =
     "EPB7RCbBwezDtIipinwQ2Z4CIFwFDELnFD2ZiOV2EZOT2EDRkeJc/G0cYbd5LcoQ\n"
     "yr5t\n"
     "-----END CERTIFICATE-----\n";
-// Signed by the root.
+// The intermediate certificate, signed by the root.
 inline constexpr char kIntermediateCertificate[] =
     "-----BEGIN CERTIFICATE-----\n"
     "MIIBkzCCATqgAwIBAgIUWRz8kF9ZdTBafRgZrsmEMznA1vswCgYIKoZIzj0EAwIw\n"
@@ -29,7 +30,7 @@ inline constexpr char kIntermediateCertificate[] =
     "ADBEAiB/vBvoeNf1b9JMr6PKBI4m3P/glUV6AuVG/aOGf54OpAIgDR4U7C1cLDGE\n"
     "ojYH/6roodBoe/erZrFEV0cDxx0pU1Y=\n"
     "-----END CERTIFICATE-----\n";
-// Names server s1. The intermediate certificate has signed it.
+// The certificate of server s1, signed by the intermediate certificate.
 inline constexpr char kLeafCertificate[] =
     "-----BEGIN CERTIFICATE-----\n"
     "MIIBzzCCAXWgAwIBAgIUfWp7mtD5oMLBgxp+MBSiUTzhHMkwCgYIKoZIzj0EAwIw\n"

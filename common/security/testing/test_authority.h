@@ -1,4 +1,4 @@
-// An authority for tests, and the files of those whom it vouches for.
+// An authority for tests, and files with certificates that it issues.
 #pragma once
 
 #include <string>
@@ -13,10 +13,11 @@ class TestAuthority {
   TestAuthority();
 
   const Authority& authority() const { return authority_; }
-  // In a folder of their own. `lifetime`: from now; negative: it has expired.
+  // Writes files into a new folder. `lifetime` counts from now. Negative means that the certificate
+  // has expired.
   CredentialFiles FilesFor(const Identity& identity,
                            absl::Duration lifetime = absl::Hours(1)) const;
-  // Again, in the folder where they are, with the same key.
+  // Writes a new certificate for the same key into the existing folder.
   void Renew(const CredentialFiles& files, const Identity& identity) const;
 
  private:
