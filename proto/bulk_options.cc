@@ -16,37 +16,40 @@ namespace lodestar::wire {
 namespace {
 
 constexpr int kClientPingMs = 10'000;
-// Longer than the longest stall of a bulk transfer: a saturated link delays pings too.
+// Timeout of a ping. It is longer than the longest stall of a bulk transfer, because a full link
+// also delays pings.
 constexpr int kClientPingTimeoutMs = 10'000;
 constexpr int kServerPingMs = 20'000;
-// A server lets clients ping at intervals of this and more. It is below kClientPingMs: otherwise
-// clients would be sent away.
+// Minimum interval of a client's pings. It is below kClientPingMs, because a server disconnects
+// clients that ping more often.
 constexpr int kMinPingIntervalMs = 5'000;
-// A client that pings too soon more often than this is sent away.
+// Maximum number of pings below that interval. After more, the client is disconnected.
 constexpr int kMaxPingStrikes = 2;
 constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
-// gRPC asks no sooner than that again where a name leads. By itself it takes 30 s, for which a
-// server that came back under another IP address of its name is not found.
+// Minimum pause before gRPC looks a host name up again. Its default is 30 s, and for that time a
+// server that came back under another IP address is not found.
 constexpr int kNameLookupPauseMs = 1'000;
-// gRPC takes this one as the time that an attempt may last: a busy server answers late.
+// gRPC also uses this as the timeout of a connection attempt. It is long, because a busy server
+// answers late.
 constexpr int kConnectTimeoutMs = 5'000;
-// Most that is read from a connection at once, and the memory it keeps for the next read; but for
-// what is left of a frame that has begun.
+// Maximum number of bytes read from a connection at once, and memory that the connection keeps for
+// the next read. The rest of a frame that has begun may be larger.
 constexpr int kReadBytes = 32 << 10;
-// So much may come on a stream that is not read.
+// Maximum number of bytes that may arrive on a stream before they are read.
 constexpr int kReceiveWindowBytes = 4 << 10;
-// Largest frame that clients may send. By default gRPC cuts a chunk into 64 of them, each with its
-// own share of the work. Each is awaited as a whole, so that on a slow path a larger one would look
+// Maximum frame that clients may send. gRPC's default would cut a chunk into 64 frames, which each
+// cost processing time. A frame is received as a whole, so on a slow path a larger one would look
 // like silence.
 constexpr int kMaxFrameBytes = 256 << 10;
 constexpr int kMinThreads = 64;
-// Chunks under way on one connection without waiting for the peer's flow control.
+// Bytes that may be on their way on one connection without waiting for the peer's flow control:
+// four chunks.
 constexpr int kWriteBufferBytes = 4 * static_cast<int>(kChunkBytes);
 
-// What a user must know of gRPC's errors, our own messages say.
+// Handles gRPC's log messages, which are for developers. Users get our own error messages.
 void LogForDevelopers(gpr_log_func_args* entry) {
-  // gRPC aborts behind these.
+  // gRPC aborts after these messages.
   if (std::strstr(entry->message, "assertion failed") != nullptr) {
     LogError("grpc {}:{}: {}", entry->file, entry->line, entry->message);
     FlushLog();
@@ -55,7 +58,8 @@ void LogForDevelopers(gpr_log_func_args* entry) {
   LogDebug("grpc {}:{}: {}", entry->file, entry->line, entry->message);
 }
 
-// Protobuf writes a line for each text of a message that is not UTF-8: any peer could fill the log.
+// Handles protobuf's log messages. It writes a line for each text that is not UTF-8, so any peer
+// could fill the log.
 void LogProtobufForDevelopers(google::protobuf::LogLevel level, const char* file, int line,
                               const std::string& message) {
   if (level == google::protobuf::LOGLEVEL_FATAL) {
@@ -66,11 +70,11 @@ void LogProtobufForDevelopers(google::protobuf::LogLevel level, const char* file
   LogDebug("protobuf {}:{}: {}", file, line, message);
 }
 
-// gRPC shuts itself down with the last channel or server, and that may wait 10 s for its own poller
-// to wake up. One reference held for ever makes the end of a process, or of a test, quick.
+// Keeps gRPC initialized for ever. gRPC shuts down with its last channel or server, and that may
+// wait 10 s for its own poller to wake up.
 void HoldGrpcLibrary() {
   static const bool held = [] {
-    // A user that sets gRPC's own switch wants its log as it is.
+    // If a user sets gRPC's own switch, its log is left as it is.
     if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(&LogForDevelopers);
     google::protobuf::SetLogHandler(&LogProtobufForDevelopers);
     grpc_init();
@@ -83,7 +87,7 @@ void SetCommon(grpc::ChannelArguments& arguments) {
   HoldGrpcLibrary();
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  // A proxy from the environment would see, or lose, every tensor.
+  // A proxy from the environment would see or lose all tensors.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kClientPingMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kClientPingTimeoutMs);
@@ -93,7 +97,8 @@ void SetCommon(grpc::ChannelArguments& arguments) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMaxMs);
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kNameLookupPauseMs);
-  // Else a new channel inherits the connection of another to the same address, or its pauses.
+  // Without this, a new channel uses the connection of another channel to the same address, or
+  // waits for that channel's pauses.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
 }
 
@@ -114,9 +119,9 @@ grpc::ChannelArguments ControlChannelArguments() {
 }
 
 void SetUpGrpcProcess() {
-  // These are switches of gRPC 1.51. tcp_read_chunks keeps a buffer as large as the largest burst
-  // that it has ever seen for every connection, whatever kReadBytes says. The other two read a
-  // frame as a whole, and tell the kernel (SO_RCVLOWAT) to wake no thread before it is there.
+  // Switches of gRPC 1.51. tcp_read_chunks is off, because it keeps a buffer as large as the
+  // connection's largest burst and ignores kReadBytes. The other two read a frame as a whole, and
+  // tell the kernel (SO_RCVLOWAT) to wake no thread before the whole frame has arrived.
   setenv("GRPC_EXPERIMENTS", "-tcp_read_chunks,tcp_frame_size_tuning,tcp_rcv_lowat",
          /*overwrite=*/0);
 }
@@ -125,8 +130,8 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   HoldGrpcLibrary();
   grpc::ResourceQuota quota("server");
   quota.Resize(static_cast<size_t>(options.message_bytes));
-  // The threads are for services that block one for each call, as gRPC's reflection does. gRPC ends
-  // the process where it gets no thread.
+  // The threads are for services that block one thread per call, such as gRPC's reflection. If gRPC
+  // gets no thread, it ends the process.
   quota.SetMaxThreads(std::max(kMinThreads, 4 * UsableCores()));
   builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.calls_per_connection);
@@ -138,8 +143,8 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
   if (!options.long_paths) {
-    // The probe opens every stream's window to 4 MiB and more: many workers whose turn has
-    // not come would fill the server's memory with what it does not read yet.
+    // The probe would open every stream's window to 4 MiB and more. Many workers that wait for
+    // their turn would then fill the server's memory with data that it does not read yet.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kReceiveWindowBytes);
   }
@@ -150,7 +155,7 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-  // Two servers on one port would each get some of the workers.
+  // Otherwise two servers could share a port, and each would get some of the workers.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 

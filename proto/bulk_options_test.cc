@@ -11,7 +11,8 @@
 namespace lodestar::wire {
 namespace {
 
-// What the process writes while gRPC fails to listen on an address that no machine has (RFC 5737).
+// Returns the process's log while gRPC fails to listen on an address that no machine has (RFC
+// 5737).
 std::string WrittenByAFailure() {
   testing::internal::CaptureStderr();
   grpc::ServerBuilder builder;
@@ -44,7 +45,7 @@ TEST(BulkOptionsTest, AllChannelsAskWithinASecondAgainWhereANameLeads) {
   }
 }
 
-// Any peer could fill the log with texts that are not UTF-8.
+// Otherwise any peer could fill the log with texts that are not UTF-8.
 TEST(BulkOptionsTest, ErrorsOfProtobufAreForDevelopers) {
   DataChannelArguments();
   const auto written_by_a_text = [] {

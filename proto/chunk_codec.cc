@@ -22,11 +22,11 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 using google::protobuf::io::CodedOutputStream;
 
-// Longest possible header: fifteen fields of a tag and at most ten bytes each.
+// Maximum size of a header: fifteen fields, each with a tag of one byte and at most ten more bytes.
 constexpr size_t kMaxHeaderBytes = 15 * 11;
 
-// At most so much of a payload is copied before a reader looks at it: less than a second-level
-// cache has.
+// Maximum number of payload bytes that are copied before `arrived` sees them: less than the size of
+// a second-level cache.
 constexpr size_t kCachedBytes = 128 << 10;
 
 absl::Status Malformed(absl::string_view what) {
@@ -34,7 +34,7 @@ absl::Status Malformed(absl::string_view what) {
                                           "; it was damaged on its way, or versions differ"));
 }
 
-// Writes fields as generated code does: those at their default are left out.
+// Writes fields as generated code does: fields with their default value are left out.
 class HeaderWriter {
  public:
   void Varint(int field, uint64_t value) {
@@ -72,7 +72,7 @@ void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*
 
 grpc::ByteBuffer Assemble(grpc::Slice header, const void* data, size_t data_bytes,
                           std::shared_ptr<const void> owner) {
-  // gRPC's slices are not const, but nothing on the sending side writes to them.
+  // gRPC's slices are not const, but the sending side never writes to them.
   grpc::Slice slices[] = {std::move(header),
                           grpc::Slice(const_cast<void*>(data), data_bytes, ReleaseOwner,
                                       new std::shared_ptr<const void>(std::move(owner)))};
@@ -88,7 +88,7 @@ struct FieldValue {
 constexpr int ChecksumField(const PushChunkHeader&) { return v1::PushChunk::kCrc32CFieldNumber; }
 constexpr int ChecksumField(const PullChunkHeader&) { return v1::PullChunk::kCrc32CFieldNumber; }
 
-// Checksum of fields in the order of their numbers.
+// Returns the checksum of the fields, in the order of their numbers.
 template <typename... Fields>
 uint32_t CrcOfFields(Fields... fields) {
   uint8_t bytes[sizeof...(fields) * sizeof(uint64_t)];
@@ -113,7 +113,7 @@ uint32_t CrcOf(const PullChunkHeader& header, size_t data_bytes) {
 bool HasPayload(const PushChunkHeader& header) { return header.num_samples != kSkippedSamples; }
 bool HasPayload(const PullChunkHeader&) { return true; }
 
-// Wire type that the field has in the .proto; -1 if there is no such field.
+// Returns the wire type that the field has in the .proto, or -1 if there is no such field.
 int WireTypeOf(const PushChunkHeader&, int field) {
   switch (field) {
     case v1::PushChunk::kWorkerIdFieldNumber:
@@ -239,8 +239,8 @@ void SetField(PullChunkHeader& header, int field, FieldValue value) {
   }
 }
 
-// 0 at the end of the message, and for a tag that is not legal: generated code takes at most five
-// bytes, ReadTag() ten.
+// Returns the next tag. Returns 0 at the end of the message, or if the tag is not legal: generated
+// code accepts tags of at most five bytes, but ReadTag() accepts ten.
 uint32_t ReadLegalTag(CodedInputStream& input) {
   constexpr int kMaxTagBytes = 5;
   const int start = input.CurrentPosition();
@@ -248,19 +248,19 @@ uint32_t ReadLegalTag(CodedInputStream& input) {
   return input.CurrentPosition() - start > kMaxTagBytes ? 0 : tag;
 }
 
-// Generated code takes a length of at most five bytes; ReadVarint64() takes ten, and drops bits
-// beyond the 64th.
+// Reads a length of at most five bytes, as generated code does. ReadVarint64() would accept ten
+// bytes and drop bits beyond the 64th.
 bool ReadLength(CodedInputStream& input, uint64_t& length) {
   constexpr int kMaxLengthBytes = 5;
   const int start = input.CurrentPosition();
   return input.ReadVarint64(&length) && input.CurrentPosition() - start <= kMaxLengthBytes;
 }
 
-// Generated code looks into groups as deep as this.
+// Maximum depth of groups, the same as in generated code.
 constexpr int kMaxGroupDepth = 100;
 
-// This is stricter than SkipField(), which takes field number 0 and tags of any length within
-// groups, and cuts lengths to 32 bits.
+// Skips an unknown field. Stricter than SkipField(), which accepts field number 0 and tags of any
+// length within groups, and cuts lengths to 32 bits.
 bool SkipUnknown(CodedInputStream& input, uint32_t tag, int depth = 0) {
   if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;
   switch (WireFormatLite::GetTagWireType(tag)) {
@@ -352,7 +352,7 @@ uint32_t ChecksumOf(const v1::PullRequest& request) {
   add(request.encoding());
   add(request.held_versions_size());
   for (const int64_t version : request.held_versions()) add(version);
-  // Clients that do not know the field leave it out.
+  // Clients that do not know the field leave it out of the checksum.
   if (request.max_chunk_bytes() != 0) add(request.max_chunk_bytes());
   add(request.shared_region());
   return crc32c;
@@ -435,7 +435,8 @@ absl::Status ChunkReader<Header>::CheckLength(uint64_t bytes) const {
                                                  "; send smaller chunks"));
 }
 
-// `data` is the last known field: its length must be what is left, but for unknown fields.
+// Begins the payload. `data` is the last known field, so its length must be the rest of the message
+// without unknown fields.
 template <typename Header>
 absl::Status ChunkReader<Header>::BeginData() {
   uint64_t length = 0;
@@ -474,7 +475,7 @@ absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(
     const void* piece = nullptr;
     int size = 0;
     if (!input_->GetDirectBufferPointer(&piece, &size)) return Malformed("data is cut");
-    // Up to where one may look at whole blocks.
+    // Copies up to the next point at which `arrived` is called.
     const size_t taken = std::min(
         {data_bytes_ - done, static_cast<size_t>(size), kCachedBytes - done % kCachedBytes});
     copy(piece, taken);
@@ -485,7 +486,7 @@ absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(
   return crc32c;
 }
 
-// Fields that a later version may have added.
+// Reads fields behind the payload, which a later version may have added.
 template <typename Header>
 absl::Status ChunkReader<Header>::ReadRest() {
   while (const uint32_t tag = ReadLegalTag(*input_)) {

@@ -1,11 +1,12 @@
-// PushChunk and PullChunk (proto/parameter_service.proto) by hand: legal protobuf, but the payload
-// is never copied on the way out and is copied once, into its final place, on the way in.
+// Encodes and decodes PushChunk and PullChunk (proto/parameter_service.proto) by hand: legal
+// protobuf, but the payload is never copied when it is sent, and is copied once, into its final
+// place, when it is received.
 //
 //   out: ByteBuffer [slice: all small fields, tag and length of `data` | slice over the tensor]
 //   in:  small fields -> the caller finds the destination -> `data` straight into it, summed
 //
-// Any legal encoding is read, provided that `data` comes after the other known fields; unknown
-// fields are skipped.
+// Any legal encoding is read if `data` comes after the other known fields. Unknown fields are
+// skipped.
 #pragma once
 
 #include <google/protobuf/io/coded_stream.h>
@@ -27,9 +28,9 @@
 
 namespace lodestar::wire {
 
-// Where a payload lies that is not in its message.
+// The place of a payload that is in shared memory.
 struct SharedPlace {
-  uint64_t region = 0;  // 0 means that it is in the message
+  uint64_t region = 0;  // 0 means that the payload is in the message
   uint64_t offset = 0;
   uint64_t bytes = 0;
 
@@ -45,10 +46,10 @@ struct PushChunkHeader {
   uint64_t offset = 0;  // elements from the start of the bucket
   v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
   v1::ContributionKind kind = v1::CONTRIBUTION_KIND_UNSPECIFIED;
-  uint32_t crc32c = 0;  // of the payload
+  uint32_t crc32c = 0;  // checksum of the payload
   float scale = 0.0f;   // 0 means 1
   SharedPlace place = {};
-  // 0 means all samples of the grant; kSkippedSamples means that there is no payload.
+  // 0 means all samples of the grant. kSkippedSamples means that there is no payload.
   int64_t num_samples = 0;
 
   friend bool operator==(const PushChunkHeader&, const PushChunkHeader&) = default;
@@ -59,70 +60,70 @@ struct PullChunkHeader {
   Version version;
   uint64_t offset = 0;  // elements from the start of the bucket
   v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
-  uint32_t crc32c = 0;  // of the payload
+  uint32_t crc32c = 0;  // checksum of the payload
   SharedPlace place = {};
-  Version base_version = {};  // of changes
+  Version base_version = {};  // for changes: the version that they start from
 
   friend bool operator==(const PullChunkHeader&, const PullChunkHeader&) = default;
 };
 
-// What a chunk with this header and so many bytes of `data` has in its field crc32c: the checksum
-// of the payload, and one of the rest.
+// Returns the value of the field crc32c for a chunk with this header and `data_bytes` bytes of
+// data. It has the checksum of the payload and a checksum of the other fields.
 uint64_t ChecksumOf(const PushChunkHeader& header, size_t data_bytes);
 uint64_t ChecksumOf(const PullChunkHeader& header, size_t data_bytes);
 
-// What the field crc32c of a request has: a pull that was damaged on its way may be one of a
+// Returns the value of the field crc32c for a request. Without it, a damaged pull might wait for a
 // version that never comes.
 uint32_t ChecksumOf(const v1::PullRequest& request);
 
-// Messages whose payload is in shared memory, at header.place.
+// Return a message whose payload is in shared memory, at header.place.
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header);
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header);
 
-// The message refers to `data` and holds `owner` until gRPC has let go of the bytes, which may be
-// after the call has ended.
+// Return a message that refers to `data`. It keeps `owner` until gRPC has released the bytes, which
+// may be after the end of the call.
 grpc::ByteBuffer EncodePushChunk(const PushChunkHeader& header, const void* data, size_t data_bytes,
                                  std::shared_ptr<const void> owner);
 grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data, size_t data_bytes,
                                  std::shared_ptr<const void> owner);
 
-// How much of a payload has arrived.
+// Progress of a payload that is arriving.
 struct ArrivedBytes {
-  size_t end;  // so many are in the destination
-  // The bytes that have come last, as they were copied from. They are still in the cache, even if
-  // the destination is not, while `arrived` is told of them, and nothing changes them. The span is
-  // empty for a payload in shared memory, which others may change.
+  size_t end;  // number of bytes in the destination
+  // The newest bytes, at the place that they were copied from. During the call of `arrived` they
+  // are still in the cache, even if the destination is not, and do not change. The span is empty if
+  // the payload is in shared memory, which the peer may change.
   absl::Span<const std::byte> last;
 };
 
-// Reads one message in two steps, so that the destination may be found, or waited for, in between.
-// Not thread-safe; the two calls may come from different threads.
+// Reads one message in two steps, so that the caller can find or wait for the destination in
+// between. Not thread-safe, but the two steps may be on different threads.
 template <typename Header>
 class ChunkReader {
  public:
-  // Takes the message over; it is empty afterwards.
+  // Takes the content of `message`, which is empty afterwards.
   explicit ChunkReader(grpc::ByteBuffer& message);
   ChunkReader(const ChunkReader&) = delete;
   ChunkReader& operator=(const ChunkReader&) = delete;
 
-  // Reads the small fields and stops at the payload. Call once. Errors: DataLoss for what is not
-  // legal protobuf, a payload that is longer than the message or also in shared memory, fields
-  // after it, no data (or some, of a skipped step), and a header that is not as it was sent: it was
-  // damaged on its way; InvalidArgument for more than kMaxChunkBytes of data.
+  // Reads the small fields and stops at the payload. Call once. Errors: DataLoss (not legal
+  // protobuf; a payload that is longer than the message or also in shared memory; known fields
+  // after the payload; no payload, or a payload for a skipped step; a header that was damaged on
+  // its way); InvalidArgument (more than kMaxChunkBytes of data).
   absl::Status ReadHeader();
   const Header& header() const { return header_; }
-  // Length of the payload; between 1 and kMaxChunkBytes, or 0 of a skipped step, once ReadHeader()
-  // was OK.
+  // Returns the length of the payload: 1 to kMaxChunkBytes, or 0 for a skipped step. Requires:
+  // ReadHeader() was OK.
   size_t data_bytes() const { return data_bytes_; }
-  // Returns true if the header came with its checksum, which may be 0. Call after ReadHeader().
+  // Returns true if the header has a checksum, which may be 0. Call after ReadHeader().
   bool has_header_checksum() const { return has_header_checksum_; }
-  // Whether the payload is in the region header().place.region.
+  // Returns true if the payload is in the region header().place.region.
   bool is_shared() const { return header_.place.region != 0; }
-  // Copies the payload to `destination`, which has room for data_bytes(), and returns the checksum
-  // of what it wrote there, computed in the same pass. `region` is the one named if is_shared(),
-  // and not used otherwise. `arrived` is told of the bytes of the payload, in order, as soon as
-  // they are there. Call once, after ReadHeader() was OK. Errors: as ReadHeader(); InvalidArgument
-  // for a place that is not in the region.
+  // Copies the payload to `destination`, which has room for data_bytes(). Returns the checksum of
+  // the bytes written there, computed in the same pass. `region` is header().place.region if
+  // is_shared(), else unused. `arrived` is called with the bytes of the payload, in order, as soon
+  // as they are copied. Call once, after ReadHeader() was OK. Errors: as ReadHeader();
+  // InvalidArgument (the place is not in the region).
   absl::StatusOr<uint32_t> ReadData(
       void* destination, const SharedRegion* region = nullptr,
       absl::FunctionRef<void(const ArrivedBytes&)> arrived = [](const ArrivedBytes&) {},
@@ -134,12 +135,12 @@ class ChunkReader {
   absl::Status BeginData();
   absl::Status CheckLength(uint64_t bytes) const;
 
-  // Each refers to the one before it.
+  // Each of the next three refers to the one before it.
   grpc::ByteBuffer message_;
   std::optional<grpc::ProtoBufferReader> reader_;
   std::optional<google::protobuf::io::CodedInputStream> input_;
   Header header_;
-  uint64_t checksum_ = 0;  // as it came
+  uint64_t checksum_ = 0;  // as received
   bool has_header_checksum_ = false;
   size_t data_bytes_ = 0;
 };

@@ -33,7 +33,8 @@ std::string Bytes(const grpc::ByteBuffer& buffer) {
   return bytes;
 }
 
-// Cut into slices [0, cut) and [cut, end); a cut at 0 or the end leaves one empty.
+// Returns `bytes` in slices [0, cut) and [cut, end). A cut at 0 or at the end makes one slice
+// empty.
 grpc::ByteBuffer Buffer(const std::string& bytes, size_t cut = 0) {
   const grpc::Slice slices[] = {grpc::Slice(bytes.substr(0, cut)), grpc::Slice(bytes.substr(cut))};
   return grpc::ByteBuffer(slices, 2);
@@ -110,7 +111,7 @@ TEST(ChunkCodecTest, NoFlippedBitMakesAChunkOfAnotherContribution) {
     std::string damaged = sent;
     damaged[bit / 8] ^= static_cast<char>(1 << bit % 8);
     const absl::StatusOr<Parsed> parsed = Parse(Buffer(damaged));
-    // Else the sender would take it for a refusal of what it has sent.
+    // With another code the sender would think that the server refuses its data.
     if (!parsed.ok()) {
       EXPECT_THAT(parsed, StatusIs(absl::StatusCode::kDataLoss)) << bit;
     }
@@ -124,7 +125,8 @@ TEST(ChunkCodecTest, NoFlippedBitMakesAChunkOfAnotherContribution) {
   EXPECT_GT(num_noticed, 8 * chunk.data().size());
 }
 
-// The payload is long enough for every way of summing, in slices as a network cuts them.
+// The payload is long enough for every way of computing the checksum, and is cut into slices as by
+// a network.
 TEST(ChunkCodecTest, ADamagedByteIsNoticedAtEveryPlace) {
   std::mt19937 random(7);
   std::string data(9000, '\0');
@@ -329,7 +331,7 @@ TEST(ChunkCodecTest, ReadsAnyOrderOfFieldsAndSkipsUnknownOnes) {
 TEST(ChunkCodecTest, UnknownGroupsAreReadAsGeneratedCodeDoes) {
   std::string bytes = SomePush().SerializeAsString();
   const auto nested = [](int depth) {
-    return std::string(depth, '\x33') + std::string(depth, '\x34');  // of field 6
+    return std::string(depth, '\x33') + std::string(depth, '\x34');  // groups with field number 6
   };
   const std::string overlong_tag = "\x80\x80\x80\x80\x80\x68";
   const std::string groups[] = {nested(1),
@@ -379,8 +381,8 @@ TEST(ChunkCodecTest, RefusesLengthsThatLie) {
   EXPECT_THAT(Parse(Buffer(huge + "data")), StatusIs(absl::StatusCode::kDataLoss));
   const std::string two_gib = "\x7a\xff\xff\xff\xff\x07";
   EXPECT_THAT(Parse(Buffer(two_gib + "data")), StatusIs(absl::StatusCode::kDataLoss));
-  // The number has ten bytes, whose highest bits do not fit 64 bits. A reader that drops them reads
-  // four.
+  // The number has ten bytes, whose highest bits do not fit into 64 bits. A reader that drops these
+  // bits reads four.
   const std::string overlong = "\x84\x80\x80\x80\x80\x80\x80\x80\x80\x20";
   EXPECT_THAT(Parse(Buffer("\x7a" + overlong + "data")), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(Parse(Buffer("\x32" + overlong + "data\x7a\x04" + "data")),
@@ -398,7 +400,7 @@ TEST(ChunkCodecTest, RefusesChunksAboveTheLimit) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("allowed are")));
 }
 
-// What we accept, generated code accepts too, and reads the same.
+// Generated code must also accept, and read in the same way, every message that we accept.
 TEST(ChunkCodecTest, MutatedMessagesNeverCrashNorDisagree) {
   const std::string good = SomePush().SerializeAsString();
   std::minstd_rand random(20240602);
@@ -415,7 +417,7 @@ TEST(ChunkCodecTest, MutatedMessagesNeverCrashNorDisagree) {
     ++accepted;
     v1::PushChunk generated;
     ASSERT_TRUE(generated.ParseFromString(bytes)) << i;
-    // A mutated scale may be NaN, which equals nothing: compare what it is written as.
+    // A mutated scale may be NaN, which is not equal to itself, so the encoded bytes are compared.
     const PushChunkHeader header = HeaderOf(generated);
     ASSERT_EQ(Bytes(EncodePushChunk(parsed->header, "x", 1, nullptr)),
               Bytes(EncodePushChunk(header, "x", 1, nullptr)))

@@ -36,7 +36,7 @@
 namespace lodestar::wire {
 namespace {
 
-// A certificate that holds for longer than this from now on is used without asking for another one.
+// Minimum remaining life of a certificate that is used without asking for a new one.
 constexpr absl::Duration kLeastRest = absl::Minutes(1);
 constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(5);
 constexpr absl::Duration kEnrolmentPause = absl::Milliseconds(500);
@@ -44,14 +44,15 @@ constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 constexpr absl::Duration kRenewalTimeout = absl::Seconds(20);
 constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Minutes(5);
-// How often the certificate is looked at: clocks are set, and machines sleep.
+// Interval of checks whether the certificate must be renewed. It is short because clocks are set
+// and machines sleep.
 constexpr absl::Duration kLookInterval = absl::Seconds(15);
-// A certificate is renewed at the latest this long after it came.
+// Maximum time after which a certificate is renewed.
 constexpr absl::Duration kLongestUse = absl::Hours(12);
 constexpr int kHashDigitsOfFolder = 16;
 constexpr int64_t kMaxTokenBytes = 128;
 constexpr int64_t kMaxReasonBytes = 4096;
-constexpr size_t kMaxLeftovers = 4;  // that one message names
+constexpr size_t kMaxLeftovers = 4;  // maximum number of names in one message
 
 absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
                        absl::string_view what) {
@@ -62,11 +63,11 @@ absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
                     [](std::string* out, Role role) { absl::StrAppend(out, RoleName(role)); })));
 }
 
-constexpr char kHostMark = '@';  // in no name of an identity
+constexpr char kHostMark = '@';  // no identity's name has this character
 
-// Name of the folder for an identity: ROLE-NAME, or ROLE@HOST for a member of the cluster that is
-// named after its machine. Machines may share the state folder, as compute nodes share a home, and
-// members of one certificate could not be told apart. psctl is no member.
+// Returns the folder's name for an identity: ROLE-NAME, or ROLE@HOST for a worker or server without
+// a name of its own. Machines may share the state folder, as compute nodes share a home. Two
+// workers with the same certificate could not be told apart. psctl needs no such distinction.
 std::string LeafOf(const SecurityFlags& flags, Role role, const std::string& name) {
   if (!name.empty()) return absl::StrCat(RoleName(role), "-", name);
   const bool is_member = role == Role::kWorker || role == Role::kServer;
@@ -74,21 +75,22 @@ std::string LeafOf(const SecurityFlags& flags, Role role, const std::string& nam
   return absl::StrCat(RoleName(role), std::string(1, kHostMark), flags.host);
 }
 
-// `leaf`: the name of a folder.
+// Returns true if the folder named `leaf` is for this role.
 bool IsLeafOf(Role role, absl::string_view leaf) {
   return absl::ConsumePrefix(&leaf, RoleName(role)) &&
          (leaf.empty() || leaf.front() == '-' || leaf.front() == kHostMark);
 }
 
-// Says which starts use the folder.
+// Says with which flags or on which host a program uses the folder.
 std::string StartsOfLeaf(Role role, absl::string_view leaf) {
   leaf.remove_prefix(RoleName(role).size());
   if (leaf.empty()) return "without --name";
   return absl::StrCat(leaf.front() == kHostMark ? "on the host " : "with --name=", leaf.substr(1));
 }
 
-// A release before LeafOf() had hosts kept one folder for all machines. The first machine that
-// comes gets it. A link stays for programs of that release, and tells the others that it is taken.
+// Takes over the folder of an earlier release, which had one folder for all machines. The first
+// machine gets it. A link replaces it, for programs of that release and so that other machines see
+// that it is taken.
 void TakeSharedFolder(const std::string& cluster, const std::string& leaf, Role role) {
   const std::string shared = absl::StrCat(cluster, "/", RoleName(role));
   const std::string own = absl::StrCat(cluster, "/", leaf);
@@ -106,11 +108,11 @@ void TakeSharedFolder(const std::string& cluster, const std::string& leaf, Role 
   LogInfo("the certificate in {} is that of this host from now on: {}", shared, own);
 }
 
-// Keeps other processes from enrolling into a folder of a cluster, as long as it lives.
+// A lock that keeps other processes from enrolling into the same folder while this object lives.
 class EnrolmentLock {
  public:
-  // `leaf`: name of the folder. Waits for at most `timeout`. Errors: Unavailable naming the file;
-  // those of the file.
+  // Waits for the lock for at most `timeout`. `leaf` is the name of the folder. Errors: Unavailable
+  // naming the file; those of the file.
   static absl::StatusOr<EnrolmentLock> Take(const std::string& cluster, const std::string& leaf,
                                             absl::Duration timeout) {
     const std::string path = absl::StrCat(cluster, "/.", leaf, ".lock");
@@ -119,7 +121,7 @@ class EnrolmentLock {
     if (!file.is_open()) return ErrnoStatus(errno, "open", path);
     const absl::Time deadline = absl::Now() + timeout;
     while (flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-      // A file system without locks is no reason to stay out: folders are replaced as a whole.
+      // A file system without locks is accepted, because folders are always replaced as a whole.
       if (errno == ENOLCK || errno == ENOTSUP || errno == ENOSYS) break;
       if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoStatus(errno, "lock", path);
       if (absl::Now() >= deadline) {
@@ -138,12 +140,12 @@ class EnrolmentLock {
   FileDescriptor file_;
 };
 
-// One folder per cluster that this user's programs have joined.
+// Returns the folder with one folder for each cluster that this user's programs have joined.
 std::string JoinedFolder(const SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/joined");
 }
 
-// Returns where the join string came from, without the secret.
+// Returns the flag or variable that gave the join string, without the secret.
 std::string JoinOrigin(const SecurityFlags& flags) {
   return flags.is_join_from_environment ? "$LODESTAR_JOIN" : flags.join_flag;
 }
@@ -157,10 +159,10 @@ absl::Status WithOrigin(const SecurityFlags& flags, const absl::Status& status) 
 }
 
 std::string TokenPath(const std::string& folder) { return absl::StrCat(folder, "/token"); }
-// Why there is no certificate any more.
+// Returns the path of the file that says why the certificate was removed.
 std::string ReasonPath(const std::string& folder) { return absl::StrCat(folder, "/thrown_away"); }
 
-// The certificate came by the token of another join string than this one.
+// Returns true if the certificate was issued for another join string's token.
 bool IsOfAnotherToken(const std::string& folder, const JoinString& join) {
   const absl::StatusOr<std::string> token = ReadWholeFile(TokenPath(folder), kMaxTokenBytes);
   return token.ok() && *token != join.token_id;
@@ -171,13 +173,13 @@ bool IsHeld(const absl::StatusOr<CertificateFacts>& facts) {
   return facts.ok() && facts->validity.until - now > kLeastRest && facts->validity.from <= now;
 }
 
-// Returns `now` if that cannot be told.
+// Returns when the file was written, or `now` if that is not known.
 absl::Time WrittenAt(const std::string& path, absl::Time now) {
   struct stat facts {};
   return stat(path.c_str(), &facts) == 0 ? absl::TimeFromTimespec(facts.st_mtim) : now;
 }
 
-// Gets credentials for the identity's name and role, unless another process has got some meanwhile.
+// Gets credentials for the identity's name and role, unless another process has done so meanwhile.
 absl::Status EnrolAgain(const JoinString& join, const std::string& cluster, const std::string& leaf,
                         const Identity& identity) {
   const std::string folder = absl::StrCat(cluster, "/", leaf);
@@ -205,8 +207,8 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
   const std::string leaf = LeafOf(flags, roles.front(), name);
   const std::string folder = absl::StrCat(cluster, "/", leaf);
   const CredentialFiles files = CredentialFilesIn(folder);
-  // If psctl is given another join string, it gets another certificate. What a worker or a server
-  // has kept may be that of others of this machine, which run.
+  // If psctl is given another join string, it gets another certificate. Workers and servers keep
+  // the old one, because other processes of this machine may be using it.
   const auto is_of_use = [&](const absl::StatusOr<CertificateFacts>& facts) {
     const bool is_outdated = roles.front() == Role::kOperator && IsOfAnotherToken(folder, join);
     return IsHeld(facts) && !is_outdated;
@@ -232,9 +234,9 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
     if (const absl::Status role = CheckRole(facts->identity, roles, "its token"); !role.ok()) {
       return WithOrigin(flags, role);
     }
-    // The folder is new, without the token and the reason of the one before. A start that ends here
-    // leaves no token, so that the next one keeps the certificate: the line may have been good for
-    // one.
+    // The folder is replaced by a new one, without the old token and the old reason. If the start
+    // ends here, no token is noted, so that the next start keeps the certificate: the join string
+    // may allow only one enrolment.
     RETURN_IF_ERROR(WriteCredentials(folder, credentials));
     RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
     LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
@@ -251,16 +253,17 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
 
 struct KeptFolder {
   std::string path;
-  bool is_joined = false;  // else the coordinator of this machine has written it
+  bool is_joined = false;  // false: the coordinator of this machine has written it
 };
 
-// Folders with a certificate for the role and the name, whatever it is worth: the one that the
-// coordinator of this machine keeps for its user, and those that have joined.
+// Returns the folders that may have a certificate for the role and the name, valid or not. They are
+// the folder that the coordinator of this machine keeps for its user, and the folders of joined
+// clusters.
 std::vector<KeptFolder> KeptFolders(const SecurityFlags& flags, Role role,
                                     const std::string& name) {
   if (flags.state_dir.empty()) return {};
   std::vector<KeptFolder> folders;
-  std::error_code error;  // there may be no such folder
+  std::error_code error;  // the folder may not exist
   const std::string leaf = LeafOf(flags, role, name);
   for (const auto& cluster : std::filesystem::directory_iterator(JoinedFolder(flags), error)) {
     TakeSharedFolder(cluster.path(), leaf, role);
@@ -275,14 +278,14 @@ std::vector<KeptFolder> KeptFolders(const SecurityFlags& flags, Role role,
   return folders;
 }
 
-// Returns, in words, what an earlier start has left in this user's folders that is of no use for
-// this one: a certificate that was thrown away, and those of other names and hosts.
+// Returns descriptions of certificates of earlier starts that this start cannot use: certificates
+// that were removed, and certificates for other names and hosts.
 std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
                                           const std::string& name) {
   if (flags.state_dir.empty()) return {};
   const std::string leaf = LeafOf(flags, role, name);
   std::vector<std::string> leftovers;
-  std::error_code error;  // there may be no such folder
+  std::error_code error;  // the folder may not exist
   for (const auto& cluster : std::filesystem::directory_iterator(JoinedFolder(flags), error)) {
     for (const auto& entry : std::filesystem::directory_iterator(cluster.path(), error)) {
       if (entry.is_symlink(error)) continue;  // see TakeSharedFolder()
@@ -308,9 +311,10 @@ std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
   return leftovers;
 }
 
-// `certificate`: of the server; empty: it has not shown it, and only if one alone could be meant is
-// there an answer. `reasons`: why there are no others. Errors: Unavailable if several could;
-// Unauthenticated if none will do; those of CheckRole().
+// Chooses the kept certificate for a server. `certificate` is the server's. If it is empty, the
+// server has not shown it, and a certificate is chosen only if there is just one. `reasons` says
+// why others cannot be used. Errors: Unavailable (several could be used); Unauthenticated (none can
+// be used); those of CheckRole().
 absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
                                         absl::Span<const Role> roles,
                                         const std::string& certificate,
@@ -354,10 +358,11 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
   return absl::UnauthenticatedError(absl::StrJoin(reasons, "; "));
 }
 
-// Enters with what is kept in `folders`, as `address`, one of `servers`, wants it. `leftovers` is
-// what cannot be used. `name` is of a token that would help. Errors: Unavailable, DeadlineExceeded
-// if no server answers there, or not in a way that will do; Unauthenticated if nothing that is kept
-// will do; PermissionDenied if it is for another role.
+// Enters with a certificate in `folders` that the server at `address`, one of `servers`, accepts.
+// `leftovers` describes certificates that cannot be used. `name` is the name for which a new token
+// would help. Errors: Unavailable, DeadlineExceeded (no server answers there, or not clearly
+// enough); Unauthenticated (no kept certificate can be used); PermissionDenied (the certificate is
+// for another role).
 absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_view address,
                                      const std::string& servers,
                                      absl::Span<const KeptFolder> folders,
@@ -370,7 +375,7 @@ absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_vi
   const absl::StatusOr<Greeting> greeting = Greet(std::string(address), timeout);
   if (!greeting.ok()) return at_address(greeting.status());
   if (!greeting->is_tls) {
-    // A program that goes on in plain text may be at any of them later.
+    // In plain text the program may later connect to any of the servers, so all must be allowed.
     for (const absl::string_view server : absl::StrSplit(servers, ',')) {
       if (CheckMayBePlain("", server, SecurityFlags()).ok()) continue;
       return absl::UnavailableError(
@@ -393,7 +398,7 @@ absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_vi
       name.empty() ? "" : " --name=", name, "` prints on the coordinator's machine"));
 }
 
-// Returns the addresses that EnterCluster() asks, for people.
+// Returns the addresses that EnterCluster() asks, for messages.
 std::string ServersToAsk(const SecurityFlags& flags, const std::string& servers) {
   if (flags.has_own() || flags.join.empty()) return servers;
   const absl::StatusOr<JoinString> join = ReadJoinString(JoinOrigin(flags), flags.join);
@@ -406,7 +411,8 @@ absl::StatusOr<ClusterEntry> EnterWithKept(const SecurityFlags& flags, absl::Spa
   const std::vector<KeptFolder> folders = KeptFolders(flags, roles.front(), name);
   const std::vector<std::string> leftovers = UselessLeftovers(flags, roles.front(), name);
   if (folders.empty() && leftovers.empty()) return ClusterEntry();
-  absl::Status failure;  // the last; but of who answers and knows none of the certificates, if any
+  // The last error, or the error of a server that answers but accepts none of the certificates.
+  absl::Status failure;
   for (const absl::string_view address : absl::StrSplit(servers, ',')) {
     absl::StatusOr<ClusterEntry> entry =
         EnterAt(flags, address, servers, folders, leftovers, roles, name, timeout);
@@ -441,7 +447,7 @@ std::string LeftoversText(const SecurityFlags& flags, Role role, const std::stri
 }
 
 void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why) {
-  // First, so that no start finds neither.
+  // The reason is written first, so that a start never finds neither a certificate nor a reason.
   WriteFileAtomically(ReasonPath(DirectoryOf(files.certificate)),
                       why.substr(0, static_cast<size_t>(kMaxReasonBytes)))
       .IgnoreError();
@@ -489,7 +495,7 @@ absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses
 }
 
 absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now) {
-  if (written > now) return now;  // the clock was put back, and how old it is cannot be told
+  if (written > now) return now;  // the clock was set back, so the certificate's age is not known
   return std::min(written + (until - written) / 2, written + kLongestUse);
 }
 
@@ -564,13 +570,14 @@ absl::Status CredentialRenewer::RenewOrEnrol() {
 void CredentialRenewer::Run() {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
   absl::Duration pause = kFirstPause;
-  std::optional<absl::Time> renewed_at;  // by this process
+  std::optional<absl::Time> renewed_at;  // when this process has renewed the certificate
   while (true) {
     const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files_);
     absl::Duration rest = pause;
     if (facts.ok()) {
       const absl::Time now = absl::Now();
-      // File systems of other machines have other clocks.
+      // A file's time may be that of another machine's clock, so this process's own time is
+      // preferred.
       const absl::Time written = renewed_at.value_or(WrittenAt(files_.certificate, now));
       const absl::Time due = RenewalDue(written, facts->validity.until, now);
       rest = std::max(due - now, pause == kFirstPause ? absl::ZeroDuration() : pause);

@@ -32,7 +32,7 @@ using ::testing::StartsWith;
 const Identity kServer{Role::kServer, "shard-0", "01"};
 const Identity kWorker{Role::kWorker, "box", "02"};
 
-// Certifies every caller for as long as it is told to.
+// Issues a certificate to every caller, for the time that the test sets.
 class Renewals final : public v1::AuthorityService::CallbackService {
  public:
   explicit Renewals(const TestAuthority* authority) : authority_(*authority) {}
@@ -93,7 +93,7 @@ TEST(ClusterEntryTest, WhatAJoinStringHasBroughtIsUsedAgainWithoutAsking) {
   const std::string hash = FingerprintOf(authority.authority().certificate).value_or("");
   SecurityFlags flags;
   flags.state_dir = ::testing::TempDir() + "/cluster_entry_state";
-  // No server listens there.
+  // No server listens at this address.
   flags.join = absl::StrCat("lodestar://127.0.0.1:1/L1", hash, ".0a.0b");
   EXPECT_THAT(EnterCluster(flags, {Role::kWorker}, "box", "", absl::Seconds(30)).status(),
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr("127.0.0.1:1")));
@@ -159,7 +159,7 @@ class KeptCertificatesTest : public ::testing::Test {
   KeptCertificatesTest() {
     flags_.state_dir = absl::StrCat(::testing::TempDir(), "/kept-", RandomHex(4));
   }
-  // In the folder of a cluster that has been joined.
+  // Writes credentials into the folder of a joined cluster.
   void Keep(const TestAuthority& authority, const std::string& cluster,
             absl::Duration lifetime = absl::Hours(1)) {
     const auto credentials = ReadCredentials(authority.FilesFor(kWorker, lifetime));
@@ -259,7 +259,7 @@ TEST_F(KeptCertificatesTest, CertificatesUnderOtherNamesAreNamedWhereOneIsWanted
   EXPECT_FALSE(entry->files.has_value());
 }
 
-// A port of this machine, and what becomes of each connection to it.
+// A port of this machine that calls `serve` for each connection.
 class Port {
  public:
   explicit Port(std::function<void(int connection)> serve)
@@ -293,7 +293,7 @@ class Port {
   std::thread thread_;
 };
 
-// As a server with TLS does that is starting.
+// Answers as a TLS server that is starting.
 void RefuseForNow(int connection) {
   char greeting[4096];
   recv(connection, greeting, sizeof(greeting), 0);
@@ -386,7 +386,7 @@ TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsT
   const std::string folder =
       absl::StrCat(flags.state_dir, "/joined/", hash.substr(0, 16), "/operator-box");
   ASSERT_OK(WriteCredentials(folder, *old));
-  // There, it can be read and not written: what is written later is not in its place.
+  // The link leads to a file that can be read but not written, so the token cannot be noted.
   std::filesystem::create_symlink("/proc/sys/kernel/ostype", folder + "/token");
   int num_enrolled = 0;
   const auto certify = [&](const v1::EnrollRequest& request) -> absl::StatusOr<v1::EnrollReply> {
@@ -408,13 +408,13 @@ TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsT
   };
   EXPECT_OK(enter());
   EXPECT_OK(enter());
-  // A start that has ended before it had noted the token.
+  // This is the state after a start that has ended before it noted the token.
   std::filesystem::remove(folder + "/token");
   EXPECT_OK(enter());
   EXPECT_EQ(num_enrolled, 1);
 }
 
-// Several machines with one state folder, which join a cluster with one line.
+// Several machines with one state folder that join a cluster with the same join string.
 class SharedStateFolderTest : public ::testing::Test {
  protected:
   SharedStateFolderTest() : own_(ReadCredentials(authority_.FilesFor(kServer))) {
@@ -456,7 +456,7 @@ class SharedStateFolderTest : public ::testing::Test {
   std::string cluster_;
   std::string join_;
   std::atomic<int> num_enrolled_ = 0;
-  std::vector<std::string> names_;  // that were asked for; of the thread of server_
+  std::vector<std::string> names_;  // names that were asked for; used only on the thread of server_
   std::optional<Port> server_;
 };
 
@@ -541,7 +541,7 @@ TEST(ClusterEntryTest, RenewalIsDueAfterHalfOfTheTimeAndSoonAfterAClockThatWasAh
   EXPECT_EQ(due(absl::Hours(10), absl::Hours(1)), absl::Hours(5));
   EXPECT_EQ(due(absl::Hours(24), absl::Hours(1)), absl::Hours(12));
   EXPECT_EQ(due(absl::Hours(24 * 1000), absl::Hours(1)), absl::Hours(12));
-  // The file is of a time that has not come yet: now.
+  // The file's time is in the future, so the certificate is renewed now.
   EXPECT_EQ(due(absl::Hours(24), -absl::Hours(100)), -absl::Hours(100));
 }
 

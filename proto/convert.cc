@@ -11,7 +11,7 @@
 namespace lodestar::wire {
 namespace {
 
-// Names are shown to people and stored in file headers.
+// Maximum length of a model's name. Names are shown, and stored in file headers.
 constexpr size_t kMaxModelNameBytes = 256;
 constexpr size_t kMaxHashBytes = 64;
 
@@ -86,7 +86,8 @@ v1::ModelSpec ToProto(const ModelSpec& spec) {
 
 absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& proto) {
   ModelSpec spec;
-  // The name is as it is shown, and sent on: with escapes it may be longer.
+  // The name is kept with its escapes, as it is shown and sent on. Escapes may make it longer, so
+  // its length is checked here.
   spec.name = PeerText(proto.name(), kMaxModelNameBytes);
   if (spec.name.size() > kMaxModelNameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("model spec: name has ", spec.name.size(),
@@ -129,7 +130,7 @@ v1::Layout ToProto(const Layout& layout) {
 }
 
 absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
-  // Native tensors are larger than those of a message.
+  // The number is checked first, because native tensors are larger than those of a message.
   if (proto.tensors_size() > Layout::kMaxTensors) {
     return absl::InvalidArgumentError(absl::StrCat("layout: there are ", proto.tensors_size(),
                                                    " tensors, allowed are ", Layout::kMaxTensors));

@@ -20,18 +20,19 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 256;
 constexpr size_t kMaxLifeSecretBytes = 128;
-// The longest text of why a worker waits, or of why the job is over.
+// Maximum length of a text that says why a worker waits or why the job is over.
 constexpr size_t kMaxReasonBytes = 2048;
-// No job gets there; what is counted from it stays a number.
+// Maximum round. No job reaches it, and sums of rounds do not overflow.
 constexpr int64_t kMaxRound = int64_t{1} << 60;
-// The most samples that all workers have got, or that one data set has.
+// Maximum number of samples of all workers, or of one data set.
 constexpr int64_t kMaxSamples = int64_t{1} << 60;
 constexpr double kMaxLearningRate = 1e6;
-// The most seconds of a round: thirty years. As a duration it is not infinite.
+// Maximum seconds of a round, thirty years. It is not infinite as a duration.
 constexpr double kMaxSeconds = 1e9;
 constexpr int64_t kMaxAgeMs = 1'000'000'000'000;
 
-// It goes into metadata, where gRPC ends the process over a character that may not be there.
+// Checks the secret's characters. It is sent as metadata, and gRPC would end the process if a
+// character is not allowed there.
 absl::Status CheckLifeSecret(absl::string_view secret) {
   if (secret.size() <= kMaxLifeSecretBytes &&
       std::all_of(secret.begin(), secret.end(), [](char c) { return absl::ascii_isxdigit(c); })) {
@@ -71,7 +72,7 @@ absl::Status CheckRange(absl::string_view field, int64_t value, int64_t lowest, 
       absl::StrCat(field, "=", value, " is out of range; allowed are ", lowest, " to ", highest));
 }
 
-// The worker relies on its own plan, so it must be the server's.
+// Checks that the server's buckets equal the worker's own plan, which the worker uses.
 absl::Status CheckBuckets(const v1::RegisterReply& reply, const std::vector<Bucket>& plan) {
   if (reply.buckets_size() != static_cast<int>(plan.size())) {
     return absl::InvalidArgumentError(absl::StrCat("the server plans ", reply.buckets_size(),
@@ -213,7 +214,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   call.instance_id = request.instance_id();
   call.device = PeerText(request.device(), kMaxTextBytes);
   for (const int wire : request.encodings()) {
-    // Encodings of newer versions are of no use to this job.
+    // Encodings of newer versions are ignored, because this job cannot use them.
     const absl::StatusOr<Encoding::Kind> known = FromProto(static_cast<v1::Encoding>(wire));
     if (known.ok() && *known != Encoding::Kind::kFp32) call.encodings.push_back(*known);
   }
@@ -222,7 +223,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   }
   call.adopts_order = request.adopts_order();
   ASSIGN_OR_RETURN(call.proposed, FromProto(request.proposed()));
-  // The age is for people: what makes no sense is not shown.
+  // The age is only shown, so a nonsensical value is left out.
   if (request.has_age_ms() && request.age_ms() >= 0 && request.age_ms() <= kMaxAgeMs) {
     call.process.age = absl::Milliseconds(request.age_ms());
   }
@@ -478,7 +479,7 @@ absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
   RETURN_IF_ERROR(CheckSeconds("report.wait_seconds", report.wait_seconds()));
   RoundReport result;
   result.round = Round(report.round());
-  result.loss_sum = report.loss_sum();  // may be NaN: a diverged worker says so
+  result.loss_sum = report.loss_sum();  // may be NaN: a diverged worker reports that
   result.num_predictions = report.num_predictions();
   result.num_samples = report.num_samples();
   result.compute = absl::Seconds(report.compute_seconds());

@@ -1,9 +1,9 @@
-// Between the messages of workers and coordinator in proto/cluster_service.proto and
+// Converts between the messages of workers and coordinator in proto/cluster_service.proto and
 // common/messages/cluster_messages.h, for both sides.
 //
-// FromProto checks sizes of texts, signs, finite numbers, and that the parts of a message fit each
-// other, before anything is made of them. Errors are InvalidArgument and name the field. Texts for
-// people are as PeerText().
+// FromProto() checks lengths of texts, signs, finite numbers, and that the parts of a message fit
+// each other, before it uses them. Errors are InvalidArgument and name the field. Texts that are
+// shown have passed PeerText().
 #pragma once
 
 #include <vector>
@@ -14,8 +14,8 @@
 
 namespace lodestar::wire {
 
-// Returns the life that is calling: it is in every request but Register's, and in the reply to
-// that.
+// Returns the incarnation that makes the call. Every request except Register's has it, and so has
+// the reply to Register.
 template <typename Request>
 WorkerLife LifeFromProto(const Request& request) {
   return {WorkerId(request.worker_id()), Incarnation(request.incarnation())};
@@ -27,19 +27,19 @@ void SetLife(const WorkerLife& life, Request* request) {
 }
 
 v1::ServerAddress ToProto(const ServerAddress& server);
-// The servers of a job, by shard, none more than there may be, each at an address that may be
-// dialled: see CheckPeerAddress().
+// Returns the servers of a job, by shard. Their number is within the limit, and each address may be
+// used: see CheckPeerAddress().
 absl::StatusOr<std::vector<ServerAddress>> FromProto(
     const google::protobuf::RepeatedPtrField<v1::ServerAddress>& servers);
 
-// Adds the wire version and the release of this software.
+// Adds the wire version and this software's version.
 v1::RegisterRequest ToProto(const RegisterCall& call);
-// Leaves `peer` out. Errors also: InvalidArgument for another wire version.
+// Leaves `peer` empty. Errors also: InvalidArgument for another wire version.
 absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request);
 
 v1::RegisterReply ToProto(const Registration& registration);
-// Also InvalidArgument if layout, servers and buckets do not fit each other: a worker relies on a
-// bucket plan of its own, so the plan is computed again and must be equal.
+// Errors also: InvalidArgument if layout, servers and buckets do not fit each other. A worker uses
+// its own bucket plan, so the plan is computed again and must be equal.
 absl::StatusOr<Registration> FromProto(const v1::RegisterReply& reply);
 
 v1::DatasetInfo ToProto(const DatasetInfo& dataset);

@@ -8,7 +8,8 @@
 namespace lodestar::wire {
 namespace {
 
-// One row per value of an enum: the tables are all there is to keep equal on both sides.
+// A value of an enum, native and in messages. Each enum has one table of such rows for both
+// directions.
 template <typename Native, typename Wire>
 struct EnumRow {
   Native native;
@@ -40,7 +41,7 @@ constexpr EnumRow<ContributionKind, v1::ContributionKind> kContributions[] = {
     {ContributionKind::kWeights, v1::CONTRIBUTION_KIND_WEIGHTS},
 };
 
-// 0, which every wire enum calls UNSPECIFIED, if `native` is not a value of its type.
+// Returns the enum value in messages, or 0 (UNSPECIFIED) if `native` is not a value of its type.
 template <typename Native, typename Wire, size_t kRows>
 Wire EnumToProto(const EnumRow<Native, Wire> (&rows)[kRows], Native native) {
   for (const auto& row : rows) {
@@ -61,8 +62,7 @@ absl::StatusOr<Native> EnumFromProto(const EnumRow<Native, Wire> (&rows)[kRows],
                                                              "use the same version on both sides"));
 }
 
-// Returns the encoding that a job names. A job of a version that knows nothing of encodings has
-// fp32.
+// Returns the encoding of a job. A job of a version without encodings has fp32.
 absl::StatusOr<Encoding> JobEncoding(v1::Encoding wire, int topk, absl::string_view field) {
   if (wire == v1::ENCODING_UNSPECIFIED) return Encoding::kFp32;
   ASSIGN_OR_RETURN(const Encoding::Kind kind, EnumFromProto(kEncodings, wire, field));
@@ -154,7 +154,7 @@ absl::StatusOr<JobSpec> FromProto(const v1::JobSpec& proto) {
   RETURN_IF_ERROR(FieldsFromProto(proto, job));
   ASSIGN_OR_RETURN(job.push_encoding,
                    JobEncoding(proto.push_encoding(), proto.topk(), "push_encoding"));
-  // ValidateJobSpec() refuses top-k.
+  // ValidateJobSpec() refuses top-k for pulls.
   ASSIGN_OR_RETURN(job.pull_encoding,
                    JobEncoding(proto.pull_encoding(), kDefaultTopK, "pull_encoding"));
   if (proto.robust_mean() != v1::ROBUST_MEAN_UNSPECIFIED) {

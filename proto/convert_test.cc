@@ -52,8 +52,8 @@ JobSpec SomeJob() {
   return job;
 }
 
-// Fields of the message that are not set: a field that ToProto() forgets is noticed when it is
-// added to the message.
+// Returns the fields of the message that are not set. So the test notices a new field that
+// ToProto() forgets.
 std::vector<std::string> UnsetFields(const google::protobuf::Message& message) {
   std::vector<std::string> unset;
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
@@ -101,7 +101,7 @@ TEST(ConvertTest, SettingsOfAsyncLocalSgdSurvive) {
   ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
   EXPECT_EQ(back.momentum_correction, MomentumCorrectionKind::kHeloco);
   EXPECT_EQ(back.anchor, Anchor::kServer);
-  // A release that knows neither field sends none of the two.
+  // A release that knows neither field sends neither.
   wire.clear_momentum_correction();
   wire.clear_anchor();
   ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
@@ -116,7 +116,7 @@ TEST(ConvertTest, OuterReductionSurvives) {
   v1::JobSpec wire = ToProto(job);
   ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
   EXPECT_EQ(back.outer_reduction, OuterReduction::kDirection);
-  // A release that knows no other reduction does not send the field.
+  // A release without other reductions does not send the field.
   wire.clear_outer_reduction();
   ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
   EXPECT_EQ(old.outer_reduction, OuterReduction::kMean);
@@ -180,7 +180,7 @@ TEST(ConvertTest, TopKAndItsParametersSurvive) {
   wire.set_pull_encoding(v1::ENCODING_TOPK2);
   EXPECT_THAT(FromProto(wire),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--pull_encoding=topk")));
-  // A release that knows neither field sends none of the two.
+  // A release that knows neither field sends neither.
   wire = ToProto(SomeJob());
   wire.clear_feedback_decay();
   wire.clear_topk_divisor();
@@ -220,7 +220,7 @@ TEST(ConvertTest, MissingAndSenselessPartsAreRefused) {
   EXPECT_THAT(FromProto(wire), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name")));
 }
 
-// Else a coordinator would take a model whose job no worker takes.
+// Otherwise a coordinator could accept a model whose job every worker refuses.
 TEST(ConvertTest, ModelNameThatIsTakenIsTakenAgain) {
   v1::ModelSpec wire = ToProto(*ModelPreset("gpt-nano"));
   for (const int num_controls : {60, 70}) {
@@ -258,7 +258,7 @@ TEST(ConvertTest, WhatALayoutMarksSurvives) {
   EXPECT_OK(CheckSameLayout(layout, "sent", back, "received"));
   EXPECT_TRUE(back.is_averaged(1));
   EXPECT_FALSE(back.is_averaged(0));
-  // Not in the hash.
+  // This mark is not in the hash.
   EXPECT_TRUE(back.tensors()[0].embedding);
   EXPECT_FALSE(back.tensors()[1].embedding);
 }
@@ -289,7 +289,7 @@ TEST(ConvertTest, ContributionKindsAndEncodingsSurvive) {
   EXPECT_THAT(FromProto(v1::ENCODING_UNSPECIFIED), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-// Whatever bytes arrive, there is an answer, and what is accepted is valid.
+// Any bytes must give an error or a valid job.
 TEST(ConvertTest, MutatedJobSpecsAreRefusedOrValid) {
   const std::string good = ToProto(SomeJob()).SerializeAsString();
   std::minstd_rand random(20240601);
@@ -442,7 +442,7 @@ TEST(ConvertClusterTest, OnlyServersAtHostAndPortAreDialled) {
                 "257 servers, allowed are 256");
 }
 
-// A message of little more than nothing asks for a plan that no memory holds.
+// A very small message can ask for a plan that needs more memory than there is.
 TEST(ConvertClusterTest, ARegistrationIsRefusedBeforeAnythingIsMadeOfIt) {
   v1::RegisterReply wire = ToProto(SomeRegistration());
   wire.mutable_job()->set_bucket_bytes(4);
@@ -478,14 +478,14 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
                    .epsilon = 0.4,
                    .weight_decay = 0.5,
                    .learning_rate = 0.6,
-                   .clip_norm = 0.0,  // says something else than nothing
+                   .clip_norm = 0.0,  // an explicit 0 is not the same as no value
                    .batch_size = 8};
   call.process.age = absl::Milliseconds(1500);
   call.process.acknowledged = {.server_incarnation = 5, .life = Incarnation(6), .round = Round(7)};
   v1::RegisterRequest wire = ToProto(call);
   EXPECT_THAT(UnsetFields(wire), IsEmpty());
   EXPECT_THAT(UnsetFields(wire.proposed()), IsEmpty());
-  wire.add_encodings(static_cast<v1::Encoding>(99));  // of a newer release
+  wire.add_encodings(static_cast<v1::Encoding>(99));  // from a newer release
   ASSERT_OK_AND_ASSIGN(const RegisterCall back, FromProto(wire));
   EXPECT_EQ(back.name, "ann");
   EXPECT_EQ(back.instance_id, 7);
@@ -691,7 +691,7 @@ TEST(ConvertClusterTest, AReportWithNegativeCountsOrImpossibleTimesIsRefused) {
     ExpectRefused(wire, field);
   }
   for (const char* field : {"compute_seconds", "communication_seconds", "wait_seconds"}) {
-    // The last one is no number of seconds that a duration can hold.
+    // The last value is too large for absl::Duration.
     for (const double value : {-1.0, std::numeric_limits<double>::quiet_NaN(),
                                std::numeric_limits<double>::infinity(), 1e200}) {
       v1::RoundReport wire = SomeReport();

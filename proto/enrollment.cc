@@ -37,10 +37,10 @@ absl::Status SocketError(absl::string_view action) {
   return absl::UnavailableError(absl::StrCat(action, ": ", strerror(errno)));
 }
 
-// A socket, non-blocking, and TLS on it once that has begun. All of it ends at one time.
+// A non-blocking socket, with TLS after BeginTls(). All operations have the same deadline.
 class Connection {
  public:
-  // `is_accepted` is false before the system of the other side has accepted the connection.
+  // `is_accepted` is false if the other side's system has not accepted the connection yet.
   Connection(int descriptor, absl::Time deadline, bool is_accepted = true)
       : descriptor_(descriptor), deadline_(deadline), is_accepted_(is_accepted) {
     fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) | O_NONBLOCK);
@@ -56,8 +56,8 @@ class Connection {
   }
 
   int descriptor() const { return descriptor_; }
-  // What TLS has failed with, an SSL_R_ of OpenSSL. 0 means that it has not failed, or that the
-  // connection has ended.
+  // Returns the error of TLS, an SSL_R_ code of OpenSSL. 0 means that TLS has not failed, or that
+  // the connection has ended.
   int tls_failure() const { return tls_failure_; }
   SSL* ssl() const { return ssl_.get(); }
   void SetAccepted() { is_accepted_ = true; }
@@ -147,7 +147,7 @@ class Connection {
     return absl::InvalidArgumentError("the message is damaged");
   }
 
-  // The other side is to have all before the connection goes.
+  // Makes sure that the other side gets all bytes before the connection closes.
   void Finish() {
     Repeat([&] { return SSL_shutdown(ssl_.get()) >= 0 ? 1 : -1; }).IgnoreError();
     shutdown(descriptor_, SHUT_WR);
@@ -242,7 +242,7 @@ OwnedSslContext NewContext(const SSL_METHOD* method) {
   return context;
 }
 
-// Whether the peer is a server that the authority with this hash vouches for.
+// Checks that the peer is a server whose certificate was issued by the authority with this hash.
 absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time now) {
   STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(ssl);
   X509* authority = nullptr;
@@ -273,7 +273,7 @@ absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time
 std::string HostName() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return "machine";
-  // The name is cut at its first '.', because in worker names a process follows a '.'.
+  // The name is cut at its first '.', because in worker names the process id follows a '.'.
   const absl::string_view host = name.data();
   const std::string legal = NearestName(host.substr(0, host.find('.')), kMaxHostNameBytes);
   return legal.empty() ? "machine" : legal;
@@ -290,7 +290,8 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
   ASSIGN_OR_RETURN(Connection connection, Dial(address, deadline));
   RETURN_IF_ERROR(connection.SendPlain(kEnrollmentPreamble));
   const OwnedSslContext context = NewContext(TLS_client_method());
-  // The chain is checked below, against a hash and not against what the machine trusts.
+  // CheckPeer() checks the chain below, against a hash and not against the machine's trusted
+  // authorities.
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
   RETURN_IF_ERROR(connection.BeginTls(context.get(), /*is_server=*/false));
   RETURN_IF_ERROR(CheckPeer(connection.ssl(), join.authority_sha256, absl::Now()));
@@ -319,8 +320,8 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
   return credentials;
 }
 
-// Keeps in `shown` what the server shows, its certificate and those between it and an authority,
-// and leaves the handshake.
+// Keeps in `shown` the server's certificate and those between it and its authority, and suspends
+// the handshake.
 int KeepAndLeave(X509_STORE_CTX* store, void* shown) {
   std::string& chain = *static_cast<std::string*>(shown);
   X509* const certificate = X509_STORE_CTX_get0_cert(store);
@@ -332,7 +333,7 @@ int KeepAndLeave(X509_STORE_CTX* store, void* shown) {
   }
   const int index = SSL_get_ex_data_X509_STORE_CTX_idx();
   SSL_set_retry_verify(static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, index)));
-  return 1;  // without it the handshake is not suspended
+  return 1;  // without this result the handshake would not be suspended
 }
 
 }  // namespace
@@ -368,8 +369,8 @@ absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeou
   ASSIGN_OR_RETURN(Connection connection, Dial(address, absl::Now() + timeout));
   const OwnedSslContext context = NewContext(TLS_client_method());
   Greeting greeting;
-  // Nothing is said to what the server shows: a handshake without a certificate of one's own would
-  // be told as one that has failed.
+  // The handshake is not completed: without a certificate of this program, the server would report
+  // it as failed.
   SSL_CTX_set_cert_verify_callback(context.get(), &KeepAndLeave, &greeting.certificate);
   const absl::Status greeted = connection.BeginTls(context.get(), /*is_server=*/false);
   if (!greeting.certificate.empty()) {
@@ -377,14 +378,14 @@ absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeou
     return greeting;
   }
   switch (connection.tls_failure()) {
-    case SSL_R_WRONG_VERSION_NUMBER:          // no record of TLS, but HTTP/2 for example
+    case SSL_R_WRONG_VERSION_NUMBER:          // the answer is not TLS, but for example HTTP/2
     case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:  // a ps_server with --insecure
       return greeting;
-    case SSL_R_TLSV1_ALERT_INTERNAL_ERROR:  // a ps_server that is starting, or has no room
+    case SSL_R_TLSV1_ALERT_INTERNAL_ERROR:  // a ps_server that is starting or full
       greeting.is_tls = true;
       return greeting;
     default:
-      // A server that goes while it is greeted has not said what it speaks.
+      // A server that closes the connection has not shown whether it speaks TLS.
       RETURN_IF_ERROR(greeted);
   }
   greeting.is_tls = true;
@@ -405,7 +406,7 @@ absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Durat
       SSL_CTX_add_extra_chain_cert(context.get(), authority.get()) != 1) {
     return absl::InternalError(OpensslError());
   }
-  static_cast<void>(authority.release());  // the context has it
+  static_cast<void>(authority.release());  // the context owns it now
   RETURN_IF_ERROR(connection.BeginTls(context.get(), /*is_server=*/true));
   v1::EnrollRequest request;
   RETURN_IF_ERROR(connection.Receive(request));

@@ -24,7 +24,7 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 constexpr absl::Duration kShort = absl::Milliseconds(1);
 const std::string kSecret = "0123456789abcdef";
 
-// A port of this machine on which one connection is taken.
+// A port of this machine that accepts one connection.
 class Door {
  public:
   Door() : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -58,7 +58,7 @@ class EnrollmentTest : public ::testing::Test {
     join_.secret = kSecret;
   }
 
-  // Serves one connection while the join string is used.
+  // Serves one connection and enrols with the join string on it.
   absl::StatusOr<Credentials> EnrollWith(const EnrollmentAnswer& answer) {
     std::thread server([&] { served_ = ServeEnrollment(door_.Accept(), own_, kPatience, answer); });
     absl::StatusOr<Credentials> credentials = Enroll(join_, {Role::kWorker}, "box", kPatience);
@@ -180,20 +180,19 @@ TEST_F(EnrollmentTest, NobodyThereIsToldByAddress) {
   EXPECT_THAT(Enroll(join_, {Role::kWorker}, "box", kPatience),
               StatusIs(absl::StatusCode::kUnavailable,
                        AllOf(HasSubstr(closed), HasSubstr("Connection refused"))));
-  // The next address of several is tried.
+  // If an address refuses, the next address is tried.
   join_.servers = absl::StrCat(closed, ",", door_.address());
   EXPECT_OK(EnrollWith([this](const v1::EnrollRequest& request) { return Certify(request); }));
 }
 
-// As a process that was stopped with SIGSTOP: its system accepts the connection.
+// A process that was stopped with SIGSTOP does not answer, but its system accepts the connection.
 TEST_F(EnrollmentTest, TellsAProcessThatMayBeStoppedFromAMachineThatIsAway) {
   EXPECT_THAT(Enroll(join_, {Role::kWorker}, "box", absl::Seconds(1)),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr(door_.address()), HasSubstr("process"))));
 }
 
-// Returns what a greeting finds out about a peer that sends `bytes` once the greeting has come, and
-// leaves.
+// Returns the result of a greeting to a peer that then sends `bytes` and closes the connection.
 absl::StatusOr<Greeting> GreetOneWhoSays(absl::string_view bytes) {
   const Door door;
   std::thread server([&] {

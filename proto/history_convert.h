@@ -1,4 +1,4 @@
-// RunHistory on the wire.
+// Converts RunHistory to and from messages.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,10 +8,10 @@
 
 namespace lodestar::wire {
 
-// What `request` asks for.
+// Returns the parts of the history that `request` asks for.
 v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequest& request);
 
-// Error: InvalidArgument: columns of different lengths.
+// Errors: InvalidArgument if columns differ in length.
 absl::StatusOr<RunHistory> HistoryFromProto(const v1::HistoryReply& reply);
 
 }  // namespace lodestar::wire

@@ -24,7 +24,7 @@ using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// The field at a path such as "optimizer.momentum", whose last part names the field itself.
+// Returns the field at a path such as "optimizer.momentum".
 const FieldDescriptor* FieldAt(absl::string_view path) {
   const google::protobuf::Descriptor* type = v1::JobSpec::descriptor();
   const FieldDescriptor* field = nullptr;
@@ -36,7 +36,7 @@ const FieldDescriptor* FieldAt(absl::string_view path) {
   return field;
 }
 
-// The message that has the field at `path`: `proto`, or the one in it.
+// Returns the message that has the field at `path`: `proto` or a message in it.
 Message* OwnerOf(absl::string_view path, v1::JobSpec& proto) {
   const size_t dot = path.find('.');
   if (dot == absl::string_view::npos) return &proto;
@@ -48,7 +48,7 @@ const Message& OwnerOf(absl::string_view path, const v1::JobSpec& proto) {
   return proto.GetReflection()->GetMessage(proto, FieldAt(path.substr(0, dot)));
 }
 
-// "MODE_" of the enum whose value 0 is MODE_UNSPECIFIED.
+// Returns the prefix of the enum's value names, such as "MODE_" if value 0 is MODE_UNSPECIFIED.
 std::string PrefixOf(const FieldDescriptor& field) {
   const std::string& name = field.enum_type()->FindValueByNumber(0)->name();
   constexpr absl::string_view kUnspecified = "UNSPECIFIED";
@@ -79,7 +79,8 @@ void SetField(const FieldDescriptor& field, const JobValue& value, Message& owne
   }
 }
 
-// Errors: InvalidArgument if an enum has a value that this release does not know.
+// Returns the field's value. Errors: InvalidArgument if an enum has a value that this release does
+// not know.
 absl::StatusOr<JobValue> GetField(absl::string_view path, const FieldDescriptor& field,
                                   const Message& owner) {
   const google::protobuf::Reflection& reflection = *owner.GetReflection();
@@ -110,7 +111,7 @@ absl::StatusOr<JobValue> GetField(absl::string_view path, const FieldDescriptor&
   }
 }
 
-// Whether the field at `path` is not present, or has the value that stands for that.
+// Returns true if the field at `path` is not present, or has the value that means absent.
 bool IsAbsent(absl::string_view path, const v1::JobSpec& proto) {
   const FieldDescriptor& field = *FieldAt(path);
   const Message& owner = OwnerOf(path, proto);

@@ -1,5 +1,5 @@
-// The fields of a job that JobField::wire has, to and from the message JobSpec, by reflection.
-// Fields without such a path are converted in convert_job.cc.
+// Converts the fields of a job that have JobField::wire to and from the message JobSpec, by
+// reflection. Fields without that path are converted in convert_job.cc.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,8 +10,8 @@ namespace lodestar::wire {
 
 void FieldsToProto(const JobSpec& job, v1::JobSpec& proto);
 
-// Sets the fields of `job`, which has the defaults. Does not check what ValidateJobSpec() does.
-// Errors: InvalidArgument naming the field of the message.
+// Sets the fields of `job`, which must have the defaults. Does not make the checks of
+// ValidateJobSpec(). Errors: InvalidArgument naming the field of the message.
 absl::Status FieldsFromProto(const v1::JobSpec& proto, JobSpec& job);
 
 }  // namespace lodestar::wire

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// These are converted by hand, in convert_job.cc.
+// Returns the fields that are converted by hand, in convert_job.cc.
 const std::set<std::string>& FieldsByHand() {
   static const auto& names = *new std::set<std::string>{"model", "push_encoding", "pull_encoding",
                                                         "topk",  "robust_mean",   "trim"};
@@ -55,7 +55,7 @@ TEST(JobFieldConvertTest, EveryValueComesBack) {
   for (const JobField& field : JobFields()) {
     EXPECT_EQ(TextOf(field.get(same)), TextOf(field.get(job))) << field.name;
   }
-  // Numbers, and the other values of what has few.
+  // Sets numbers, and values that are not the default.
   job.mode = Mode::kAsyncLocalSgd;
   job.quorum = 3;
   job.max_rounds_ahead = 0;
@@ -88,7 +88,7 @@ TEST(JobFieldConvertTest, EveryValueComesBack) {
   }
 }
 
-// What a message of an earlier release, or an absent field of it, means.
+// Checks the meaning of a message of an earlier release, which lacks fields.
 TEST(JobFieldConvertTest, AbsentFieldsHaveTheirMeaning) {
   v1::JobSpec whole;
   JobSpec job;
@@ -122,7 +122,7 @@ TEST(JobFieldConvertTest, AbsentFieldsHaveTheirMeaning) {
   EXPECT_EQ(read(proto).keep_workers, 1);
   EXPECT_EQ(read(proto).fragments, 1);
   EXPECT_EQ(read(proto).feedback_decay, 1.0);
-  // These were always there: 0 is a value.
+  // These fields have existed in all releases, so 0 is a value.
   proto.clear_max_rounds_ahead();
   proto.clear_norm_limit();
   proto.clear_error_feedback();

@@ -12,7 +12,7 @@ constexpr size_t kMaxLines = 1000;
 constexpr size_t kMaxBytes = 1 << 20;
 constexpr size_t kMaxWorkerBytes = 64;
 constexpr size_t kMaxIdBytes = 64;
-constexpr size_t kMaxLineBytes = 64 << 10;  // escaped
+constexpr size_t kMaxLineBytes = 64 << 10;  // after escaping
 
 v1::LogSeverity SeverityOf(LogLevel level) {
   switch (level) {
@@ -28,7 +28,8 @@ v1::LogSeverity SeverityOf(LogLevel level) {
   return v1::LOG_SEVERITY_INFO;
 }
 
-// Returns `if_unknown` for a severity that only another release has, as if none were said.
+// Returns the level. A severity that this release does not know gives `if_unknown`, as if none were
+// set.
 LogLevel LevelOf(v1::LogSeverity severity, LogLevel if_unknown) {
   switch (severity) {
     case v1::LOG_SEVERITY_DEBUG:

@@ -1,4 +1,4 @@
-// ReadLog of AdminService <-> common/logging/log_tail.h.
+// Converts AdminService.ReadLog to and from common/logging/log_tail.h.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace lodestar::wire {
 
-// What a server answers, and of which log that is.
+// A server's answer, and the log that it is from.
 struct LogPage {
   std::string log_id;
   std::string process;
@@ -17,12 +17,11 @@ struct LogPage {
 };
 
 v1::ReadLogRequest ToProto(const LogQuery& query, const std::string& log_id);
-// `log_id`: of the log that is there. Errors: InvalidArgument.
+// `log_id` is the id of the log on this server. Errors: InvalidArgument.
 absl::StatusOr<LogQuery> FromProto(const v1::ReadLogRequest& request, absl::string_view log_id);
 
 v1::ReadLogReply ToProto(const LogPage& page);
-// What others have written is made fit for a terminal. Errors: InvalidArgument, for more than a
-// server sends.
+// Texts are made safe to show. Errors: InvalidArgument if the reply has more than a server sends.
 absl::StatusOr<LogPage> FromProto(const v1::ReadLogReply& reply);
 
 }  // namespace lodestar::wire

@@ -1,5 +1,5 @@
-// A message as JSON, the same wherever people and scripts read it: fields by their names in the
-// .proto, numbers that are 0 and texts that are empty too.
+// Converts a message to JSON, in one form for users and scripts. Keys are the field names in the
+// .proto. Numbers that are 0 and empty texts are included.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace lodestar::wire {
 
-// Returns one line, without its end. Errors: Internal, with the message's type.
+// Returns one line without a newline. Errors: Internal, with the message's type.
 absl::StatusOr<std::string> MessageJson(const google::protobuf::Message& message);
-// Returns the line with its end.
+// Returns one line with a newline.
 absl::StatusOr<std::string> MessageJsonLine(const google::protobuf::Message& message);
 
 }  // namespace lodestar::wire

@@ -17,19 +17,19 @@
 namespace lodestar::wire {
 namespace {
 
-// A model spec is a few lines; more is the wrong file.
+// Maximum size of a file. A model spec has a few lines, so a larger file was named by mistake.
 constexpr int64_t kMaxFileBytes = 1 << 20;
 
-// Keeps the first mistake: the later ones mostly follow from it.
+// Keeps only the first mistake, because later ones mostly follow from it.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   explicit FirstError(absl::string_view source) : source_(source) {}
 
   void AddError(int line, int column, const std::string& message) override {
     if (!text_.empty()) return;
-    // The parser counts from zero.
+    // The parser counts lines and columns from zero.
     text_ = absl::StrCat(source_, ":", line + 1, ":", column + 1, ": ", PeerText(message));
-    // What it got is then nothing.
+    // The parser has reached the end of the file.
     if (absl::EndsWith(message, "got: ")) text_ += "the end of the file; a '}' is missing";
   }
   const std::string& text() const { return text_; }

@@ -1,4 +1,5 @@
-// Model specs in files: --model=FILE.textproto, text form of ModelSpec in proto/model.proto.
+// Reads model specs from files (--model=FILE.textproto), in the text form of ModelSpec in
+// proto/model.proto.
 #pragma once
 
 #include <string>
@@ -9,19 +10,19 @@
 
 namespace lodestar::wire {
 
-// Errors: InvalidArgument with file, line and column of the first mistake, or what
-// ValidateModelSpec() says; NotFound or PermissionDenied with the file's name.
+// Reads a model spec. Errors: InvalidArgument with file, line and column of the first mistake, or
+// from ValidateModelSpec(); NotFound or PermissionDenied with the file's name.
 absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path);
 
-// The model that --model=MODEL names: a preset, else what the file MODEL has. Errors:
-// InvalidArgument if it is neither; those of LoadModelSpec(), with the flag.
+// Returns the model that --model=MODEL names: a preset, or the content of the file MODEL. Errors:
+// InvalidArgument (neither exists); those of LoadModelSpec(), with the flag.
 absl::StatusOr<ModelSpec> NamedModel(const std::string& model);
 
-// A sentence for people if `model` is a preset and also a file, which is then not read. Empty if it
-// is not both.
+// Returns a message if `model` is a preset and also a file, which is then not read. Empty means
+// that it is not both.
 std::string HiddenModelFile(const std::string& model);
 
-// `source` names the text in errors.
+// Parses a model spec. `source` names the text in errors.
 absl::StatusOr<ModelSpec> ParseModelSpec(const std::string& text, absl::string_view source);
 
 }  // namespace lodestar::wire

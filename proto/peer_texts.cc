@@ -12,7 +12,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Far above what anybody reads.
+// Maximum length of a text, far more than a reader looks at.
 constexpr size_t kMaxTextBytes = 1 << 14;
 
 void EscapeField(const FieldDescriptor* field, Message* message) {

@@ -1,12 +1,12 @@
-// Texts in what a peer has sent, all at once.
+// Makes all texts in a peer's message safe to show.
 #pragma once
 
 #include <google/protobuf/message.h>
 
 namespace lodestar::wire {
 
-// Makes every text in `message`, and in the messages in it, one that can be shown: see PeerText().
-// Fields of bytes stay as they are.
+// Passes every text in `message`, and in the messages inside it, through PeerText(). Fields of type
+// bytes stay unchanged.
 void EscapeTexts(google::protobuf::Message* message);
 
 }  // namespace lodestar::wire

@@ -10,7 +10,8 @@
 namespace lodestar::wire {
 namespace {
 
-// Puts `text` into every text of the message that can be reached, and one entry into every list.
+// Sets every text of the message and of the messages inside it to `text`, with one entry in every
+// list.
 void Fill(google::protobuf::Message* message, const std::string& text, int depth = 0) {
   const auto* reflection = message->GetReflection();
   for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {

@@ -20,7 +20,8 @@ absl::Status Damaged() {
   return absl::DataLossError("the registration is not a legal RegisterRequest; send it again");
 }
 
-// Calls `on_field` with the tag of each field until it returns false; it reads the field.
+// Calls `on_field` with the tag of each field. `on_field` must read the field. Stops and returns
+// false if `on_field` returns false.
 template <typename OnField>
 bool ForEachField(CodedInputStream& in, OnField on_field) {
   while (const uint32_t tag = in.ReadTag()) {

@@ -1,5 +1,5 @@
-// How large a registration will be once it is parsed, told from its bytes: a message of 4 MiB may
-// hold a million tensors, each of which takes many times its two bytes. Pure.
+// Finds out from a registration's bytes how large it will be when parsed. A message of 4 MiB may
+// hold a million tensors of two bytes, and each takes many times as much when parsed. Pure.
 #pragma once
 
 #include <google/protobuf/io/zero_copy_stream.h>
@@ -10,8 +10,8 @@
 
 namespace lodestar::wire {
 
-// The number of tensors in the wire form of a RegisterRequest. Reads no further than the one that
-// exceeds `most`, and keeps nothing. Errors: DataLoss (no protobuf).
+// Returns the number of tensors in the bytes of a RegisterRequest. Stops when the number exceeds
+// `most`. Keeps nothing in memory. Errors: DataLoss (not protobuf).
 absl::StatusOr<int64_t> CountTensors(google::protobuf::io::ZeroCopyInputStream* bytes,
                                      int64_t most);
 

@@ -38,14 +38,14 @@ TEST(RegistrationScanTest, CountsTensorsWhateverElseThereIs) {
     EXPECT_THAT(Count(Registration(0), 100, block), IsOkAndHolds(0));
     EXPECT_THAT(Count(Registration(77), 100, block), IsOkAndHolds(77));
   }
-  // Parts of one message that come one after the other are one.
+  // If a field occurs several times, protobuf merges its parts.
   EXPECT_THAT(Count(Registration(3) + Registration(4)), IsOkAndHolds(7));
   EXPECT_THAT(Count(""), IsOkAndHolds(0));
 }
 
 TEST(RegistrationScanTest, GoesNoFurtherThanTheLimit) {
   EXPECT_THAT(Count(Registration(5), 4), IsOkAndHolds(5));
-  // Many tensors of two bytes each, and no end of the layout.
+  // The layout has many tensors of two bytes, and its end is missing.
   std::string layout = "\x32\xff\xff\x7f";
   for (int i = 0; i < 1 << 10; ++i) layout += std::string("\x0a\x00", 2);
   EXPECT_THAT(Count(layout, 1000), IsOkAndHolds(1001));

@@ -16,10 +16,10 @@ namespace lodestar::wire {
 namespace {
 
 constexpr size_t kMaxMessageBytes = 2048;
-// However long a peer says.
+// Maximum of the time in a peer's retry-after.
 constexpr absl::Duration kLongestRetryAfter = absl::Hours(24);
 
-// absl took gRPC's numbers; the assertions below keep it so.
+// absl uses gRPC's numbers. The assertions below make sure of it.
 constexpr absl::StatusCode ToAbslCode(grpc::StatusCode code) {
   return static_cast<absl::StatusCode>(code);
 }
@@ -34,7 +34,7 @@ bool IsKnown(int code) {
          code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
 }
 
-// Empty if there are no hints.
+// Returns the hints of `status` as details. Empty means that it has none.
 std::string DetailsOf(const absl::Status& status, const std::string& message) {
   v1::ErrorDetails details;
   if (const auto coordinator = CoordinatorOf(status); coordinator.has_value()) {
@@ -103,7 +103,7 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
     return absl::UnavailableError(absl::StrCat("the connection or the peer failed (", name,
                                                text.empty() ? "" : ": ", text, ")"));
   }
-  // gRPC's words for a web server, or whatever else is no server of gRPC.
+  // gRPC's messages if a web server, or another program that does not speak gRPC, answers.
   if (absl::StrContains(text, "http1.x") || absl::StrContains(text, "parsing HTTP/2")) {
     return absl::Status(native,
                         absl::StrCat(text,

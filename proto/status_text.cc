@@ -52,9 +52,9 @@ std::string EncodingText(const v1::JobSpec& job) {
                       decays ? absl::StrCat(", feedback decays by ", job.feedback_decay()) : "");
 }
 
-// " (20 steps between exchanges, 4 fragments, merged 2 steps later, outer nesterov 0.7 0.9)": rate
-// and momentum, and by how much they multiply what workers change if that is more than short jobs
-// bear. Empty without local steps.
+// Returns text such as " (20 steps between exchanges, 4 fragments, merged 2 steps later, outer
+// nesterov 0.7 0.9)". The numbers are rate and momentum. If outer steps are too long for short
+// jobs, the text also says by how much they multiply changes. Empty without local steps.
 std::string LocalStepsText(const v1::JobSpec& job) {
   if (job.mode() != v1::MODE_LOCAL_SGD && job.mode() != v1::MODE_ASYNC_LOCAL_SGD) return "";
   std::string text = absl::StrCat(
@@ -126,8 +126,8 @@ std::string ProgressText(const v1::ClusterStatus& status) {
   return text;
 }
 
-// What there is of "train 1.3075 nats in round 19, held-out 1.2000 nats in round 10, accuracy
-// 60.00 %".
+// Returns the known parts of "train 1.3075 nats in round 19, held-out 1.2000 nats in round 10,
+// accuracy 60.00 %".
 std::string LossesText(const v1::ClusterStatus& status) {
   std::vector<std::string> parts;
   const auto add = [&parts](const char* name, double nats, bool has_bits, int64_t round) {
@@ -144,7 +144,7 @@ std::string LossesText(const v1::ClusterStatus& status) {
   if (status.has_heldout_accuracy()) {
     parts.push_back(absl::StrFormat("accuracy %.2f %%", 100.0 * status.heldout_accuracy()));
   }
-  // A server that does not tell the scale has 0.
+  // A server that does not send the scale has 0 here.
   const double scale = status.learning_rate_scale();
   return absl::StrCat(
       parts.empty() ? "none yet" : absl::StrJoin(parts, ", "),
@@ -152,7 +152,8 @@ std::string LossesText(const v1::ClusterStatus& status) {
       scale == 0.0 || scale == 1.0 ? "" : absl::StrFormat(" (the schedule times %.3g)", scale));
 }
 
-// "grad_norm 1.25, lr 0.001 in round 19; bleu 27.1 in round 10"; empty if no program has told any.
+// Returns text such as "grad_norm 1.25, lr 0.001 in round 19; bleu 27.1 in round 10". Empty if no
+// program has reported metrics.
 std::string MetricsText(const v1::ClusterStatus& status) {
   std::map<int64_t, std::vector<std::string>, std::greater<>> of_round;
   for (const v1::ProgramMetric& metric : status.metrics()) {
@@ -169,7 +170,7 @@ std::string MetricsText(const v1::ClusterStatus& status) {
   return absl::StrJoin(parts, "; ");
 }
 
-// Empty while nothing moves.
+// Returns the speed. Empty if the job makes no progress.
 std::string SpeedText(const v1::ClusterStatus& status) {
   if (status.samples_per_second() <= 0.0) return "";
   std::string text = absl::StrFormat("%.1f samples/s", status.samples_per_second());
@@ -179,14 +180,14 @@ std::string SpeedText(const v1::ClusterStatus& status) {
   return text;
 }
 
-// Empty if the job is not paused.
+// Returns the pause. Empty if the job is not paused.
 std::string PauseText(const v1::ClusterStatus& status) {
   if (!status.has_pause()) return "";
   return absl::StrCat("for ", FormatSeconds(status.pause().age_seconds()), ": ",
                       status.pause().reason());
 }
 
-// Empty if the run has never diverged.
+// Returns the divergence. Empty if the run has never diverged.
 std::string DivergenceText(const v1::ClusterStatus& status) {
   std::string text;
   if (status.has_divergence()) {
@@ -199,7 +200,8 @@ std::string DivergenceText(const v1::ClusterStatus& status) {
   return text;
 }
 
-// "7 of 4096 connections; refused: 12 silent, 3 too many"; empty if none was refused.
+// Returns text such as "7 of 4096 connections; refused: 12 silent, 3 too many". Empty if none was
+// refused.
 std::string PortText(const v1::PortStatus& port) {
   if (port.refused().empty()) return "";
   std::vector<std::string> refused;
@@ -210,26 +212,26 @@ std::string PortText(const v1::PortStatus& port) {
                       " connections; refused: ", absl::StrJoin(refused, ", "));
 }
 
-// "212.0 MB of memory, at most 3.10 GB; refused: too many registrations (12)"
+// Returns text such as "212.0 MB of memory, at most 3.10 GB; refused: too many registrations (12)".
 std::string LimitsText(const v1::LimitsStatus& limits) {
   const auto bytes = [](uint64_t count) { return BytesText(static_cast<int64_t>(count)); };
   std::vector<std::string> refused;
   for (const v1::LimitRefusals& some : limits.refused()) {
     refused.push_back(absl::StrCat(some.reason(), " (", some.count(), ")"));
   }
-  if (limits.memory_bound_bytes() == 0) return "";  // of an older server
+  if (limits.memory_bound_bytes() == 0) return "";  // an older server does not send it
   return absl::StrCat(bytes(limits.memory_bytes()), " of memory, at most ",
                       bytes(limits.memory_bound_bytes()),
                       refused.empty() ? "" : "; refused: ", absl::StrJoin(refused, ", "));
 }
 
-// "stop, 12s ago: psctl stop"
+// Returns text such as "stop, 12s ago: psctl stop".
 std::string RequestText(const v1::PendingRequest& request) {
   return absl::StrCat(request.what(), ", ", FormatSeconds(request.age_seconds()), " ago",
                       request.reason().empty() ? "" : ": ", request.reason());
 }
 
-// Empty if no round is open.
+// Returns the open round. Empty if none is open.
 std::string OpenRoundText(const v1::OpenRoundStatus& round) {
   if (round.arrived().empty() && round.missing().empty()) return "";
   std::vector<std::string> missing;
@@ -247,7 +249,7 @@ std::string OpenRoundText(const v1::OpenRoundStatus& round) {
 }
 
 std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
-  // The size of a checkpoint that the job was resumed from is not known.
+  // If the job was resumed from a checkpoint, the size of that checkpoint is not known.
   const std::string size =
       checkpoint.bytes() > 0
           ? absl::StrCat(BytesText(static_cast<int64_t>(checkpoint.bytes())), ", ")
@@ -256,25 +258,26 @@ std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
                          FormatSeconds(checkpoint.age_seconds()));
 }
 
-// "75/20/5 %": of computing, exposed communication and waiting for work.
+// Returns shares such as "75/20/5 %": computing, exposed communication and waiting for work.
 std::string SharesText(const v1::WorkerStatus& worker) {
   return absl::StrFormat("%.0f/%.0f/%.0f %%", 100.0 * worker.compute_share(),
                          100.0 * worker.communication_share(), 100.0 * worker.wait_share());
 }
 
-// "12.3 ms": exposed communication of a round; "-": its server does not tell.
+// Returns the exposed communication of a round, such as "12.3 ms", or "-" if the server does not
+// send it.
 std::string ExposedText(const v1::WorkerStatus& worker) {
   if (worker.exposed_seconds_per_round() == 0.0 && worker.communication_share() > 0.0) return "-";
   const double milliseconds = worker.exposed_seconds_per_round() * 1e3;
   return absl::StrFormat(milliseconds < 100 ? "%.1f ms" : "%.0f ms", milliseconds);
 }
 
-// A line for each server, if any has a replica.
+// Returns a line for each server, if any server has a replica.
 std::vector<std::string> ReplicaLines(const v1::ClusterStatus& status) {
   const bool has_replica =
       std::any_of(status.shards().begin(), status.shards().end(),
                   [](const v1::ShardStatus& shard) { return !shard.journal_replica().empty(); });
-  // A coordinator that does not tell of other servers gives the replica of its own server alone.
+  // A coordinator that does not send other servers' replicas sends only that of its own server.
   if (!has_replica && !status.journal_replica().empty()) return {status.journal_replica()};
   std::vector<std::string> lines;
   for (const v1::ShardStatus& shard : status.shards()) {
@@ -361,7 +364,7 @@ std::string ShardsText(const v1::ClusterStatus& status, int columns) {
                                            {.title = "TWICE", .align = kRight, .rank = 4},
                                            {.title = "LATE", .align = kRight, .rank = 3},
                                            {.title = "REFUSED", .align = kRight, .rank = 2}};
-  // Few jobs have any.
+  // Few jobs have skipped contributions, so the column is shown only if there are some.
   const bool has_skipped =
       std::any_of(status.shards().begin(), status.shards().end(),
                   [](const v1::ShardStatus& shard) { return shard.contributions_skipped() > 0; });
@@ -412,14 +415,14 @@ std::string StopText(const v1::StopReply& reply, absl::string_view server) {
       reply.lost_rounds().empty() ? "" : absl::StrCat("; WARNING: ", reply.lost_rounds()));
 }
 
-// Returns how long its process has taken until it was of use, or "-" before that, or if this is not
-// known.
+// Returns the time from the start of the worker's process to its first counted contribution.
+// Returns "-" before that, or if it is not known.
 std::string StartText(const v1::WorkerStatus& worker) {
   if (!worker.has_start_to_contribution_seconds()) return "-";
   return absl::StrFormat("%.1fs", worker.start_to_contribution_seconds());
 }
 
-// What error feedback has lost with processes of this worker.
+// Returns text about residuals of error feedback that were lost with this worker's processes.
 std::string ResidualText(const v1::WorkerStatus& worker) {
   const uint64_t times = worker.residuals_lost();
   return absl::StrCat("began without the residual of its rounds before",
@@ -427,7 +430,7 @@ std::string ResidualText(const v1::WorkerStatus& worker) {
                       ": what encoding had lost of them is not made up for");
 }
 
-// What transfers get, each way, and the round trip; a dash for what is not known.
+// Returns the speed of transfers in both directions and the round trip. A dash means not known.
 std::string PathText(const v1::WorkerStatus& worker) {
   const auto rate = [](double bytes_per_second) {
     return bytes_per_second > 0.0 ? absl::StrFormat("%.3g", bytes_per_second * 8e-6) : "-";

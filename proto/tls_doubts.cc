@@ -18,7 +18,8 @@ std::string OwnerText(const std::string& certificate) {
   return facts.ok() ? absl::StrCat(" (", TextOf(facts->identity), ")") : "";
 }
 
-// The text is empty if the certificate holds, or if its times cannot be read.
+// Returns what is wrong with the certificate's times. Empty if the certificate is valid, or its
+// times cannot be read.
 std::string AgeDoubt(const std::string& certificate, absl::Time now) {
   const absl::StatusOr<Validity> validity = ValidityOf(certificate);
   if (!validity.ok()) return "";
@@ -37,7 +38,7 @@ std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
   if (const std::string age = AgeDoubt(own.certificate, now); !age.empty()) {
     doubts.push_back(absl::StrCat(own_text, ", ", age));
   }
-  // An authority of Lodestar signs every certificate itself.
+  // A Lodestar authority signs every certificate directly, without certificates in between.
   const bool may_have_others_between = !files.is_kept;
   if (!IsSignedBy(own.certificate, own.authority)) {
     doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority,

@@ -1,5 +1,5 @@
-// What may keep a program and its servers from coming to terms over TLS: gRPC says no more of it
-// than that the socket was closed.
+// Finds reasons why TLS between a program and its servers may fail. gRPC only reports that the
+// socket was closed.
 #pragma once
 
 #include <string>
@@ -10,20 +10,20 @@
 
 namespace lodestar::wire {
 
-// Returns the doubts in words, without the time of day, so that the same doubts are the same text.
-// The text is empty if there are none. `own` is what this program shows, and whom it believes, of
-// `files`. `server` is the certificate that the server at `address` shows. It is empty if the
-// server has shown none. Pure.
+// Returns the reasons as text, without the time of day, so that the same reasons give the same
+// text. Empty means none. `own` is this program's certificate and the authorities that it trusts,
+// from `files`. `server` is the certificate of the server at `address`. It is empty if the server
+// has shown none. Pure.
 std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
                       absl::string_view address, const std::string& server, absl::Time now);
 
-// Finds the doubts about the files as they are now, and about the first of `servers`
-// (HOST:PORT[,HOST:PORT...]) that answers. Blocks for at most `timeout` at each. The text is empty
-// if there are no doubts, or if the files cannot be read.
+// Finds reasons in the files as they are now, and in the certificate of the first of `servers`
+// (HOST:PORT[,HOST:PORT...]) that answers. Blocks for at most `timeout` per server. Empty means
+// that there are none, or that the files cannot be read.
 std::string FindTlsDoubts(const CredentialFiles& files, const std::string& servers,
                           absl::Duration timeout);
 
-// A line for people, with the time of day, which often is what is wrong.
+// Returns a line for messages, with the time of day, because a wrong clock is often the reason.
 std::string TlsDoubtsLine(absl::string_view doubts, absl::Time now);
 
 }  // namespace lodestar::wire

@@ -46,7 +46,7 @@ TEST_F(TlsDoubtsTest, WhereAllIsWellThereAreNone) {
   const CredentialFiles own = authority_.FilesFor(kWorker);
   EXPECT_EQ(Doubts(own, CertificateOf(authority_)), "");
   EXPECT_EQ(Doubts(own, ""), "");
-  // If a file has several authorities, one that is right is enough.
+  // If a file has several authorities, one that fits is enough.
   Credentials several = Read(own);
   several.authority = absl::StrCat(TestAuthority().authority().certificate, several.authority);
   EXPECT_EQ(TlsDoubts(several, own, "host:1", CertificateOf(authority_), absl::Now()), "");

@@ -17,7 +17,8 @@ constexpr char kMethodKey[] = ":path";
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// Servers have no names of hosts in their certificates, but a role.
+// Checks that a certificate has the role of a server. Host names are not checked, because
+// certificates of servers need not have them.
 class ServerVerifier final : public grpc::experimental::ExternalCertificateVerifier {
  public:
   bool Verify(grpc::experimental::TlsCustomVerificationCheckRequest* request,

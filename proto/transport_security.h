@@ -1,5 +1,5 @@
-// gRPC's credentials of our processes: mutual TLS with the certificates of common/security, or
-// plain text where that is allowed. Both ends of the wire share this.
+// gRPC credentials of our processes: mutual TLS with the certificates of common/security, or plain
+// text if that is allowed. Used on both ends of a connection.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,41 +17,42 @@
 
 namespace lodestar::wire {
 
-// Returns OK if `caller` may call `method` ("/lodestar.v1.AdminService/Stop"). It is called for
-// every call before its handler, from any thread, and must not block for long. Errors:
+// Returns OK if `caller` may call `method` ("/lodestar.v1.AdminService/Stop"). It is called before
+// the handler of every call, from any thread, and must not block for long. Errors:
 // PermissionDenied, Unauthenticated.
 using AccessCheck = std::function<absl::Status(const Identity& caller, absl::string_view method)>;
 
-// How one process meets others. Copies share what they have: files are watched once. Thread-safe.
+// How a process secures its connections. Copies share their state, so files are watched once.
+// Thread-safe.
 class TransportSecurity {
  public:
-  // This is plain text.
+  // Uses plain text.
   TransportSecurity() = default;
-  // TLS, with what is in the files, which are read again when they change; connections that are
-  // open stay.
+  // Uses TLS with the files, which are read again when they change. Open connections stay.
   explicit TransportSecurity(const CredentialFiles& files, int watch_seconds = 5);
 
   bool is_plain() const { return provider_ == nullptr; }
-  // Connections to servers only: a peer with a certificate for another role is not spoken to,
-  // whatever its address.
+  // Returns the credentials for connections to servers. A peer whose certificate has another role
+  // is refused, whatever its address.
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const {
     return is_plain() ? grpc::InsecureChannelCredentials() : channel_;
   }
-  // Only peers with a certificate of the authority get as far as HTTP/2. In plain text it is not
-  // known who calls, and `check` is not asked.
+  // Returns the credentials of a server. Only peers with a certificate of the authority reach
+  // HTTP/2. In plain text callers are not known, and `check` is not called.
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(AccessCheck check) const;
 
  private:
   std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
-  std::shared_ptr<grpc::ChannelCredentials> channel_;  // null: plain text, and gRPC has not begun
+  // Null means plain text, and gRPC is not initialized yet.
+  std::shared_ptr<grpc::ChannelCredentials> channel_;
 };
 
-// Returns who calls, and none in plain text. Errors: Unauthenticated if the certificate has no
-// identity.
+// Returns the caller's identity, or nullopt in plain text. Errors: Unauthenticated if the
+// certificate has no identity.
 absl::StatusOr<std::optional<Identity>> CallerOf(const grpc::AuthContext& context);
 
-// Returns the caller for the log: "operator alice". If the identity of the caller is not known, as
-// in plain text, the text is a word for any caller.
+// Returns the caller for the log, such as "operator alice". If the identity is not known, as in
+// plain text, returns a word for any caller.
 std::string CallerText(const absl::StatusOr<std::optional<Identity>>& caller);
 
 }  // namespace lodestar::wire

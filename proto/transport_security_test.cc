@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 const Identity kServer{Role::kServer, "shard-0", "01"};
 const Identity kWorker{Role::kWorker, "box", "02"};
 
-// Answers every call with PERMISSION_DENIED and who it was from.
+// Answers every call with PERMISSION_DENIED and the caller's identity.
 class Mirror final : public grpc::CallbackGenericService {
  public:
   grpc::ServerGenericBidiReactor* CreateReactor(
@@ -56,7 +56,7 @@ class TransportSecurityTest : public ::testing::Test {
     ASSERT_NE(server_, nullptr);
   }
 
-  // What a call on a connection of its own is answered.
+  // Returns the answer to a call on a new connection.
   absl::Status Call(const TransportSecurity& security) {
     return Call(security.channel_credentials());
   }
