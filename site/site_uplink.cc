@@ -16,7 +16,7 @@ namespace lodestar::site {
 namespace {
 
 constexpr char kDeviceName[] = "the workers of a site";
-// Between two registrations, and how often it is asked whether to go on.
+// Pause between two registrations, and interval of asking whether to go on.
 constexpr absl::Duration kPause = absl::Seconds(1);
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
@@ -45,7 +45,7 @@ class SiteUplink final : public site::Uplink {
   std::string Standing() override { return worker_->standing(); }
 
   void Leave(const site::Site::Interrupted& is_interrupted) override {
-    // Steps that fit into the time that it has anyway are still made.
+    // Steps that fit into the time until the stop are still made.
     if (!is_leaving_.exchange(true)) RequestStop({.grace = leave_timeout_});
     while (!is_over_.WaitForNotificationWithTimeout(kLook)) {
       if (is_interrupted()) return;
@@ -72,7 +72,8 @@ class SiteUplink final : public site::Uplink {
   const absl::Duration leave_timeout_;
   std::unique_ptr<worker::Worker> worker_;
   std::atomic<bool> is_stopping_ = false;
-  std::atomic<bool> is_leaving_ = false;  // this server wants it: it has not ended by itself
+  // True: this server ends the uplink; false: the uplink has ended by itself.
+  std::atomic<bool> is_leaving_ = false;
   absl::Notification is_over_;
   std::thread thread_;
 };
@@ -90,8 +91,8 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> UpstreamEntry::Await(
   auto entry = std::unique_ptr<UpstreamEntry>(new UpstreamEntry());
   worker::Worker::Config& worker = entry->worker_;
   ASSIGN_OR_RETURN(worker.coordinator, AddressList::Parse("upstream", config.entrance.coordinator));
-  // A site that is cut off goes on with its own workers, and costs more than a worker to begin
-  // anew.
+  // A site that loses the connection goes on with its own workers. Starting a site again costs more
+  // than starting a worker.
   worker.stays_connected = false;
   worker.insecure = config.entrance.security.insecure;
   worker.name = config.entrance.name.empty() ? worker::DefaultWorkerName() : config.entrance.name;

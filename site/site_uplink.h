@@ -1,6 +1,6 @@
 // The uplink of a site: a complete worker of the servers upstream, in the process of the site's
-// server. Registration, leases, encodings with error feedback, reconnection and TLS are those of
-// any worker.
+// server. Registration, leases, encodings with error feedback, reconnection and TLS work as in any
+// worker.
 #pragma once
 
 #include <atomic>
@@ -20,26 +20,26 @@
 
 namespace lodestar::site {
 
-// How a site comes to its servers upstream, and what it finds there.
+// Registers a site with its servers upstream, and keeps what they answer.
 class UpstreamEntry {
  public:
   struct Config {
     worker::WorkerEntrance entrance;
-    // How long the site, told to stop, waits for the servers upstream.
+    // Maximum time that the site waits for the servers upstream when it is told to stop.
     absl::Duration leave_timeout = absl::Seconds(30);
   };
 
-  // Comes in, and waits for as long as no server answers, which the log says. Errors: those of
-  // WorkerCredentials::Await() and of registration that another try does not mend; InvalidArgument
-  // for plain text to another machine; Cancelled once interrupted.
+  // Registers the site. Waits as long as no server answers, and logs that. Errors: those of
+  // WorkerCredentials::Await(); those of registration that another try would not change;
+  // InvalidArgument (plain text to another machine); Cancelled (interrupted).
   static absl::StatusOr<std::unique_ptr<UpstreamEntry>> Await(
       const Config& config, const std::function<bool()>& is_interrupted);
 
-  // The site is known under it upstream.
+  // Returns the site's name at the servers upstream.
   const std::string& name() const { return worker_.name; }
-  // As it was when the entry was made.
+  // Returns the registration at the time when the entry was made.
   const Registration& registration() const { return registration_; }
-  // Begins to work. Errors: those of Worker::Create().
+  // Starts to work for the servers upstream. Errors: those of Worker::Create().
   absl::StatusOr<std::unique_ptr<site::Uplink>> MakeUplink(site::Site* site) const;
 
  private:

@@ -10,7 +10,7 @@
 namespace lodestar::site {
 namespace {
 
-// That of the site's workers, who read it.
+// The data of the site's workers, which read it themselves.
 class SiteDataset final : public data::Dataset {
  public:
   explicit SiteDataset(DatasetInfo info) : info_(std::move(info)) {}
@@ -58,7 +58,7 @@ class SiteWorkload::SiteModel final : public model::Model {
     RETURN_IF_ERROR(WaitForAll(gate));
     return owner_->Evaluate();
   }
-  // Parameters were changed, by other means than a step.
+  // Called when parameters were changed in another way than by a step.
   void RefreshNarrowParameters() override { owner_->has_put_weights_ = false; }
 
  private:
@@ -78,7 +78,7 @@ class SiteWorkload::SiteModel final : public model::Model {
 };
 
 void SiteWorkload::OnRegistered(const Registration&) {
-  // Why there are none shows when their data is asked for, or a step.
+  // The error is ignored here, because Prepare() or a step finds the same error.
   deps_.site->AwaitData(deps_.is_stopping).IgnoreError();
 }
 
@@ -111,7 +111,8 @@ absl::Status SiteWorkload::Prepare(const Registration& registration,
 void SiteWorkload::OnGrant(const Grant& grant) {
   grant_ = grant;
   has_evaluated_ = false;
-  // Weights come with the round. Where contributions are deferred they come as they are merged.
+  // New weights come with the round. With deferred contributions, weights change only when they are
+  // merged.
   if (!defers_contributions_) has_put_weights_ = false;
 }
 
@@ -127,7 +128,7 @@ absl::Status SiteWorkload::PutWeightsOnce() {
 
 absl::StatusOr<SiteOutcome> SiteWorkload::CarryOut(const SiteOrder& order) {
   absl::StatusOr<SiteOutcome> outcome = deps_.site->CarryOut(order, deps_.is_stopping);
-  // Before the worker looks why.
+  // The stop is requested before the worker examines the error.
   if (absl::IsCancelled(outcome.status())) deps_.request_stop();
   return outcome;
 }
@@ -173,7 +174,7 @@ absl::Status SiteWorkload::OnStepsMade() {
   if (trained_samples_ == 0 && !defers_contributions_) {
     return absl::CancelledError("told to stop before the first steps of this site were made");
   }
-  // The site has made no step from them.
+  // The site has not received these weights, so it has made no step from them.
   if (!has_put_weights_) return absl::OkStatus();
   return deps_.site->GetWeights(absl::MakeSpan(parameters_));
 }

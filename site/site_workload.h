@@ -1,5 +1,5 @@
-// The workload of a worker that is a site: its steps are those of the site's workers, and its
-// weights those of the site's server, which are read once the steps of a round are made.
+// The workload of a worker that is a site: the site's workers make its steps, and its weights are
+// those of the site's server. They are read when the steps of a round are done.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,21 @@ namespace lodestar::site {
 class SiteWorkload final : public worker::Workload {
  public:
   struct Deps {
-    site::Site* site = nullptr;  // outlives the workload
-    // Whether the worker was told to stop.
+    site::Site* site = nullptr;  // must outlive the workload
+    // Returns true if the worker was told to stop.
     std::function<bool()> is_stopping;
-    // Tells it to: the site takes no orders any more.
+    // Tells the worker to stop, because the site takes no more orders.
     std::function<void()> request_stop;
   };
 
-  // `began`: the job of the servers upstream that the site has begun with.
+  // `began` is the job of the servers upstream with which the site has started.
   SiteWorkload(JobSpec began, Deps deps) : began_(std::move(began)), deps_(std::move(deps)) {}
 
-  // Waits until the site has as many workers as a round of it needs: others would wait for them.
+  // Waits until the site has enough workers for a round, so that other workers upstream do not wait
+  // for it.
   void OnRegistered(const Registration& registration) override;
   bool Serves(const Registration& registration) const override;
-  // The data of the site's workers is the site's.
+  // Uses the data of the site's workers as the data of the site.
   absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
                        data::StopRequested stop_requested) override;
   model::Model* model() override { return model_.get(); }
@@ -48,11 +49,11 @@ class SiteWorkload final : public worker::Workload {
  private:
   class SiteModel;
 
-  // If several steps make an order, the last one carries it out.
+  // Makes a step. If an order has several steps, the last step carries out the order.
   absl::StatusOr<model::BatchResult> Train();
-  // All held-out samples of the grant, with its first call.
+  // The first call evaluates all held-out samples of the grant. Later calls do nothing.
   absl::StatusOr<model::BatchResult> Evaluate();
-  // The site has the weights in parameters_, if they were changed here.
+  // Sends parameters_ to the site if they were changed here.
   absl::Status PutWeightsOnce();
   absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order);
 
@@ -60,20 +61,20 @@ class SiteWorkload final : public worker::Workload {
   const Deps deps_;
   int steps_of_order_ = 1;
   std::vector<float> parameters_;
-  std::vector<float> gradients_;         // between rounds: what is contributed
-  std::unique_ptr<model::Model> model_;  // null: not prepared
+  std::vector<float> gradients_;         // contribution, between rounds
+  std::unique_ptr<model::Model> model_;  // null means not prepared
   std::unique_ptr<data::Dataset> dataset_;
 
-  // The grant whose held-out samples are evaluated next.
+  // The grant whose held-out samples Evaluate() evaluates.
   Grant grant_;
   bool has_evaluated_ = false;
 
-  bool defers_contributions_ = false;  // the job
-  // The step that is made, and its part of the order.
+  bool defers_contributions_ = false;  // DefersContributions() of the job
+  // The current step.
   trainer::RoundStep step_;
-  SiteOrder order_;  // that the step is part of
+  SiteOrder order_;  // the order that the current step is part of
   int64_t trained_samples_ = 0;
-  bool has_put_weights_ = false;  // parameters_ are the site's weights, or older
+  bool has_put_weights_ = false;  // true: the site has parameters_, or newer weights
 };
 
 }  // namespace lodestar::site

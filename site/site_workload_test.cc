@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Takes every order, and adds one to all weights for each local step.
+// A site that carries out every order, and adds one to all weights for each local step.
 class FakeSite final : public site::Site {
  public:
   absl::StatusOr<DatasetInfo> AwaitData(const Interrupted&) override {
@@ -82,7 +82,7 @@ class SiteWorkloadTest : public testing::Test {
     return workload_->Prepare(registration_, /*devices=*/{}, data::NeverStopped);
   }
 
-  // 4 steps of 6 samples.
+  // Begins a grant with 4 steps of 6 samples.
   void Begin(float weight = 0.0f) {
     Grant grant;
     grant.first_sample = 48;
@@ -139,7 +139,8 @@ TEST_F(SiteWorkloadTest, EachStepIsAnOrderAndTheWeightsAreThoseAfterTheLast) {
   EXPECT_EQ(site_.orders[2].first_position, 108);
   EXPECT_EQ(site_.orders[2].num_samples, 6);
   EXPECT_THAT(site_.orders[2].learning_rates, ElementsAre(DoubleEq(0.3)));
-  // The same grant again, after the connection was lost: from the weights that were pulled again.
+  // After a lost connection the same grant comes again. Its steps start from the weights that were
+  // pulled again.
   Begin(20.0f);
   ASSERT_OK(Step(0));
   ASSERT_OK(workload_->OnStepsMade());
@@ -163,7 +164,7 @@ TEST_F(SiteWorkloadTest, SeveralStepsAreAnOrderOfASiteWithLocalSteps) {
   EXPECT_THAT(site_.orders[1].learning_rates, ElementsAre(DoubleEq(0.3), DoubleEq(0.4)));
 }
 
-// Nothing is handed in as if all of it had been made.
+// If no step was made, nothing may be contributed as if all steps had been made.
 TEST_F(SiteWorkloadTest, AWindowThatEndsBeforeItsFirstOrderIsNoContribution) {
   site_.steps_of_order = 2;
   ASSERT_OK(Prepare());
@@ -224,7 +225,7 @@ TEST_F(SiteWorkloadTest, WeightsThatAreMergedBetweenTwoStepsAreThoseOfTheNext) {
   FillParameters(20.0f);
   workload_->model()->RefreshNarrowParameters();
   ASSERT_OK(Step(2));
-  // The grant after it comes while its steps are made.
+  // The next grant arrives while the steps are made.
   workload_->OnGrant(Grant());
   ASSERT_OK(Step(3));
   ASSERT_OK(workload_->OnStepsMade());
