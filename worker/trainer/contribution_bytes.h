@@ -1,6 +1,6 @@
-// ContributionBytes: what a worker contributes, as it travels: made from a vector in device memory,
-// bucket by bucket, while the device still computes the rest. One class per way of making them,
-// chosen in exchange_state.h.
+// ContributionBytes makes the bytes of a worker's contribution, as they travel, from a vector in
+// device memory. It works bucket by bucket, while the device still computes later buckets. There is
+// one class per way to make the bytes. exchange_state.h chooses the class.
 #pragma once
 
 #include <cstddef>
@@ -18,42 +18,44 @@
 
 namespace lodestar::trainer {
 
-// Await(), Of() and OnDevice() may be called from any thread, everything else by one thread at a
-// time.
+// The bytes of one contribution after another. Await(), Of() and OnDevice() may be called from any
+// thread. All other methods must be called by one thread at a time.
 class ContributionBytes {
  public:
   virtual ~ContributionBytes() = default;
 
   virtual Encoding encoding() const = 0;
-  // Whether the elements travel as they are. If they do, the servers scale them.
+  // Returns true if the elements travel unchanged, in fp32. The servers then multiply them by the
+  // scale.
   bool is_exact() const { return encoding() == Encoding::kFp32; }
-  // Whether the bytes are made when Prepare() returns, so that there is nothing to wait for.
+  // Returns true if the bytes are complete when Prepare() returns, so that Await() never waits.
   virtual bool is_inline() const = 0;
 
-  // Begins a contribution, which is `scale` times the vector, or the vector if is_exact(). What was
-  // not committed of the last one is forgotten.
+  // Begins a contribution. It is `scale` times the vector, or the plain vector if is_exact(). If
+  // the last contribution was not committed, it is forgotten.
   virtual void Begin(const Registration& registration, Round round, float scale) = 0;
 
-  // Queues the work that makes the bytes of a bucket. They are made of its elements as they are
-  // after all that the compute stream has been given up to now. Must be called once per bucket.
+  // Queues the work that makes the bytes of a bucket, and returns an event for Await(). The bytes
+  // are those of the vector after all work that the compute stream has been given up to now. Must
+  // be called once per bucket.
   virtual kernels::EventId Prepare(const Bucket& bucket) = 0;
-  // Does the same as Prepare(), but does not bring the bytes to host memory. If they are not there
-  // already, OnDevice() has them.
+  // Does the same as Prepare(), but does not copy the bytes from the device to host memory. If the
+  // bytes are not in host memory already, OnDevice() returns them.
   virtual kernels::EventId PrepareOnDevice(const Bucket& bucket) { return Prepare(bucket); }
-  // Blocks until the bytes are there. Errors: those of the device.
+  // Blocks until the bytes that `prepared` stands for are made. Errors: those of the device.
   virtual absl::Status Await(kernels::EventId prepared) = 0;
-  // Returns the bytes, in host memory. They stay until the next Begin(), or as long as the vector
-  // if is_exact() and is_inline().
+  // Returns the bucket's bytes, in host memory. They stay until the next Begin(). If is_exact() and
+  // is_inline(), they stay as long as the vector.
   virtual absl::Span<const std::byte> Of(const Bucket& bucket) const = 0;
-  // Returns the bytes, if they are in a device's memory alone. In that case Of() does not have
-  // them. They stay until the next Begin(), or as long as the vector if is_exact().
+  // Returns the bytes if only the device's memory has them. In that case Of() must not be called.
+  // The bytes stay until the next Begin(), or as long as the vector if is_exact().
   virtual std::optional<client::DevicePayload> OnDevice(const Bucket& /*bucket*/) {
     return std::nullopt;
   }
 
-  // Must be called when the servers have acknowledged all buckets. They did not count those in
-  // `late`. The vector has not changed since the buckets were prepared. What the compute stream is
-  // given from now on may change it.
+  // Must be called when the servers have acknowledged all buckets. `late` names the buckets that
+  // the servers did not count. The vector must not have changed since its buckets were prepared.
+  // Work that the compute stream is given from now on may change the vector.
   virtual void Commit(absl::Span<const uint32_t> late) = 0;
 };
 

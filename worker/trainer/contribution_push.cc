@@ -15,13 +15,15 @@ namespace {
 client::ContributionHeader HeaderOnTheWire(client::ContributionHeader header,
                                            const ContributionBytes& bytes) {
   header.encoding = bytes.encoding();
-  // What is encoded is scaled before, so that the residual is of what the servers count.
+  // Encoded contributions are scaled before they are encoded, so that the residual is what the
+  // servers' sum lacks.
   if (!bytes.is_exact()) header.scale = 1.0f;
   return header;
 }
 
-// Pushes until every server has acknowledged what is in `session`, or in a session that takes its
-// place. `start` makes one with the same in it. Returns the buckets that were not counted.
+// Pushes `session` until every server has acknowledged it. After an error that another try may
+// mend, `start` makes a new session with the same content. Returns the buckets that were not
+// counted.
 absl::StatusOr<client::PushResult> DeliverAll(
     std::unique_ptr<ContributionSession> session, const client::ContributionHeader& header,
     Clock* clock,
@@ -121,7 +123,7 @@ absl::Status ContributionPush::BlockReady(int block) {
 absl::Status ContributionPush::PartsReady(int block, absl::Span<const ElementRange> parts) {
   for (const Bucket& bucket : registration_.buckets()) {
     if (bucket.block != block || is_ready_[bucket.index]) continue;
-    // The first part that does not end before the bucket does.
+    // Finds the first part that ends at or after the end of the bucket.
     const auto part =
         std::lower_bound(parts.begin(), parts.end(), bucket.range.end,
                          [](const ElementRange& range, int64_t end) { return range.end < end; });
@@ -229,7 +231,7 @@ MadeContribution ContributionPush::made() const {
 std::vector<LeavingBucket> ContributionPush::leaving() const {
   std::vector<LeavingBucket> leaving;
   if (session_ == nullptr) return leaving;
-  int64_t behind = 0;  // The bytes that leave after the bucket.
+  int64_t behind = 0;  // The bytes that leave after this bucket.
   int64_t unsent = 0;
   for (const Bucket* bucket : ready_) unsent += static_cast<int64_t>(bytes_->Of(*bucket).size());
   if (leaves_ == Leaves::kAtOnce) unsent = std::min(unsent, session_->bytes_unsent());

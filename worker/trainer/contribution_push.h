@@ -1,10 +1,10 @@
-// ContributionPush brings one contribution to the servers, bucket by bucket while backward still
-// produces it. It sends the contribution again until every server has acknowledged it. It sends it
-// under the same key and with the same bytes, so the contribution counts once.
+// ContributionPush sends one contribution to the servers, bucket by bucket, while backward still
+// computes the rest. It repeats the contribution until every server has acknowledged it. Each
+// repeat has the same key and the same bytes, so the contribution counts once.
 //
-// If the bytes have to come from the device first, a thread of the push waits for those of each
+// If the bytes have to come from the device first, a thread of the push waits for the bytes of each
 // bucket and hands them over. The thread that computes then never waits. The thread of the push
-// waits for the device only, never for a server, and so always ends.
+// waits only for the device, never for a server, so it always ends.
 #pragma once
 
 #include <deque>
@@ -30,18 +30,18 @@
 
 namespace lodestar::trainer {
 
-// The session of one contribution. Averaged tensors take no part in its encoding and scale. If it
-// has any, they have a session of their own beside it.
+// The session of one contribution. Averaged tensors are neither encoded nor scaled. If the
+// contribution has averaged tensors beside others, a second session carries them.
 class ContributionSession {
  public:
-  // The registration and the transport outlive the object.
+  // The registration and the transport must outlive the object.
   ContributionSession(const Registration& registration, const client::ContributionHeader& header,
                       client::ParameterTransport* transport);
 
   void AddBucket(const Bucket& bucket, Version base_version, absl::Span<const std::byte> data) {
     SessionOf(bucket).AddBucket(bucket.index, base_version, data);
   }
-  // Adds a bucket of `bytes` that is prepared and awaited. Errors: those of the device.
+  // Adds a bucket whose bytes are prepared and awaited. Errors: those of the device.
   absl::Status AddBucket(const Bucket& bucket, Version base_version, ContributionBytes& bytes);
   // Returns the sum of PushSession::bytes_unsent() over both sessions.
   int64_t bytes_unsent() const;
@@ -55,71 +55,75 @@ class ContributionSession {
   const client::ContributionHeader header_;
   client::ParameterTransport* const transport_;
   std::unique_ptr<client::PushSession> session_;
-  // Null means that none has been added, or that session_ has them.
+  // The session of the averaged tensors. Null means that no averaged tensor was added, or that
+  // session_ carries them.
   std::unique_ptr<client::PushSession> averaged_;
 };
 
-// A contribution whose bytes are made. It can be pushed again, under the same key, as long as the
-// bytes stay.
+// A contribution whose bytes are made. It can be pushed again, under the same key, until `bytes`
+// begins the next contribution.
 struct MadeContribution {
   client::ContributionHeader header;
   ContributionBytes* bytes = nullptr;
-  std::vector<uint32_t> buckets;       // The buckets that it has.
-  std::vector<Version> base_versions;  // The versions for those buckets.
+  std::vector<uint32_t> buckets;       // The buckets of the contribution.
+  std::vector<Version> base_versions;  // The base version of each of `buckets`.
 };
 
 // Pushes the contribution until every server has acknowledged it. Returns the buckets that were not
-// counted, of which `bytes` has not been told. Errors: Aborted, Cancelled, refusals.
+// counted, and does not call Commit() of `bytes`. Errors: Aborted, Cancelled, refusals.
 absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registration,
                                                    const MadeContribution& made,
                                                    client::ParameterTransport* transport,
                                                    Clock* clock);
-// Does the same as DeliverAgain(), and tells `bytes` which buckets were not counted.
+// Does the same as DeliverAgain(), and calls Commit() of the bytes.
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
                        client::ParameterTransport* transport, Clock* clock);
 
 class ContributionPush final : public model::GradientSink {
  public:
-  // Whether buckets leave as soon as they are made, or none before Finish().
+  // Says when buckets leave: as soon as they are made, or none before Finish().
   enum class Leaves : uint8_t { kAtOnce, kWithFinish };
 
-  // The device's vector behind `bytes` has no other push meanwhile, and must not change before
-  // Finish() has returned. `base` tells the versions that it was computed on. `trace` may be null.
-  // All arguments outlive the push.
+  // The device's vector behind `bytes` must have no other push meanwhile, and must not change
+  // before Finish() has returned. `base` has the versions of the weights that the vector was
+  // computed on. `trace` may be null. All arguments must outlive the push.
   ContributionPush(const Registration& registration, const client::ContributionHeader& header,
                    ContributionBytes* bytes, BaseVersions* base,
                    client::ParameterTransport* transport, Clock* clock,
                    TraceRecorder* trace = nullptr, Leaves leaves = Leaves::kAtOnce);
-  // Gives up what has not been handed over, unless Finish() has returned.
+  // Gives up the buckets that have not been sent, unless Finish() has returned.
   ~ContributionPush() override;
 
-  // Must be called once what the compute stream has been given makes the block's values final. The
-  // buckets of the block leave as soon as they are computed. Errors: those of the device.
+  // Must be called once the work given to the compute stream makes the block's values final. The
+  // block's buckets leave as soon as the device has computed them. Errors: those of the device.
   absl::Status BlockReady(int block) override;
-  // Does the same for the buckets that lie in one of the parts. BlockReady() has the others.
+  // Does the same as BlockReady(), for the buckets that lie in one of the parts. A later
+  // BlockReady() handles the block's other buckets.
   absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override;
   absl::Status AllBlocksReady();
-  // Does the same for some buckets, by index. The contribution then has no others.
+  // Does the same as AllBlocksReady() for these buckets only, given by index. The contribution then
+  // has no other buckets.
   absl::Status BucketsReady(absl::Span<const uint32_t> buckets);
 
-  // May be called after AllBlocksReady(), after BucketsReady(), or after BlockReady() of each
-  // block. Returns what it takes to push the contribution again.
+  // Returns what DeliverAgain() needs to push the contribution again. May be called after
+  // AllBlocksReady(), after BucketsReady(), or after BlockReady() of each block.
   MadeContribution made() const;
-  // May be called when made() may. Blocks until all bytes of the contribution are made. Errors:
-  // those of the device.
+  // Blocks until all bytes of the contribution are made. May be called when made() may be called.
+  // Errors: those of the device.
   absl::Status AwaitMade();
-  // May be called when made() may. Returns the buckets of the contribution that have not left yet,
-  // in the order in which they will leave. Returns nothing once the contribution is delivered.
+  // Returns the buckets of the contribution that have not left yet, in the order in which they will
+  // leave. Returns nothing once the contribution is delivered. May be called when made() may be
+  // called.
   std::vector<LeavingBucket> leaving() const;
-  // Blocks until every server has acknowledged. Errors: Aborted, Cancelled, refusals, and those of
-  // the device.
+  // Blocks until every server has acknowledged the contribution. Errors: Aborted, Cancelled,
+  // refusals, and those of the device.
   absl::Status Finish();
-  // Does the same as Finish(), but returns the buckets that were not counted in place of telling
-  // `bytes`. It asks nothing of the device.
+  // Does the same as Finish(), but returns the buckets that were not counted and does not call
+  // Commit() of the bytes. Does not use the device.
   absl::StatusOr<std::vector<uint32_t>> Deliver();
-  // The time spent in Finish() or Deliver(). blocked() is the part of the transfer that computing
-  // did not hide. waited() is the time in which no transfer was needed, because the server waited
-  // for others.
+  // Return times spent in Finish() or Deliver(). blocked() is the part of the transfer that
+  // computing did not hide. waited() is the time in which nothing was left to transfer, because the
+  // server waited for other workers.
   absl::Duration blocked() const { return blocked_; }
   absl::Duration waited() const { return waited_; }
 
@@ -131,17 +135,18 @@ class ContributionPush final : public model::GradientSink {
 
   void Ready(const Bucket& bucket);
   void PrepareAndAdd(const Bucket& bucket);
-  // If the transport reaches the device, the bytes of the bucket stay there, unless they are kept
-  // before they leave.
+  // Begins to make the bytes of the bucket. If the transport reads device memory, the bytes stay
+  // there, unless they are kept on disk before they leave.
   kernels::EventId Prepare(const Bucket& bucket);
-  // Hands over the prepared buckets, in order. It runs on pusher_.
+  // Hands over the prepared buckets, in order. Runs on pusher_.
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await(const Prepared& prepared);
-  // Lets pusher_ end. With `drop` it does not wait for what is still queued.
+  // Waits for the end of pusher_. If `drop`, pusher_ does not wait for the buckets that are still
+  // queued.
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Add(const Bucket& bucket) { return AddTo(*session_, bucket); }
   absl::Status AddTo(ContributionSession& session, const Bucket& bucket);
-  // Keeps an error, which the next call returns.
+  // Keeps an error. The next call of another method returns it.
   void NoteFailure(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status failure() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -153,17 +158,19 @@ class ContributionPush final : public model::GradientSink {
   Clock* const clock_;
   TraceRecorder* const trace_;
   const Leaves leaves_;
-  std::vector<const Bucket*> ready_;  // in order
-  std::vector<bool> is_ready_;        // by bucket
+  std::vector<const Bucket*> ready_;  // Buckets in the order in which they leave.
+  std::vector<bool> is_ready_;        // One entry per bucket.
   absl::Duration blocked_;
   absl::Duration waited_;
-  std::unique_ptr<ContributionSession> session_;  // of pusher_ until it has been joined
+  // Only pusher_ uses it until pusher_ has been joined.
+  std::unique_ptr<ContributionSession> session_;
 
   absl::Mutex mutex_;
   std::deque<Prepared> prepared_ ABSL_GUARDED_BY(mutex_);
   bool no_more_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // of the device
-  std::thread pusher_;                            // none where there is nothing to wait for
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // The first error of the device.
+  // Not running if Prepare() makes the bytes at once.
+  std::thread pusher_;
 };
 
 }  // namespace lodestar::trainer

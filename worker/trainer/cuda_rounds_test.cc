@@ -1,5 +1,5 @@
-// Whole rounds of one worker on the emulated card, whose streams run as late as they may: whether
-// transfers overlap with computing, and what runs first, changes no bit.
+// Tests of whole rounds of one worker on the emulated card, whose streams run as late as allowed.
+// The order of work, and transfers that overlap with computing, must change no bit.
 
 #include <algorithm>
 #include <atomic>
@@ -67,7 +67,7 @@ TEST_P(CudaRoundsTest, StreamsAndOverlapChangeNoBit) {
   }
 }
 
-// Several cards compute parts of each step.
+// Tests in which several cards compute parts of each step.
 class CudaCardsTest : public ::testing::TestWithParam<std::tuple<int, kernels::DType>> {
  protected:
   int num_cards() const { return std::get<0>(GetParam()); }
@@ -109,7 +109,7 @@ TEST_P(CudaCardsTest, HaveTheBitsOfOneCardThatAccumulatesWhateverStreamsAndOverl
   }
 }
 
-// The pinned memory is for the host's copies of the vectors that travel.
+// Pinned memory holds the host's copies of the vectors that travel.
 TEST(CudaRoundsMemoryTest, PinnedMemoryOfARunnerIsAsForetold) {
   JobSpec encoded = GradientJob();
   encoded.push_encoding = Encoding::kInt8;
@@ -147,9 +147,9 @@ TEST(CudaRoundsMemoryTest, PinnedMemoryOfAKeptResidualIsAsForetold) {
             RunnerPinnedBytes(registration.job, registration.layout(), /*keeps_residual=*/true));
 }
 
-// Runs a round whose second pull has to be waited for. Overlapped rounds begin that pull at the end
-// of the first round. Its weights come once the second round waits for them. The server calls
-// `while_awaited` before it sends them.
+// Runs two rounds and returns the report of the second, which has to wait for its weights. The
+// server calls `while_awaited` before it sends them. With overlapped rounds their pull begins at
+// the end of the first round.
 absl::StatusOr<RoundReport> RunRoundThatWaits(const JobSpec& job, Clock* clock,
                                               const std::function<void()>& while_awaited) {
   const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
@@ -176,7 +176,7 @@ JobSpec OverlappedJob() {
   return job;
 }
 
-// What a round of the rig's model takes by the emulated card's clock is below it.
+// A round of the rig's model takes less than this by the emulated card's clock.
 constexpr absl::Duration kMoment = absl::Milliseconds(50);
 
 TEST(CudaRoundsExposedTest, ACardWithNothingToDoUntilWeightsComeIsExposedCommunication) {
@@ -193,7 +193,8 @@ TEST(CudaRoundsExposedTest, ACardWithNothingToDoUntilWeightsComeIsExposedCommuni
   }
 }
 
-// The host waits, and the card has work in its queue for all that time: nothing is exposed.
+// If the host waits for weights while the card has work queued for all that time, no communication
+// is exposed.
 TEST(CudaRoundsExposedTest, AHostThatWaitsWhileTheCardComputesIsNot) {
   for (const JobSpec& job : {GradientJob(), OverlappedJob()}) {
     SimulatedClock clock;
@@ -205,7 +206,7 @@ TEST(CudaRoundsExposedTest, AHostThatWaitsWhileTheCardComputesIsNot) {
   }
 }
 
-// The host never waits, and the card does: for copies, a microsecond each.
+// The host never waits. The card waits for copies, and each takes a microsecond.
 TEST(CudaRoundsExposedTest, CopiesThatTheCardWaitsForAreExposedCommunication) {
   SimulatedClock clock;
   const auto card = Card(kernels::DType::kF32, emulator::StreamOrder::kOnlyWhatIsNeeded);
@@ -218,7 +219,7 @@ TEST(CudaRoundsExposedTest, CopiesThatTheCardWaitsForAreExposedCommunication) {
   }
 }
 
-// Returns the gradient of the rig's model, as the last round has left it.
+// Returns the gradient of the rig's model after the last round.
 std::vector<float> GradientOf(TrainingRig& training, kernels::Device& card) {
   const kernels::Buf gradient = training.model().gradients();
   std::vector<float> values(gradient.num_elements);
@@ -235,7 +236,8 @@ INSTANTIATE_TEST_SUITE_P(Encodings, CudaEncodedRoundsTest,
                                            Encoding::kInt4),
                          [](const auto& info) { return std::string(EncodingName(info.param)); });
 
-// With what earlier rounds have lost, which the card keeps for itself.
+// Compares the bytes that the server gets with those that the CPU makes of the same gradient. Error
+// feedback is on, so both also depend on the residual of earlier rounds.
 void ExpectBytesOfTheCpu(const JobSpec& job, emulator::StreamOrder order) {
   const auto card = Card(kernels::DType::kF32, order);
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);

@@ -1,5 +1,5 @@
-// WeightsPull and ContributionPush over a device that copies and computes as late, or copies as
-// early, as its events allow.
+// Tests of WeightsPull and ContributionPush with a device that does all work as late as its events
+// allow, or does its copies as early as they allow.
 
 #include <algorithm>
 #include <memory>
@@ -114,7 +114,7 @@ TEST_P(DelayedTransfersTest, WhatLeavesStraightFromTheDeviceIsComputedAndSentAga
     transport_.pushes_.clear();
     transport_.script_ = {absl::UnavailableError("gone"), absl::UnavailableError("gone")};
     int added = 0;
-    // From the third attempt on the server is elsewhere.
+    // From the third attempt on, the transport cannot read device memory.
     transport_.on_add_ = [&](uint32_t) { transport_.reaches_device_ = ++added < 4; };
     const auto push = Push(pull.get(), &transport_);
     device_.Fill(vector_, 7.0);
@@ -150,7 +150,7 @@ TEST_P(DelayedTransfersTest, ASecondPullDoesNotDisturbTheCopiesOfTheFirst) {
 TEST_P(DelayedTransfersTest, BucketsLeaveBeforeBackwardOfEarlierBlocksHasBeenWaitedFor) {
   const auto pull = Pull(&transport_);
   ASSERT_OK(pull->WaitForAll());
-  // Which bucket left after how many computations.
+  // Pairs of a bucket that left and the number of computations that had run by then.
   std::vector<std::pair<uint32_t, int64_t>> left;
   transport_.on_add_ = [&](uint32_t bucket) {
     left.emplace_back(bucket, device_.num_run(kernels::StreamKind::kCompute));
@@ -182,15 +182,15 @@ TEST_P(DelayedTransfersTest, UnacknowledgedContributionIsSentAgainFromTheHostsCo
   }
 }
 
-// The first of three contributions is sent twice, the second comes to nothing and is made again.
+// The first of three contributions is sent twice. The second is aborted, and the third repeats it.
 TEST_P(DelayedTransfersTest, EncodedContributionsWaitForTheirVectorAndForWhatTheLastOneLost) {
   const auto pull = Pull(&transport_);
   ASSERT_OK(pull->WaitForAll());
   const auto encoded = MakeExchange(Encoding::kBf16);
   transport_.script_ = {absl::UnavailableError("gone"), absl::OkStatus(),
                         absl::AbortedError("this life is over")};
-  // A part of a unit of bf16. It is less than half, so encoding leaves it over. With as much of the
-  // next contribution it is more than half.
+  // This is 0.375 of a unit of bf16 at 1, so rounding drops it. Twice as much, from two
+  // contributions, is more than half a unit and is rounded up.
   constexpr float kDropped = 0x1p-7f * 0.375f;
   const auto push = [&](int64_t round) {
     ContributionPush contribution(registration_, {.round = Round(round)}, encoded->contribution(),
@@ -198,7 +198,7 @@ TEST_P(DelayedTransfersTest, EncodedContributionsWaitForTheirVectorAndForWhatThe
     device_.Fill(vector_, 1.0f + kDropped);
     EXPECT_OK(contribution.AllBlocksReady());
     const absl::Status status = contribution.Finish();
-    device_.Fill(vector_, -5.0);  // The vector then gets other values.
+    device_.Fill(vector_, -5.0);  // Overwrites the vector.
     return status;
   };
   EXPECT_OK(push(7));
@@ -223,7 +223,7 @@ TEST_P(DelayedTransfersTest, WhatAFailedDeviceComputedIsNotSent) {
   device_.FailAt(kernels::StreamKind::kDeviceToHost, 2);
   const auto push = Push(pull.get(), &transport_);
   device_.Fill(vector_, 7.0);
-  // Either of the two may be told first.
+  // Either call may return the device's error first.
   absl::Status status = push->AllBlocksReady();
   if (status.ok()) status = push->Finish();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("made to fail")));

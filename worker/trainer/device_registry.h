@@ -1,4 +1,4 @@
-// The HostMemoryRegistry of a Device.
+// Makes the HostMemoryRegistry of a Device.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,8 @@
 
 namespace lodestar::trainer {
 
-// Returns null if the device's memory is the host's, which needs none. `device` outlives it.
+// Returns null if the device's memory is host memory, which needs no registry. `device` must
+// outlive the result.
 std::unique_ptr<client::HostMemoryRegistry> MakeDeviceRegistry(kernels::Device* device);
 
 }  // namespace lodestar::trainer

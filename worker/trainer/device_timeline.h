@@ -1,5 +1,5 @@
 // DeviceTimeline records when the streams of a device were busy, on the clock of a trace. If
-// operations run inline, as on the CPU, it records nothing: the spans of the host say it all.
+// operations run inline, as on the CPU, it records nothing, because the host's spans show the same.
 #pragma once
 
 #include <optional>
@@ -15,22 +15,24 @@ namespace lodestar::trainer {
 
 class DeviceTimeline {
  public:
-  // `device` outlives the timeline; so does `trace`, which may be null.
+  // `device` and `trace` must outlive the timeline. `trace` may be null.
   DeviceTimeline(kernels::Device* device, TraceRecorder* trace) : device_(device), trace_(trace) {}
 
-  // Must be called when a round begins. In rounds that are traced it waits once for the device, to
-  // tie its clock to the host's. Errors: those of the device.
+  // Must be called when a round begins. If the round is traced, waits once for the device, to
+  // relate the device's clock to the host's. Errors: those of the device.
   absl::Status BeginRound();
   bool is_on() const { return anchor_.has_value(); }
 
-  // What the stream is given between Begin() and End() is one span. Nothing happens unless is_on().
+  // Marks the work that the stream is given between Begin() and End() as one span. Does nothing
+  // unless is_on().
   void Begin(kernels::StreamKind stream);
   void End(kernels::StreamKind stream, absl::string_view name, const TraceTag& tag = {});
 
-  // Hands the spans to the trace. The device must be done with them, or is waited for. Errors:
+  // Adds the spans of the round to the trace. Blocks until the device has executed them. Errors:
   // those of the device.
   absl::Status EndRound();
-  // Hands over spans in the middle of a round that has more spans than a device keeps the times of.
+  // Adds the spans so far to the trace. Call within a round that has more spans than the device
+  // keeps event times for.
   absl::Status Flush();
 
  private:
@@ -44,13 +46,16 @@ class DeviceTimeline {
 
   kernels::Device* const device_;
   TraceRecorder* const trace_;
-  std::optional<kernels::EventId> anchor_;  // An event, whose time is anchor_time_.
+  // An event that happened at anchor_time_ by the host's clock. Not set means that nothing is
+  // recorded.
+  std::optional<kernels::EventId> anchor_;
   absl::Time anchor_time_;
-  kernels::EventId begun_[3] = {};  // by stream
+  kernels::EventId begun_[3] = {};  // One entry per stream.
   std::vector<Span> spans_;
 };
 
-// What a stream is given during its life is one span of the timeline, which may be null.
+// Marks the work that a stream is given during the object's lifetime as one span of the timeline.
+// `timeline` may be null.
 class DeviceSpan {
  public:
   DeviceSpan(DeviceTimeline* timeline, kernels::StreamKind stream, absl::string_view name,

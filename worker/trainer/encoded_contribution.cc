@@ -13,20 +13,22 @@
 namespace lodestar::trainer {
 namespace {
 
-// The bytes of a bucket begin at a multiple of this, which is fast to write and to copy.
+// The bytes of each bucket begin at a multiple of this number of bytes, which is fast to write and
+// to copy.
 constexpr int64_t kAlignment = 64;
 
-// Workers must not round alike: their errors would not average out.
+// Returns a key that differs between workers. If all workers rounded alike, their errors would not
+// average out.
 uint64_t NoiseKey(uint64_t seed, WorkerId worker) {
-  // It tells these random numbers from others of the same seed.
+  // A constant that separates these random numbers from others of the same seed.
   constexpr uint64_t kNoiseStream = 0x9054;
   const PhiloxBlock block = Philox(seed, kNoiseStream, worker.value());
   return uint64_t{block[0]} << 32 | block[1];
 }
 
-// Enough for whatever buckets the servers make of the vector: there are at most as many as
-// segments, and each may cost the rest of an alignment, and a block that is cut in two: a scale
-// more and half a byte, or of top-k as much as a whole one.
+// Returns enough bytes for every way in which the servers may cut the vector into buckets. There
+// are at most as many buckets as segments. Each bucket may cost one alignment and one block that is
+// cut in two. A cut block costs one more scale and half a byte, or a whole block with top-k.
 int64_t RoomFor(Encoding encoding, const Layout& layout) {
   const ElementRange all = {0, layout.num_elements()};
   const auto most_buckets = static_cast<int64_t>(SegmentsOf(layout, all).size());
@@ -39,8 +41,8 @@ int64_t ResidualBytes(const JobSpec& job, int64_t num_elements) {
   return job.error_feedback ? num_elements * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-// With a second residual, vector and residual are read once instead of twice. Memory of a card is
-// scarcer, and faster.
+// With a second residual, the vector and the residual are read once instead of twice. On a card
+// there is only one, because memory is scarcer and faster there.
 int NumResiduals(bool memory_is_host) { return memory_is_host ? 2 : 1; }
 
 }  // namespace
@@ -193,8 +195,8 @@ absl::Span<const std::byte> EncodedContribution::Of(const Bucket& bucket) const 
           static_cast<size_t>(EncodedBytes(encoding_, bucket.range.size()))};
 }
 
-// This runs on the compute stream, which may change the vector next. Encoding reads the residual on
-// another stream, but what it queues later waits for this work.
+// Runs on the compute stream, where later work may change the vector. Encode() reads the residual
+// on another stream, but encoding that is queued later waits for this work.
 void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
   if (!next_residual_) {
     for (const Bucket& bucket : buckets_) {
@@ -204,7 +206,7 @@ void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
     }
     return;
   }
-  // The two residuals change places if less must then be copied.
+  // The two residuals are swapped if fewer elements have to be copied then.
   int64_t num_counted = 0;
   for (const Bucket& bucket : buckets_) {
     if (is_counted[bucket.index]) num_counted += bucket.range.size();

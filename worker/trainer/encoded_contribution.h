@@ -1,20 +1,21 @@
 // EncodedContribution makes contributions in a wire encoding on the device, so that only the
-// encoded bytes are copied to the host. With error feedback it keeps what encoding has lost of the
-// contributions that were counted, and adds it to the next one. In sum nothing is lost. With
-// --feedback_decay below 1 what was lost is multiplied by it at every contribution that is counted.
+// encoded bytes are copied to the host. With error feedback it keeps the residual: the encoding
+// error of the contributions that were counted. It adds the residual to the next contribution, so
+// that in sum nothing is lost. Each counted contribution first multiplies the residual by
+// --feedback_decay.
 //
-// The residual changes only when a contribution is acknowledged: one that was never counted leaves
-// no trace. Until then the same bytes are sent again (RoundRunner keeps them), so that a bucket
-// that was counted before has the residual of what was counted. One case cannot be decided here. A
-// life that ended before the acknowledgement came may have been counted. Its residual from before
-// is then sent twice. (ResidualKeeper asks the servers.)
+// The residual changes only when a contribution is acknowledged. A contribution that was never
+// counted leaves no trace. Until the acknowledgement the same bytes are sent again (RoundRunner
+// keeps them), so the residual always fits the bytes that were counted. There is one exception: if
+// a life ended before the acknowledgement came, its contribution may have been counted, and its old
+// residual is then sent twice. ResidualKeeper avoids this by asking the servers.
 //
-// The residual belongs to one incarnation of the servers: after a restore the contributions that it
-// belongs to have not happened.
+// The residual belongs to one incarnation of the servers. After a restore the servers do not have
+// the contributions that it was left over from, so it is dropped.
 //
-// It takes device memory for the residual, as long as the vector, and for the encoded bytes. If the
-// device's memory is the host's, it takes a second residual. Otherwise it takes pinned host memory
-// for the encoded bytes. Foresee() takes such memory for two residuals.
+// Device memory: the residual, as long as the vector, and the encoded bytes. If the device's memory
+// is host memory, there is a second residual. Otherwise the encoded bytes take pinned host memory
+// as well, and Foresee() takes pinned memory for two residuals.
 #pragma once
 
 #include <memory>
@@ -32,21 +33,21 @@ namespace lodestar::trainer {
 
 class EncodedContribution final : public ContributionBytes, public client::PayloadSource {
  public:
-  // The job's push_encoding is not fp32. `vector` is f32, in the order of the layout, and outlives
-  // the object; so does `timeline`, which shows the work and may be null. Errors:
-  // ResourceExhausted.
+  // Requires: the job's push_encoding is not fp32. `vector` is f32, in the order of the layout.
+  // `vector` and `timeline` must outlive the object. `timeline` records the work and may be null.
+  // Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<EncodedContribution>> Create(const JobSpec& job,
                                                                      const Layout& layout,
                                                                      kernels::Device* device,
                                                                      kernels::Buf vector,
                                                                      DeviceTimeline* timeline);
-  // Returns the device memory that it takes. `memory_is_host` is what the device's capabilities
-  // say.
+  // Returns the device memory that an object takes, in bytes. `memory_is_host` is the field of the
+  // device's capabilities.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
-  // Returns the pinned host memory that it takes if the host cannot read the device's. `foresees`
-  // adds that of Foresee().
+  // Returns the pinned host memory that an object takes if the host cannot read device memory. If
+  // `foresees`, that of Foresee() is included.
   static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool foresees);
-  // Waits for work under way.
+  // Waits for queued work.
   ~EncodedContribution() override;
   EncodedContribution(const EncodedContribution&) = delete;
   EncodedContribution& operator=(const EncodedContribution&) = delete;
@@ -61,19 +62,20 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   std::optional<client::DevicePayload> OnDevice(const Bucket& bucket) override;
   void Commit(absl::Span<const uint32_t> late) override;
 
-  // These two read the encoded bytes.
+  // Read the encoded bytes. See client::PayloadSource.
   absl::Status CopyOut(absl::Span<std::byte> destination, int64_t begin) override;
   absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t begin, int64_t bytes) override;
 
   bool has_residual() const { return static_cast<bool>(residual_); }
-  // The residuals lie in host memory until the next Foresee().
+  // Two residuals in host memory, valid until the next Foresee().
   struct Foreseen {
     absl::Span<const float> before;
-    absl::Span<const float> after;  // The residual once all that was prepared is counted.
+    // The residual if all prepared buckets are counted.
+    absl::Span<const float> after;
   };
-  // Returns what Commit() will make of the residual. All buckets of a contribution are prepared,
-  // and none has been sent. If `is_skipped`, the contribution is one without elements, which was
-  // not begun here. Errors: those of the device, ResourceExhausted.
+  // Returns the residual before and after the contribution at hand. Requires: all its buckets are
+  // prepared, and none has been sent. `is_skipped` means a contribution without elements that was
+  // not begun on this object. Errors: those of the device, ResourceExhausted.
   absl::StatusOr<Foreseen> Foresee(const Registration& registration, bool is_skipped);
   // Replaces the residual. Errors: those of the device.
   absl::Status SetResidual(uint64_t server_incarnation, absl::Span<const float> residual);
@@ -90,15 +92,16 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   // Queues the encoding on the stream for copies to the host.
   void Encode(const Bucket& bucket);
   kernels::EventId Prepared();
-  // Sets the residual, in the buckets that are counted, to what the contribution has left over.
-  // `is_counted` has an entry for each bucket.
+  // Sets the residual to the encoding error of the contribution, in the buckets that were counted.
+  // `is_counted` has one entry per bucket.
   void UpdateResidual(const std::vector<bool>& is_counted);
-  // Copies between vectors of f32 that have the same size.
+  // Copies a vector of f32 into another of the same size.
   void CopyPart(kernels::Buf to, kernels::Buf from) {
     device_->Copy(to.data, from.data, to.num_elements * sizeof(float),
                   kernels::StreamKind::kCompute);
   }
-  // Takes back what was foreseen. Nothing stays of a residual of other servers.
+  // Undoes a Foresee() that was not committed. Drops the residual if it belongs to another
+  // incarnation of the servers.
   void ForgetUncommitted(uint64_t server_incarnation);
   int64_t residual_bytes() const { return residual_.num_elements * sizeof(float); }
   std::byte* EncodedOf(const Bucket& bucket) const {
@@ -114,27 +117,28 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   const kernels::Buf vector_;
   DeviceTimeline* const timeline_;
   model::DeviceMemory residual_memory_;
-  model::DeviceMemory next_residual_memory_;  // Empty if there is one residual.
+  model::DeviceMemory next_residual_memory_;  // Not allocated if there is only one residual.
   model::DeviceMemory device_bytes_;
-  model::DeviceMemory host_bytes_;  // Empty if the host reads the device's memory.
-  std::byte* host_ = nullptr;       // The bytes that travel.
-  int64_t room_ = 0;                // The bytes that there is room for.
-  kernels::Buf residual_;           // Empty means that there is no error feedback.
-  // What the residual becomes once the contribution is counted, in the buckets that are prepared.
-  // It then changes places with residual_. Empty means that the new residual is computed only then.
+  model::DeviceMemory host_bytes_;  // Not allocated if the host reads device memory.
+  std::byte* host_ = nullptr;       // The encoded bytes in host memory.
+  int64_t room_ = 0;                // Capacity for encoded bytes.
+  kernels::Buf residual_;           // Empty means no error feedback.
+  // The residual if the contribution is counted, in the buckets that are prepared. Commit() swaps
+  // it with residual_. Empty means that the new residual is computed in Commit().
   kernels::Buf next_residual_;
-  std::optional<uint64_t> server_incarnation_;  // The incarnation that the residual belongs to.
-  // The result of Foresee(): the residual before, and behind it the residual after.
+  std::optional<uint64_t> server_incarnation_;  // The servers that the residual belongs to.
+  // The result of Foresee(): the residual before, followed by the residual after.
   std::optional<model::DeviceMemory> foreseen_memory_;
-  bool is_foreseen_ = false;  // Whether residual_ is the one after, and not committed.
+  // True if residual_ is the residual after a contribution that is not committed yet.
+  bool is_foreseen_ = false;
   std::optional<kernels::EventId> last_prepared_;
   std::optional<kernels::EventId> last_committed_;
 
-  // The members from here on belong to the contribution under way.
+  // The members below belong to the contribution at hand.
   std::vector<Bucket> buckets_;
-  std::vector<int64_t> places_;    // The place of each bucket among the bytes.
-  std::vector<bool> is_prepared_;  // by bucket
-  // By bucket. Each is read once its Prepare...() has returned.
+  std::vector<int64_t> places_;    // The byte offset of each bucket.
+  std::vector<bool> is_prepared_;  // One entry per bucket.
+  // One entry per bucket, which is read only after Prepare() or PrepareOnDevice() of the bucket.
   std::vector<uint8_t> is_on_device_;
   uint64_t noise_key_ = 0;
   Round round_;

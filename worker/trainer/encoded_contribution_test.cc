@@ -1,4 +1,5 @@
-// Contributions of every encoding, on every kind of device: the same bytes, whatever runs when.
+// Tests that contributions of every encoding have the same bytes on every kind of device, in
+// whatever order the device does its work.
 #include <algorithm>
 #include <cmath>
 #include <deque>
@@ -29,7 +30,8 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kElements = 3000;
 
-// Three buckets, of which two end within a block of int8, and two have odd numbers of elements.
+// Returns a registration with three buckets. Two of them end within a block of int8, and two have
+// odd numbers of elements.
 Registration SomeRegistration() {
   Registration registration;
   TensorSpec tensor{.name = "w", .shape = {kElements}, .block = 0, .initializer = {}};
@@ -69,7 +71,7 @@ std::unique_ptr<kernels::Device> MakeIt(Kind kind) {
   return nullptr;
 }
 
-// Holds what a worker has of the exchange, and its gradient.
+// The sending side of a worker: its exchange state and its gradient.
 class Sender {
  public:
   Sender(kernels::Device* device, Encoding encoding, bool error_feedback,
@@ -88,7 +90,8 @@ class Sender {
   }
   ~Sender() { Synchronize(); }
 
-  // Returns all of a contribution's bytes. The gradient is still being computed when it begins.
+  // Returns all bytes of one contribution. The device still computes the gradient when the
+  // contribution begins.
   std::vector<std::byte> Send(const Registration& registration, int round,
                               const std::vector<float>& values, float scale = 1.0f) {
     computed_.push_back(values);
@@ -119,7 +122,8 @@ class Sender {
   const model::DeviceMemory memory_;  // [gradient | weights]
   const kernels::Buf gradient_;
   std::unique_ptr<ExchangeState> exchange_;
-  std::deque<std::vector<float>> computed_;  // The device may not have read it yet.
+  // Kept because the device may not have read the values yet.
+  std::deque<std::vector<float>> computed_;
 };
 
 class EncodedContributionTest : public testing::TestWithParam<std::tuple<Kind, Encoding>> {
@@ -163,7 +167,7 @@ TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
     const std::vector<float> values = Gradient(round);
     const float scale = sender.bytes()->is_exact() ? 1.0f : round % 2 == 0 ? 0.25f : 1.0f;
     const std::vector<float> decoded = Decoded(sender.Send(registration_, round, values, scale));
-    // Contributions that come to nothing, one by one, and one late bucket of a whole one.
+    // In some rounds the contribution is not counted. In others bucket 1 is late.
     if (round % 5 == 3) continue;
     const std::vector<uint32_t> late =
         round % 7 == 2 ? std::vector<uint32_t>{1} : std::vector<uint32_t>{};
@@ -173,8 +177,8 @@ TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
       if (!is_late) missing[i] += static_cast<double>(scale) * values[i] - decoded[i];
     }
   }
-  // Nothing is missing but the last residual: what one encoding of a few units loses.
-  // Of top-k what an element gathers until it is among the largest of its bucket: 64 of 1000.
+  // Only the last residual may be missing: the error of one encoding of values of a few units. With
+  // top-k, an element gathers its value until it is among the 64 largest of the 1000 of its bucket.
   const double most = encoding() == Encoding::kFp32   ? 1e-12
                       : encoding() == Encoding::kInt4 ? 0.9
                       : encoding().is_topk()          ? 20.0
@@ -182,14 +186,15 @@ TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
   for (int64_t i = 0; i < kElements; ++i) ASSERT_LT(std::abs(missing[i]), most) << i;
 }
 
-// With a decay d, a change of the residual by x is one by d * x after the next contribution.
+// With decay d, the next contribution carries d times what was lost.
 TEST_P(EncodedContributionTest, WhatWasLostShrinksByTheDecay) {
   if (encoding() == Encoding::kFp32) GTEST_SKIP() << "loses nothing";
   Sender sender = Make(/*error_feedback=*/true, /*feedback_decay=*/0.5);
   const std::vector<float> values = Gradient(0);
   const std::vector<float> first = Decoded(sender.Send(registration_, 0, values));
   sender.Commit();
-  // Half of what was lost, alone; to what one encoding of that loses.
+  // The second gradient is zero, so the second contribution is half of what the first has lost. It
+  // differs from the half by the error of its own encoding.
   const std::vector<float> second =
       Decoded(sender.Send(registration_, 1, std::vector<float>(kElements, 0.0f)));
   double product = 0.0;
@@ -233,7 +238,7 @@ TEST_P(EncodedContributionTest, ContributionThatCameToNothingIsMadeAgainToTheBit
   sender.Send(registration_, 0, Gradient(0));
   sender.Commit();
   const std::vector<std::byte> lost = sender.Send(registration_, 1, Gradient(1));
-  // The life is over; in the next one the same round is handed out again.
+  // The life ends, and the next life is granted the same round.
   registration_.life.incarnation = Incarnation(2);
   EXPECT_EQ(sender.Send(registration_, 1, Gradient(1)), lost);
 }
@@ -279,7 +284,8 @@ TEST_P(EncodedContributionTest, NoiseDiffersBetweenWorkersAndRounds) {
   EXPECT_NE(sender.Send(registration_, 0, values), first);
 }
 
-// However the servers cut the vector: the room was made before that was known.
+// Memory for the bytes is allocated before the buckets are known, and must fit however the servers
+// cut the vector.
 TEST(EncodedContributionRoomTest, BucketsHavePlacesOfTheirOwn) {
   const auto device = MakeIt(Kind::kCpu);
   Registration registration;
@@ -324,7 +330,8 @@ TEST(EncodedContributionRoomTest, TakesTheEncodedBytesAndTheResidual) {
   EXPECT_EQ(device_bytes(Encoding::kFp32, true, true), 0.0);
   JobSpec pulls;
   pulls.pull_encoding = Encoding::kInt8;
-  // A copy of the weights, and changes that take less than another.
+  // Pulls in an encoding keep a copy of the weights, and changes that take less memory than the
+  // weights.
   EXPECT_NEAR(static_cast<double>(ExchangeState::DeviceBytes(pulls, layout, true)) / kMillion, 7.0,
               0.6);
   EXPECT_EQ(ExchangeState::DeviceBytes(pulls, layout, /*memory_is_host=*/false), 0);

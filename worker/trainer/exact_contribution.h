@@ -1,4 +1,4 @@
-// ExactContribution: contributions in fp32, which are the elements of a host mirror.
+// ExactContribution makes contributions in fp32. Their bytes are the elements of a host mirror.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace lodestar::trainer {
 
 class ExactContribution final : public ContributionBytes {
  public:
-  // `vector` outlives the object.
+  // `vector` must outlive the object.
   explicit ExactContribution(HostMirror* vector) : vector_(vector) {}
 
   Encoding encoding() const override { return Encoding::kFp32; }
@@ -41,7 +41,7 @@ class ExactContribution final : public ContributionBytes {
 
  private:
   HostMirror* const vector_;
-  // By bucket. Each is read once its Prepare...() has returned.
+  // One entry per bucket, which is read only after Prepare() or PrepareOnDevice() of the bucket.
   std::vector<uint8_t> is_on_device_;
 };
 

@@ -35,7 +35,8 @@ absl::StatusOr<std::unique_ptr<ExchangeState>> ExchangeState::Create(
 }
 
 int64_t ExchangeState::DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host) {
-  // The replica is in main memory whatever the device.
+  // The shadow replica is in main memory on every device, so it counts only if that is the device's
+  // memory.
   const int64_t of_pulls =
       memory_is_host ? ShadowReplica::Bytes(job.pull_encoding, layout.num_elements()) : 0;
   if (job.push_encoding == Encoding::kFp32) return of_pulls;

@@ -1,5 +1,6 @@
-// What a worker keeps from round to round, and from life to life, of its exchange with the servers:
-// the host's ends of the vectors that travel, and what belongs to their encodings.
+// ExchangeState holds what a worker keeps for its exchange with the servers from round to round and
+// from life to life: the host's copies of the vectors that travel, and the state of their
+// encodings.
 #pragma once
 
 #include <memory>
@@ -19,37 +20,38 @@ namespace lodestar::trainer {
 
 class ExchangeState {
  public:
-  // `weights` is pulled, and `contribution` is pushed and may be `weights`. Both are vectors in
-  // device memory, f32, in the order of the layout. They outlive the object, as do the layout and
-  // `timeline`, which may be null. Errors: ResourceExhausted.
+  // Pulled weights go into `weights`. Contributions are made of `contribution`, which may be the
+  // same vector. Both are f32 in device memory, in the order of the layout. All arguments must
+  // outlive the object. `timeline` may be null. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<ExchangeState>> Create(
       const JobSpec& job, const Layout& layout, kernels::Device* device, kernels::Buf weights,
       kernels::Buf contribution, DeviceTimeline* timeline = nullptr);
-  // Returns the device memory that it takes beside the vectors. `memory_is_host` is what the
-  // device's capabilities say. If it is set, main memory that pulls take is included.
+  // Returns the device memory that the state takes beside the two vectors. `memory_is_host` is the
+  // field of the device's capabilities. If it is true, main memory that pulls take is included.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
-  // Returns the pinned host memory that it takes if the device's memory is not the host's. With
-  // `contributes_weights` the vector that is pulled is pushed. With `keeps_residual` the residual
-  // is kept on disk as well.
+  // Returns the pinned host memory that the state takes if the device's memory is not host memory.
+  // If `contributes_weights`, the pulled vector is also the pushed one. If `keeps_residual`, the
+  // residual is also kept on disk.
   static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool contributes_weights,
                              bool keeps_residual);
 
   HostMirror* weights() { return weights_.get(); }
   ContributionBytes* contribution() { return contribution_.get(); }
-  // The part that keeps the residual of error feedback. Null means that there is none.
+  // The contribution if it has error feedback. Null means no error feedback.
   EncodedContribution* residual() { return residual_; }
-  // Returns the shadow, attached to the registration. Null means that weights travel as they are.
+  // Returns the shadow replica, attached to the registration. Null means that weights travel
+  // unencoded.
   ShadowReplica* ShadowFor(const Registration& registration);
 
  private:
   ExchangeState() = default;
 
   std::unique_ptr<HostMirror> weights_;
-  // The mirror of what is contributed. Null means that all of it is encoded, or that it is the
-  // weights.
+  // The host mirror of the contribution. Null means that all of the contribution is encoded, or
+  // that it is the weights.
   std::unique_ptr<HostMirror> gradient_;
   std::unique_ptr<ContributionBytes> contribution_;
-  EncodedContribution* residual_ = nullptr;  // It is a part of contribution_, or all of it.
+  EncodedContribution* residual_ = nullptr;  // contribution_, or a part of it.
   std::optional<ShadowReplica> shadow_;
 };
 

@@ -19,7 +19,8 @@ void ExposedWait::End() {
 absl::StatusOr<absl::Duration> ExposedWait::TimeOf(const Span& span) const {
   RETURN_IF_ERROR(device_->Synchronize(span.end));
   const absl::StatusOr<double> seconds = device_->SecondsBetween(span.begin, span.end);
-  // The device itself is well: it has just been waited for.
+  // The device does not keep the times of this span any more. It has no other error, because it has
+  // just been waited for.
   if (!seconds.ok()) return span.host;
   return absl::Seconds(std::max(*seconds, 0.0));
 }

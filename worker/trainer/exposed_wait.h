@@ -1,7 +1,8 @@
-// ExposedWait measures how long a device's compute stream stood still for transfers. A round would
-// be shorter by that time if transfers took none. If operations run inline, that is how long the
-// host waited. A card computes on with what it was given while the host waits, and waits for copies
-// while the host goes on. On a card its own clock therefore tells the time.
+// ExposedWait measures how long a device's compute stream was idle because of transfers. If
+// transfers took no time, a round would be shorter by that. If operations run inline, the idle time
+// is the time that the host waited. A card goes on computing while the host waits, and may wait for
+// copies while the host goes on. Idle times of a card are therefore measured by the card's own
+// clock.
 #pragma once
 
 #include <vector>
@@ -15,17 +16,17 @@ namespace lodestar::trainer {
 
 class ExposedWait {
  public:
-  // The device and the clock outlive the object.
+  // `device` and `clock` must outlive the object.
   ExposedWait(kernels::Device* device, Clock* clock) : device_(device), clock_(clock) {}
 
-  // Between Begin() and End() the host waits for what is to arrive or to leave. It gives the
-  // compute stream nothing but waits for that. A Begin() without an End() counts for nothing. Both
-  // must be called on the thread that computes.
+  // Mark a wait of the host for data that has to arrive or leave. Between the two calls the compute
+  // stream must be given nothing but waits for that data. A Begin() without an End() does not
+  // count. Both must be called on the thread that computes.
   void Begin();
   void End();
 
-  // Returns the time of all waits that have ended. Blocks until the device has reached the last of
-  // them. Errors: those of the device.
+  // Returns the idle time of all waits that have ended. Blocks until the device has reached the end
+  // of the last wait. Errors: those of the device.
   absl::StatusOr<absl::Duration> Total();
 
  private:
@@ -34,15 +35,15 @@ class ExposedWait {
     kernels::EventId end = 0;
     absl::Duration host;
   };
-  // Returns the host's time if the device has no clock, or does not keep this span's times any
-  // more.
+  // Returns the idle time of one wait. If the device has no clock, or does not keep the times of
+  // this span any more, returns the time that the host waited.
   absl::StatusOr<absl::Duration> TimeOf(const Span& span) const;
 
   kernels::Device* const device_;
   Clock* const clock_;
   kernels::EventId begun_ = 0;
   absl::Time begun_at_;
-  std::vector<Span> spans_;  // The spans that total_ does not have yet.
+  std::vector<Span> spans_;  // Spans that total_ does not include yet.
   absl::Duration total_;
 };
 

@@ -1,4 +1,4 @@
-// Measures a vector on its device, mostly a gradient, to clip its norm before it is applied.
+// Measures the norm of a vector on its device, usually a gradient, to clip it before it is applied.
 #pragma once
 
 #include <memory>
@@ -12,19 +12,20 @@ namespace lodestar::trainer {
 
 class GradientClipper {
  public:
-  // `device` outlives the clipper. Errors: ResourceExhausted.
+  // `device` must outlive the clipper. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<GradientClipper>> Create(kernels::Device* device);
   ~GradientClipper();
   GradientClipper(const GradientClipper&) = delete;
   GradientClipper& operator=(const GradientClipper&) = delete;
 
-  // Blocks until the device has computed it. Errors: those of the device.
+  // Returns the sum of the squares of all elements. Blocks until the device has computed it.
+  // Errors: those of the device.
   absl::StatusOr<double> SquareSum(kernels::Buf vector);
-  // Returns the factor that brings the norm of `gradient` to at most clip_norm. It is 1 if
-  // clip_norm is 0, which means no clipping. Blocks until the device has computed it. Errors: those
-  // of the device.
+  // Returns the factor that brings the norm of `gradient` to at most clip_norm. If clip_norm is 0,
+  // which means no clipping, the factor is 1. Blocks until the device has computed the norm.
+  // Errors: those of the device.
   absl::StatusOr<float> Scale(kernels::Buf gradient, double clip_norm);
-  // Does the same for these parts of a vector together.
+  // Does the same for the norm of these parts of `vector` together.
   absl::StatusOr<float> Scale(kernels::Buf vector, absl::Span<const ElementRange> gradient,
                               double clip_norm);
 

@@ -1,5 +1,5 @@
-// Rounds of gradients (sync, async): one mini-batch per grant, its gradient pushed while backward
-// runs.
+// GradientRounds carries out rounds of gradients (sync, async). Each grant is one mini-batch, whose
+// gradient is pushed while backward runs.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,9 @@ namespace lodestar::trainer {
 
 class GradientRounds final : public PulledRounds {
  public:
-  // If client_clip_norm > 0, this worker clips its own gradient, for servers that apply each
-  // gradient alone (async). The norm is known only after backward, so pushing then starts after it.
-  // Errors: ResourceExhausted.
+  // If client_clip_norm > 0, this worker clips its own gradient. This is for servers that apply
+  // each gradient alone (async). The norm is known only after backward, so pushing starts after
+  // backward. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<GradientRounds>> Create(const JobSpec& job,
                                                                 const RoundRunnerDeps& deps,
                                                                 double client_clip_norm);
@@ -26,11 +26,11 @@ class GradientRounds final : public PulledRounds {
       : PulledRounds(deps, PullsAhead::kBesideThePush), client_clip_norm_(client_clip_norm) {}
   absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, RoundReport* report) override;
-  // Whether pushing has to wait for the end of backward.
+  // Returns true if pushing has to wait for the end of backward.
   bool pushes_late() const { return client_clip_norm_ > 0.0 || !deps_.overlap; }
 
   const double client_clip_norm_;
-  std::optional<SkippedContribution> skipped_;  // It is set once.
+  std::optional<SkippedContribution> skipped_;  // Set by Create().
   std::unique_ptr<GradientClipper> clipper_;
   data::HostBatch batch_;
 };

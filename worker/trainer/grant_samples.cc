@@ -17,8 +17,8 @@ absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const data::Data
   if (is_deferred && grant.local_steps == 0 && grant.num_samples == 0) return absl::OkStatus();
   const int most_steps = StepsOfWindow(job, grant.round);
   const bool is_by_speed = job.balance == Balance::kSpeed;
-  // Where each has rounds of its own, slow workers make fewer steps; else fast ones get more of a
-  // step's samples, whatever each would have of an equal share.
+  // Without rosters, balance by speed gives slow workers fewer steps. With rosters it gives fast
+  // workers more samples of each step, so that a step may be larger than an equal share.
   const int least_steps = is_by_speed && !HasRosters(job) ? 1 : most_steps;
   const int64_t step_samples = is_by_speed && HasRosters(job) ? kMaxStepSamples : StepSamples(job);
   const int64_t steps = grant.local_steps;

@@ -1,14 +1,14 @@
-// HostMirror is the host's view of a flat vector in device memory. If the host can address the
-// device's memory, it is that memory itself. Otherwise it is a pinned copy. Ranges of the copy are
-// moved on the copy streams while the device computes and the host goes on.
+// HostMirror is the host's view of a flat vector in device memory. If the host can address device
+// memory, the mirror is the vector itself. Otherwise the mirror is a pinned copy. The copy streams
+// move ranges of the copy while the device computes and the host goes on.
 //
-// The copy has the length of the vector, and is not a ring of slots. A contribution in fp32 must
-// stay readable until every server has acknowledged it, because it is sent again, whole, after a
-// lost connection.
+// The copy has the length of the vector. It is not a ring of slots, because a contribution in fp32
+// must stay readable until every server has acknowledged it. After a lost connection the whole
+// contribution is sent again.
 //
-// If a server is on this machine, the transport has ranges copied straight between the vector and
-// the memory that it shares with the server, past the mirror. A range is then in one of the two
-// places. A caller that needs it in the other place has it copied first.
+// If a server is on this machine, the transport copies ranges directly between the vector and the
+// memory that it shares with the server. The mirror does not get them. A range is then in one of
+// the two places, and a caller that needs it in the other place has it copied first.
 #pragma once
 
 #include <memory>
@@ -25,44 +25,48 @@ namespace lodestar::trainer {
 
 class HostMirror final : public client::PayloadSource, public client::PayloadSink {
  public:
-  // `vector` is f32 and outlives the mirror; so does `timeline`, which shows the copies and may be
-  // null. Errors: ResourceExhausted for pinned memory.
+  // `vector` must be f32. `vector` and `timeline` must outlive the mirror. `timeline` records the
+  // copies and may be null. Errors: ResourceExhausted for pinned memory.
   static absl::StatusOr<std::unique_ptr<HostMirror>> Create(kernels::Device* device,
                                                             kernels::Buf vector,
                                                             DeviceTimeline* timeline = nullptr);
-  // Waits for copies under way.
+  // Waits for queued copies.
   ~HostMirror() override;
   HostMirror(const HostMirror&) = delete;
   HostMirror& operator=(const HostMirror&) = delete;
 
   float* data() { return data_; }
   kernels::Device* device() const { return device_; }
-  // Whether data() is the device's own memory. Then nothing is copied, and operations run inline.
+  // Returns true if data() is the device's own memory. Then nothing is copied, and operations run
+  // inline.
   bool is_shared() const { return data_ == vector_.data; }
 
-  // Must be called before the host writes data() anew and hands it over with ToDevice(). Blocks
-  // until earlier copies are done with data(). Later copies come after all that the compute stream
-  // has been given up to now. CopyIn() may be called once the event has been awaited. Errors: those
-  // of the device.
+  // Must be called before the host writes new values to data() and passes them to ToDevice().
+  // Blocks until earlier copies do not use data() any more. Later copies wait for all work that the
+  // compute stream has been given up to now. Once the returned event has been awaited, CopyIn() may
+  // be called. Errors: those of the device.
   absl::StatusOr<kernels::EventId> BeginToDevice();
-  // Queues the copy of `range`. What the compute stream is given from now on sees the copy.
+  // Queues the copy of `range` to the device. Work that the compute stream is given from now on
+  // sees the new values.
   void ToDevice(ElementRange range);
 
-  // Queues the copy of `range` as it is after all that the compute stream has been given up to now.
-  // After Await() data() has the range.
+  // Queues the copy of `range` to the host, after all work that the compute stream has been given
+  // up to now. Once Await() of the returned event has returned, data() has the range.
   kernels::EventId ToHost(ElementRange range);
-  // Returns an event that happens once the device has computed what the compute stream was given up
-  // to now.
+  // Returns an event that happens once the device has done all work that the compute stream has
+  // been given up to now.
   kernels::EventId Computed() { return device_->Record(kernels::StreamKind::kCompute); }
   // Blocks until the event has happened. Thread-safe. Errors: those of the device.
   absl::Status Await(kernels::EventId event) { return device_->Synchronize(event); }
 
-  // Returns where a range's bytes begin in the vector and in data().
+  // Returns the byte offset of an element in the vector and in data().
   static int64_t ByteOf(int64_t element) { return element * static_cast<int64_t>(sizeof(float)); }
-  // These two may read a range once its computation has been awaited, and until the range changes.
+  // Read a range. May be called once the work that computes the range has been awaited, and until
+  // the range changes.
   absl::Status CopyOut(absl::Span<std::byte> destination, int64_t begin) override;
   absl::StatusOr<absl::Span<const std::byte>> Fetch(int64_t begin, int64_t bytes) override;
-  // May be called after BeginToDevice(), and before the compute stream is given work on the range.
+  // Writes a range. May be called after BeginToDevice(), and before the compute stream is given
+  // work on the range.
   absl::Status CopyIn(int64_t begin, absl::Span<const std::byte> source,
                       absl::FunctionRef<void()> meanwhile) override;
 

@@ -9,7 +9,7 @@ namespace lodestar::trainer {
 int InnerOptimizer::NumStateVectors(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::kSgd:
-    case OptimizerKind::kReduce:  // of no job with local steps
+    case OptimizerKind::kReduce:  // Jobs with local steps do not have it.
       return 0;
     case OptimizerKind::kMomentum:
     case OptimizerKind::kNesterov:

@@ -1,5 +1,5 @@
-// The optimizer of a worker's local steps (local_sgd). Its state stays on the device and is never
-// sent.
+// InnerOptimizer makes the updates of a worker's local steps (local_sgd). Its state stays on the
+// device and is never sent.
 #pragma once
 
 #include <cstdint>
@@ -18,46 +18,50 @@ namespace lodestar::trainer {
 
 class InnerOptimizer {
  public:
-  // The state starts at zero. `device` outlives the optimizer. Errors: ResourceExhausted.
+  // Makes an optimizer whose state is zero. `device` must outlive the optimizer. Errors:
+  // ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<InnerOptimizer>> Create(const OptimizerSettings& settings,
                                                                 const Layout& layout,
                                                                 kernels::Device* device);
-  // Returns how many vectors of the parameters' size it keeps.
+  // Returns the number of state vectors of an optimizer. Each is as long as the parameters.
   static int NumStateVectors(OptimizerKind kind);
   ~InnerOptimizer();
   InnerOptimizer(const InnerOptimizer&) = delete;
   InnerOptimizer& operator=(const InnerOptimizer&) = delete;
 
-  // Queues one step over the whole parameter space. `narrow` (may be empty) is set to the new
-  // weights in its own dtype. clip_norm > 0 first scales the gradient so that its norm is at most
-  // that, and blocks for it. Errors: those of the device seen so far.
+  // Queues one step over the whole parameter space. Also writes the new weights to `narrow` in its
+  // own dtype, unless `narrow` is empty. If clip_norm > 0, first scales the gradient so that its
+  // norm is at most clip_norm, and blocks until the norm is known. Errors: those of the device seen
+  // so far.
   absl::Status Step(kernels::Buf weights, kernels::Buf narrow, kernels::Buf gradient,
                     double learning_rate, double clip_norm);
 
-  // Sets the state to what it is after Create().
+  // Sets the state to zero, as after Create().
   void Reset();
 
   int num_vectors() const { return static_cast<int>(state_.size()); }
   // The number of steps since the state was zero.
   int64_t steps() const { return steps_; }
-  // Copies state vector `index` to or from host memory, [elements of the parameter space]. Blocks.
-  // Errors: Unimplemented if the device does not keep the state in fp32; those of the device.
+  // Copy state vector `index` to or from host memory. `values` has as many elements as the
+  // parameter space. Both block. Errors: Unimplemented if the device does not keep the state in
+  // fp32; those of the device.
   absl::Status ReadState(int index, absl::Span<float> values);
   absl::Status WriteState(int index, absl::Span<const float> values);
   void SetSteps(int64_t steps) { steps_ = steps; }
-  // Must be called after the steps of a round. If weights or state are not finite any more, the
-  // state starts at zero again: weights come anew, but the state would spoil them as well. Returns
-  // whether they were finite. Blocks. Errors: those of the device.
+  // Must be called after the steps of a round. Returns true if weights and state are finite.
+  // Otherwise sets the state to zero, because it would spoil the weights that are pulled next.
+  // Blocks. Errors: those of the device.
   absl::StatusOr<bool> ResetUnlessFinite(kernels::Buf weights);
 
  private:
-  // Neighbouring tensors that share the decay mark.
+  // A range of neighbouring tensors that all have weight decay, or all have none.
   struct DecayRange {
     ElementRange range;
     bool decay = false;
   };
   InnerOptimizer(const OptimizerSettings& settings, const Layout& layout, kernels::Device* device);
-  // Returns the state vector number `index`, if it is in fp32 and has `num_elements`.
+  // Returns state vector `index`. Requires: it has `num_elements`. Errors: Unimplemented if it is
+  // not in fp32.
   absl::StatusOr<kernels::Buf> StateInFp32(int index, size_t num_elements) const;
   absl::StatusOr<kernels::Buf> AllocateZeros(int64_t num_elements);
   void UpdateRange(const DecayRange& part, kernels::Buf weights, kernels::Buf narrow,
@@ -66,7 +70,7 @@ class InnerOptimizer {
   const OptimizerSettings settings_;
   kernels::Device* const device_;
   std::vector<DecayRange> ranges_;
-  std::vector<kernels::Buf> state_;  // There are 0, 1 or 2 vectors.
+  std::vector<kernels::Buf> state_;  // 0, 1 or 2 vectors.
   std::unique_ptr<GradientClipper> clipper_;
   int64_t steps_ = 0;
 };

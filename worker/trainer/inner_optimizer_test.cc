@@ -10,7 +10,7 @@
 namespace lodestar::trainer {
 namespace {
 
-// One update in fp32 differs from exact arithmetic by a few roundings of values around 1.
+// An update in fp32 differs from exact arithmetic by a few roundings of values around 1.
 constexpr float kRoundings = 1e-6f;
 
 class InnerOptimizerTest : public ::testing::Test {
@@ -68,7 +68,7 @@ TEST_F(InnerOptimizerTest, AdamWMovesByTheLearningRateAtFirst) {
 TEST_F(InnerOptimizerTest, SpoiltStateBeginsAnewAndOtherStateStays) {
   for (const OptimizerKind kind : {OptimizerKind::kMomentum, OptimizerKind::kAdamW}) {
     const auto optimizer = *InnerOptimizer::Create({.kind = kind}, layout_, device_.get());
-    // The weights of a round come anew.
+    // Makes one step on new weights, as each round begins with.
     const auto step = [&](float first) {
       std::vector<float> weights = {1.0f, 1.0f, 1.0f, 1.0f};
       std::vector<float> gradient = {first, 0.5f, 0.5f, 0.5f};

@@ -1,10 +1,10 @@
-// InnerStateStore: the state of a worker's inner optimizer in two files of the worker's own folder,
-// for the next process of its name. A worker that is told to stop writes it once its work is handed
-// in; the process that goes on takes it with its first local steps and removes it, so that no state
-// is used twice.
+// InnerStateStore keeps the state of a worker's inner optimizer in two files of the worker's own
+// folder, for the next process of the same name. A worker that is told to stop writes the state
+// after it has handed in its work. The next process reads the state before its first local step and
+// removes the files, so that no state is used twice.
 //
 //   inner.safetensors  the vectors, "0" and "1", fp32
-//   inner.json         the record, with the length and checksum of the other file; written after it
+//   inner.json         the record, with length and checksum of the other file; written last
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,25 @@ namespace lodestar::trainer {
 // Describes what a state belongs to.
 struct InnerStateRecord {
   std::string worker_name;
-  std::string job;          // The settings that the state belongs to, as text.
+  // The settings of the job that must not differ, as text.
+  std::string job;
   std::string layout_hash;  // The hash of the model's layout.
-  Round round;              // The first round that comes after the state.
-  int64_t steps = 0;        // The steps of the inner optimizer since its state was zero.
+  Round round;              // The first round after the state was kept.
+  int64_t steps = 0;        // Steps since the state was zero.
   friend bool operator==(const InnerStateRecord&, const InnerStateRecord&) = default;
 };
 
 class InnerStateStore {
  public:
-  // The folder is there, and only this process uses it. `file_system` outlives the store.
+  // Requires: the folder exists, and only this process uses it. `file_system` must outlive the
+  // store.
   InnerStateStore(FileSystem* file_system, std::string folder, std::string worker_name);
 
-  // Fills `values` with vector number `index`.
+  // Fills `values` with state vector `index`.
   using ReadVector = absl::FunctionRef<absl::Status(int index, absl::Span<float> values)>;
-  // Writes `num_vectors` vectors of `num_elements`, one in memory at a time. The state is on disk
-  // when this returns. After an error there is no state. Errors: those of the file system and of
-  // `read`.
+  // Writes `num_vectors` vectors of `num_elements` each. Only one vector is in memory at a time.
+  // The state is on disk when Save() returns. After an error no state is kept. Errors: those of the
+  // file system and of `read`.
   absl::Status Save(InnerStateRecord record, int num_vectors, int64_t num_elements,
                     ReadVector read);
 
@@ -47,10 +49,10 @@ class InnerStateStore {
     InnerStateRecord record;
     std::vector<std::vector<float>> vectors;
   };
-  // Errors: NotFound if nothing is kept; DataLoss naming what is wrong with the files; those of the
-  // file system.
+  // Returns the kept state. Errors: NotFound if nothing is kept; DataLoss naming what is wrong with
+  // the files; those of the file system.
   absl::StatusOr<Stored> Load() const;
-  // It is no error if there is no state. Errors: those of the file system.
+  // Removes the kept state, if there is one. Errors: those of the file system.
   absl::Status Remove();
 
   const std::string& worker_name() const { return worker_name_; }

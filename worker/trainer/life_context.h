@@ -1,4 +1,4 @@
-// One life of a worker, as those see it who carry out its rounds.
+// LifeContext is what the code that carries out rounds knows of the worker's present life.
 #pragma once
 
 #include <functional>
@@ -16,11 +16,11 @@ struct LifeContext {
   const Registration* registration = nullptr;
   const data::SampleOrder* sample_order = nullptr;
   client::ParameterTransport* transport = nullptr;
-  // Returns true once the life is over, when no server takes what it still computes. It is called
+  // Returns true once the life is over, because servers accept nothing from it any more. Called
   // between steps.
   std::function<bool()> is_over = [] { return false; };
-  // Returns a transport to the same servers in the name of an earlier life of this worker, with the
-  // secret of that life.
+  // Returns a transport to the same servers that acts for an earlier life of this worker. The
+  // second argument is the secret of that life.
   std::function<std::shared_ptr<client::ParameterTransport>(const WorkerLife&, const std::string&)>
       transport_of = nullptr;
 

@@ -8,7 +8,7 @@ absl::StatusOr<std::unique_ptr<LocalSgdRounds>> LocalSgdRounds::Create(
     const JobSpec& job, const RoundRunnerDeps& deps) {
   auto rounds = std::unique_ptr<LocalSgdRounds>(new LocalSgdRounds(job, deps));
   const kernels::Buf parameters = deps.model->parameters();
-  // Between rounds the gradient is not needed: its vector holds the pseudo-gradient.
+  // Between rounds the gradient is not needed, so its vector holds the pseudo-gradient.
   const kernels::Buf contribution = rounds->contribution_kind_ == ContributionKind::kWeights
                                         ? parameters
                                         : deps.model->gradients();
@@ -32,7 +32,7 @@ absl::Status LocalSgdRounds::RunLocalSteps(const LifeContext& life, const Grant&
     LocalSteps::Work work = {
         .grant = &grant, .order = life.sample_order, .clip_norm = life.registration->job.clip_norm};
     if (step == 0) {
-      // It runs while weights still arrive.
+      // The first step begins while weights still arrive.
       work.gate = &pull;
       work.before_change = [this, &pull] { return KeepStartWeights(pull); };
     }
@@ -65,7 +65,7 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, 
   RETURN_IF_ERROR(deps_.on_steps_made());
   RETURN_IF_ERROR(steps_->Check(grant.round));
   MakeContribution();
-  // There are fewer than granted if the worker was told to stop meanwhile.
+  // If the worker was told to stop meanwhile, report->num_samples is less than was granted.
   const client::ContributionHeader header{
       .round = grant.round, .kind = contribution_kind_, .num_samples = report->num_samples};
   push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,

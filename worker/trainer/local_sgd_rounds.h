@@ -1,7 +1,8 @@
-// Rounds of local steps (local_sgd): H steps of the inner optimizer from the weights of the server,
-// then one contribution: the pseudo-gradient (weights at the start of the round minus weights now)
-// for an outer optimizer, or the weights themselves for plain averaging. Inner optimizer state
-// stays here. DiLoCo: arXiv:2311.08105, algorithm 1.
+// LocalSgdRounds carries out rounds of local steps (local_sgd). A round makes H steps of the inner
+// optimizer from the servers' weights, then one contribution. The contribution is the
+// pseudo-gradient (weights at the start of the round minus weights now) for an outer optimizer, or
+// the weights for plain averaging. The inner optimizer's state stays on the worker. DiLoCo:
+// arXiv:2311.08105, algorithm 1.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +32,13 @@ class LocalSgdRounds final : public PulledRounds {
   void OnHandedOver(absl::Duration duration) override { steps_->window_end().OnHandedIn(duration); }
   absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                      std::optional<ContributionPush>& push, RoundReport* report) override;
-  // Makes steps until the grant is used up, or the worker is told to stop and has no time for the
-  // rest.
+  // Makes local steps until the grant is used up. If the worker is told to stop, it makes only the
+  // steps that it still has time for.
   absl::Status RunLocalSteps(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                              RoundReport* report);
-  // Keeps the weights once they are all there.
+  // Waits for all pulled weights and copies them to start_weights_.
   absl::Status KeepStartWeights(WeightsPull& pull);
-  // Makes the vector that this round contributes; it is valid until the next local step.
+  // Computes the vector that this round contributes. The vector is valid until the next local step.
   void MakeContribution();
 
   const ContributionKind contribution_kind_;

@@ -16,7 +16,7 @@ namespace lodestar::trainer {
 
 namespace {
 
-// The settings that a kept state must agree with.
+// Returns the settings of the job that a kept state must agree with.
 std::string SettingsOfState(const JobSpec& job) {
   std::vector<std::string> texts;
   for (const JobField& field : JobFields()) {
@@ -74,7 +74,7 @@ void LocalSteps::TakeUpState(Round round) {
                    inner_optimizer_->steps());
   }
   inner_optimizer_->Reset();
-  // A job that begins has no kept state, and a worker that joins a job has none.
+  // A worker that is new to the job, or a job that is new, has no kept state.
   if (absl::IsNotFound(taken) && round == Round(0)) return;
   const std::string text =
       absl::StrCat("the inner optimizer begins round ", round.value(), " without state: ",

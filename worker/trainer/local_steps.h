@@ -1,6 +1,7 @@
-// Makes the local steps of a worker (local_sgd): it reads the samples of a grant, step by step, and
-// trains on them. The inner optimizer's state stays here, from round to round and from life to
-// life. If the worker is told to stop, an InnerStateStore keeps the state from process to process.
+// LocalSteps makes the local steps of a worker (local_sgd). It reads the samples of a grant, step
+// by step, and trains on them. The inner optimizer's state stays here from round to round and from
+// life to life. If the worker is told to stop, an InnerStateStore keeps the state for the next
+// process.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +27,17 @@ namespace lodestar::trainer {
 
 class LocalSteps {
  public:
-  // `deps` and `timeline` outlive the object. Errors: ResourceExhausted.
+  // `deps` and `timeline` must outlive the object. Errors: ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<LocalSteps>> Create(const JobSpec& job,
                                                             const RoundRunnerDeps& deps,
                                                             DeviceTimeline* timeline);
 
-  // Must be called before the steps of `round`. The first call takes up the state that an earlier
-  // process has kept. Servers that began anew may have gone back to a round that the state has seen
-  // already. In that case the state begins anew.
+  // Must be called before the steps of `round`. The first call reads the state that an earlier
+  // process has kept. Restarted servers may have gone back to a round that the state includes
+  // already. In that case the state starts at zero.
   void Begin(uint64_t server_incarnation, Round round);
-  // Call between rounds: keeps the state for the next process, which goes on after the last round
-  // that was begun here. Does nothing if there is no state, or if nothing was trained. Errors:
+  // Keeps the state for the next process, which continues after the last round that was begun here.
+  // Call between rounds. Does nothing if there is no state, or if nothing was trained. Errors:
   // those of the store and the device.
   absl::Status KeepState();
 
@@ -44,33 +45,33 @@ class LocalSteps {
     const Grant* grant = nullptr;
     const data::SampleOrder* order = nullptr;
     double clip_norm = 0.0;
-    // It is told before a block's weights are read for the first time. Null means that all weights
-    // are there.
+    // Called before a block's weights are read for the first time. Null means that all weights are
+    // there.
     model::WeightsGate* gate = nullptr;
-    // It is called before the parameters change, and may be empty.
+    // Called before the parameters change. May be empty.
     std::function<absl::Status()> before_change = {};
   };
-  // Computes the gradient and makes step number `step` of the grant. Adds to losses and samples of
-  // *sums. Errors also: Cancelled if the program that computes has left.
+  // Computes the gradient and makes step number `step` of the grant. Adds losses and samples to
+  // *sums. Errors: those of data and device; Cancelled if the program that computes has left.
   absl::Status Take(const Work& work, int step, RoundReport* sums);
 
-  // Decides when the steps of a window end before their number.
+  // Decides whether a window ends before all its steps are made.
   WindowEnd& window_end() { return window_end_; }
-  // Whether a window ends before step number `step`, which returned `taken`. That is so if the
-  // worker was told to stop and the program that computes has left before this step. In that case
-  // it logs so.
+  // Returns true if the window ends before step number `step`, for which Take() returned `taken`.
+  // This is the case if the worker was told to stop and the program that computes has left. Logs
+  // it.
   bool IsLeft(const Grant& grant, int step, const absl::Status& taken) const;
 
-  // Must be called after the steps of a round. A state that is not finite begins anew. Errors:
-  // those of the device.
+  // Must be called after the steps of a round. If the state is not finite, sets it to zero and logs
+  // it. Errors: those of the device.
   absl::Status Check(Round round);
 
  private:
   LocalSteps(const JobSpec& job, const RoundRunnerDeps& deps, DeviceTimeline* timeline);
-  // Takes up the state that an earlier process has kept. Tells if there is none, or none to be
-  // used.
+  // Reads the state that an earlier process has kept. Logs a warning if no usable state is kept.
   void TakeUpState(Round round);
-  // Errors: FailedPrecondition naming what differs, there and here; those of the device.
+  // Replaces the state by `stored`. Errors: FailedPrecondition naming what differs, with both
+  // values; those of the device.
   absl::Status TakeOver(const InnerStateStore::Stored& stored, Round round);
   absl::StatusOr<model::BatchResult> Step(const Work& work, double learning_rate);
   absl::StatusOr<model::BatchResult> TrainOnBatch(model::WeightsGate* gate);
@@ -78,12 +79,12 @@ class LocalSteps {
   const RoundRunnerDeps& deps_;
   DeviceTimeline* const timeline_;
   WindowEnd window_end_;
-  // Null means that the model has an optimizer of its own.
+  // Null means that the model has its own optimizer.
   std::unique_ptr<InnerOptimizer> inner_optimizer_;
-  // The servers that its state belongs to. 0 means that there are none yet.
+  // The servers that the optimizer's state belongs to. 0 means none yet.
   uint64_t server_incarnation_ = 0;
-  std::optional<Round> last_round_;  // The round that was begun last. nullopt means none.
-  const std::string job_;            // See InnerStateRecord.
+  std::optional<Round> last_round_;  // The last round that was begun. Not set means none.
+  const std::string job_;            // InnerStateRecord::job.
   data::HostBatch batch_;
 };
 

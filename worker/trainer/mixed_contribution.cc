@@ -12,7 +12,7 @@ void MixedContribution::Begin(const Registration& registration, Round round, flo
 }
 
 void MixedContribution::Commit(absl::Span<const uint32_t> late) {
-  // Buckets that were not encoded leave nothing over.
+  // Averaged buckets were not encoded, so they leave no residual.
   std::vector<uint32_t> not_encoded(late.begin(), late.end());
   not_encoded.insert(not_encoded.end(), averaged_.begin(), averaged_.end());
   encoded_->Commit(not_encoded);

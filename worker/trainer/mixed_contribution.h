@@ -1,5 +1,5 @@
-// MixedContribution makes contributions in a wire encoding. Those to averaged tensors travel as
-// they are.
+// MixedContribution makes contributions in a wire encoding, except that averaged tensors travel
+// unencoded.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ namespace lodestar::trainer {
 
 class MixedContribution final : public ContributionBytes {
  public:
-  // Both parts belong to one vector, on one device. `layout` outlives the object.
+  // Requires: both parts are made of the same vector on the same device. `layout` must outlive the
+  // object.
   MixedContribution(const Layout* layout, std::unique_ptr<ContributionBytes> encoded,
                     std::unique_ptr<ContributionBytes> exact)
       : layout_(layout), encoded_(std::move(encoded)), exact_(std::move(exact)) {}
@@ -29,7 +30,7 @@ class MixedContribution final : public ContributionBytes {
   kernels::EventId PrepareOnDevice(const Bucket& bucket) override {
     return BytesFor(bucket.block).PrepareOnDevice(bucket);
   }
-  // The events of both parts are events of the device.
+  // Events of both parts are events of the same device, so either part can wait for them.
   absl::Status Await(kernels::EventId prepared) override { return encoded_->Await(prepared); }
   absl::Span<const std::byte> Of(const Bucket& bucket) const override {
     return BytesFor(bucket.block).Of(bucket);
@@ -47,7 +48,8 @@ class MixedContribution final : public ContributionBytes {
   const Layout* const layout_;
   const std::unique_ptr<ContributionBytes> encoded_;
   const std::unique_ptr<ContributionBytes> exact_;
-  std::vector<uint32_t> averaged_;  // buckets of the contribution under way
+  // Buckets of averaged tensors of the contribution at hand.
+  std::vector<uint32_t> averaged_;
 };
 
 }  // namespace lodestar::trainer

@@ -10,7 +10,7 @@
 namespace lodestar::trainer {
 namespace {
 
-// The progress goes with what refers to it.
+// Keeps the registration alive as long as the pull that refers to it.
 struct RegisteredPull {
   std::shared_ptr<const Registration> registration;
   WeightsPull pull;
@@ -70,8 +70,8 @@ std::optional<OverlappedRounds::Acknowledged> OverlappedRounds::StopWindow() {
 
 void OverlappedRounds::Abandon() {
   const std::optional<Acknowledged> acknowledged = StopWindow();
-  // The result of the exchange is not needed any more. The servers have counted the contribution
-  // all the same.
+  // The exchange is not merged any more, but the servers have counted its contribution. The
+  // residual has to learn so.
   if (acknowledged.has_value()) Learn(*acknowledged);
 }
 
@@ -91,7 +91,8 @@ void OverlappedRounds::EndLife() {
     connection_.reset();
     pull = std::exchange(pull_, nullptr);
   }
-  // If the window waits for this pull, it begins another once there is a connection again.
+  // If the window waits for this pull, the window begins another pull once there is a connection
+  // again.
   if (pull != nullptr) pull->Cancel();
 }
 
@@ -255,7 +256,8 @@ absl::Status OverlappedRounds::EvaluateGlobal(const LifeContext& life, const Gra
     deps_.device->Copy(to.data, from.data, kernels::DTypeBytes(to.dtype) * to.num_elements,
                        kernels::StreamKind::kCompute);
   };
-  // What was contributed last is not needed any more.
+  // The vector of the last contribution is free, so it keeps the local weights during the
+  // evaluation.
   move(contributed_, local);
   move(local, global_);
   deps_.model->RefreshNarrowParameters();

@@ -1,9 +1,9 @@
-// Rounds whose exchange is under way while the worker computes (local_sgd with --fragments,
-// --overlap_steps, --overlap_rounds or --outer_optimizer=easgd). A grant's local steps are a
-// *window*. On the grant of a round the worker contributes what it has computed in the windows
-// before. It begins the grant's window, and reports once the servers have acknowledged. Meanwhile
-// the weights after the round come. After --overlap_steps steps of the window they are merged into
-// the worker's own (WeightsMerge).
+// OverlappedRounds carries out rounds whose exchange goes on while the worker computes (local_sgd
+// with --fragments, --overlap_steps, --overlap_rounds or --outer_optimizer=easgd). The local steps
+// of a grant are a *window*. When a round is granted, the worker contributes what earlier windows
+// have computed, and begins the window of this grant. It reports the round once the servers have
+// acknowledged. Meanwhile the weights after the round arrive. After --overlap_steps steps of the
+// window they are merged into the worker's own weights (WeightsMerge).
 //
 //   grant r:   | contribute | window r ..... merge of round r ..... |
 //              | push ... acknowledged: report r, ask for grant r + 1 | contribute | window r + 1
@@ -12,10 +12,10 @@
 // With fragments a round exchanges a part of the parameters (FragmentPlan). Its contribution is the
 // change since that part was merged last.
 //
-// The windows run on a thread of their own. While a window runs, only that thread uses the device.
-// While none runs, only Run() uses it. A life that ends, or a round that is not the next one, voids
-// what is in hand, and the next round begins with all weights anew. A connection that is lost voids
-// nothing.
+// Windows run on a thread of their own. While a window runs, only that thread uses the device.
+// Otherwise only Run() uses the device. If the life ends, or a round is not the next one, the steps
+// that are not contributed yet are dropped, and the next round begins with all weights from the
+// servers. A lost connection drops nothing.
 #pragma once
 
 #include <cstdint>
@@ -55,32 +55,36 @@ class OverlappedRounds final : public RoundRunner {
   void EndLife() override;
 
  private:
-  // What a window is computed with. It outlives the life and the Run() that have begun it.
+  // The inputs of a window. They outlive the life and the Run() that began the window.
   struct Window {
     Grant grant;
     uint64_t server_incarnation = 0;
     data::SampleOrder order;
     double clip_norm = 0.0;
     std::function<bool()> is_over;
-    std::vector<uint32_t> due;  // The buckets of the exchange that is merged in the window.
+    // The buckets of the exchange that is merged in the window.
+    std::vector<uint32_t> due;
   };
-  // A contribution that the servers have.
+  // A contribution that the servers have acknowledged.
   struct Acknowledged {
-    // Its residual is to learn of the acknowledgement. Null means that nothing was contributed.
+    // The contribution whose residual has to learn of the acknowledgement. Null means that nothing
+    // was contributed.
     ContributionBytes* contributed = nullptr;
     std::vector<uint32_t> late;  // The buckets that were not counted.
   };
-  // The outcome of a window.
+  // The result of a window.
   struct Outcome {
     absl::Status status;
-    RoundReport sums;         // The losses and samples.
-    absl::Duration computed;  // It lacks the time that the window waited for the servers.
-    // The time that the window waited for the servers, with nothing to compute.
+    RoundReport sums;  // Losses and samples.
+    // The time that the window computed, without `waited`.
+    absl::Duration computed;
+    // The time that the device had nothing to compute because the window waited for the servers.
     absl::Duration waited;
     absl::Time begun_at;
     absl::Time ended_at;
   };
-  // The life that the worker's own weights belong to.
+  // The position of the worker's own weights: the life that they belong to, and the round that
+  // comes next.
   struct Progress {
     uint64_t server_incarnation = 0;
     WorkerLife life;
@@ -97,7 +101,7 @@ class OverlappedRounds final : public RoundRunner {
     void Reset(std::vector<Version> versions) { versions_ = std::move(versions); }
 
    private:
-    std::vector<Version> versions_;  // by bucket
+    std::vector<Version> versions_;  // One entry per bucket.
   };
 
   OverlappedRounds(const JobSpec& job, const RoundRunnerDeps& deps)
@@ -108,31 +112,32 @@ class OverlappedRounds final : public RoundRunner {
   absl::StatusOr<RoundReport> Evaluate(const LifeContext& life, const Grant& grant);
 
   bool GoesOn(const LifeContext& life, Round round) const;
-  // Ends the window under way, whatever it has, and forgets the worker's own weights.
+  // Stops the window and drops its result and the worker's own weights.
   void Abandon();
-  // Does the same as Abandon(), but does not tell the residual. Returns what the residual has not
-  // learned of yet.
+  // Does the same as Abandon(), but does not update the residual. Returns the acknowledged
+  // contribution that the residual has not learned of yet.
   std::optional<Acknowledged> StopWindow();
-  // Takes all weights from the servers.
+  // Pulls all weights from the servers, and begins anew with them.
   absl::Status Begin(const LifeContext& life, Round min_round, RoundReport* report);
-  // Waits for the end of the window, if one is under way. Adds what the window has computed to
-  // *report.
+  // Waits for the end of the window, if one runs, and adds its result to *report.
   absl::Status EndWindow(RoundReport* report);
-  // Evaluates with the weights that the servers have, not with the worker's own.
+  // Evaluates the weights of the servers instead of the worker's own.
   absl::Status EvaluateGlobal(const LifeContext& life, const Grant& grant, RoundReport* report);
-  // Puts what is in hand of these buckets into `push`.
+  // Pushes the change of these buckets since they were merged last. `push` gets the contribution.
   absl::Status Contribute(const LifeContext& life, const Grant& grant,
                           const std::vector<uint32_t>& due, std::optional<ContributionPush>& push);
   void StartWindow(const LifeContext& life, const Grant& grant, std::vector<uint32_t> due);
-  // Keeps the acknowledgement. The residual learns of it when the exchange is merged, or given up.
+  // Keeps the acknowledgement until the exchange is merged or given up. The residual learns of it
+  // then.
   void OnAcknowledged(Acknowledged acknowledged);
   static void Learn(const Acknowledged& acknowledged);
 
-  // The methods from here to AwaitPull() run on the thread of the window.
+  // The methods from here to AwaitPull() run on the window's thread.
   void RunWindow(const Window& window);
   absl::Status RunSteps(const Window& window, Outcome& outcome, ExposedWait& exposed);
   absl::Status Merge(const Window& window, ExposedWait& exposed);
-  // Returns the weights after the round. It waits for them over as many connections as it takes.
+  // Returns the pull of the weights after the round, once it is complete. If a connection is lost,
+  // waits for the next connection and its pull.
   absl::StatusOr<std::shared_ptr<WeightsPull>> AwaitPull(const Window& window);
   std::shared_ptr<WeightsPull> BeginPull(Round round, const std::vector<uint32_t>& due)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -146,28 +151,29 @@ class OverlappedRounds final : public RoundRunner {
   std::unique_ptr<LocalSteps> steps_;
   model::DeviceMemory global_memory_;
   model::DeviceMemory contributed_memory_;
-  kernels::Buf global_;       // See WeightsMerge.
-  kernels::Buf contributed_;  // See WeightsMerge.
+  kernels::Buf global_;       // WeightsMerge::Vectors::global.
+  kernels::Buf contributed_;  // WeightsMerge::Vectors::contributed.
   std::unique_ptr<WeightsMerge> merge_;
-  std::optional<SkippedContribution> skipped_;  // It is set once.
+  std::optional<SkippedContribution> skipped_;  // Set by Create().
 
   std::optional<Progress> progress_;
-  std::shared_ptr<const Registration> registration_;  // The registration of that life.
+  std::shared_ptr<const Registration> registration_;  // The registration of progress_->life.
   std::optional<FragmentPlan> fragments_;             // The fragments of its buckets.
-  Versions versions_;                                 // The versions of what global_ has.
-  std::deque<int64_t> window_samples_;  // The samples of windows that are not in all fragments yet.
+  Versions versions_;                                 // The versions of the weights in global_.
+  // The samples of each window that some fragment has not contributed yet.
+  std::deque<int64_t> window_samples_;
   std::thread window_thread_;
   absl::Time last_run_ended_at_ = absl::InfinitePast();
 
   absl::Mutex mutex_;
   std::optional<Connection> connection_ ABSL_GUARDED_BY(mutex_);
-  // The pull of the exchange under way.
+  // The pull of the exchange at hand.
   std::shared_ptr<WeightsPull> pull_ ABSL_GUARDED_BY(mutex_);
-  // The acknowledgement of the exchange under way. Its residual has not learned of it yet.
+  // The acknowledgement of the exchange at hand. The residual has not learned of it yet.
   std::optional<Acknowledged> acknowledged_ ABSL_GUARDED_BY(mutex_);
   bool is_abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   bool waits_for_servers_ ABSL_GUARDED_BY(mutex_) = false;
-  // The outcome of the window that has ended.
+  // The result of the last window, once it has ended.
   std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
 };
 

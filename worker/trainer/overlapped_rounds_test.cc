@@ -1,6 +1,6 @@
-// Rounds whose exchange overlaps with computing, of one worker against a parameter server in
-// memory: what they come to beside rounds without overlap, and what becomes of them when
-// connections, lives and servers do not last.
+// Tests of rounds whose exchange overlaps with computing, with one worker and a parameter server in
+// memory. They compare the results with those of rounds without overlap, and end connections, lives
+// and servers in the middle.
 #include "worker/trainer/overlapped_rounds.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int kSteps = 3;  // The steps of a cycle.
+// The local steps of a window, and the number of fragments.
+constexpr int kSteps = 3;
 
 JobSpec LocalJob(OuterOptimizerKind outer) {
   JobSpec job;
@@ -44,7 +45,8 @@ JobSpec PseudoGradient() {
 
 JobSpec Encoded() {
   JobSpec job = Average();
-  job.push_encoding = Encoding::kBf16;  // This encoding rounds alike in all rounds.
+  // bf16 rounds alike in all rounds.
+  job.push_encoding = Encoding::kBf16;
   return job;
 }
 
@@ -88,8 +90,7 @@ double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(square);
 }
 
-// Each rig has a device of its own, because the window that the last round has begun goes on
-// computing.
+// A device for one rig alone. The window that the last round has begun still computes on it.
 class OwnDevice {
  public:
   kernels::Device* get() const { return device_.get(); }
@@ -115,7 +116,8 @@ TEST_F(OverlappedRoundsTest, OneFragmentWithoutOverlapIsLocalSgdToTheBit) {
     const OwnDevice device;
     TrainingRig rig(job, device.get(), /*overlap=*/true);
     rig.UseRunner(*OverlappedRounds::Create(rig.server().registration().job, rig.runner_deps()));
-    // What is computed on one grant is contributed to the round after.
+    // The steps of a grant are contributed in the next round, so round 4 adds nothing that is
+    // compared.
     Train(rig, 4);
     EXPECT_EQ(rig.server().weights(), WeightsAfter(job, 3));
   }
@@ -124,7 +126,7 @@ TEST_F(OverlappedRoundsTest, OneFragmentWithoutOverlapIsLocalSgdToTheBit) {
 TEST_F(OverlappedRoundsTest, OneWorkersFragmentsAreItsTrainingToTheBit) {
   TrainingRig rig(FragmentsOfAverages(), device_.get(), /*overlap=*/true);
   Train(rig, 2 * kSteps);
-  // The last window has ended once its contribution is made.
+  // Contributes the result of the last window, and computes nothing more.
   ASSERT_OK(rig.RunRound(2 * kSteps, TrainingRig::Work::kIdle));
   const OwnDevice other;
   TrainingRig plain(Average(), other.get(), /*overlap=*/true);
@@ -144,15 +146,16 @@ TEST_F(OverlappedRoundsTest, OneWorkerThatKeepsItsStepsTrainsAsIfThereWereNoExch
 TEST_F(OverlappedRoundsTest, WhatWasCountedIsNotInTheResidualOfAnotherLife) {
   JobSpec job = Encoded();
   job.overlap_steps = 1;
-  job.optimizer.kind = OptimizerKind::kSgd;  // With it, how far a window was leaves no other trace.
+  // SGD has no state, so the length of a window leaves no trace in later rounds.
+  job.optimizer.kind = OptimizerKind::kSgd;
   std::vector<std::vector<std::vector<std::byte>>> pushed;
   for (const bool is_merged : {true, false}) {
     const OwnDevice device;
     absl::Notification merged;
     TrainingRig rig(job, device.get(), /*overlap=*/true);
-    // Before Train(), which leaves the window of round 1 under way.
+    // Set before Train(), because Train() leaves the window of the last round running.
     rig.on_step_ = [&](const RoundStep& step) {
-      // Later steps come after the exchange.
+      // The first step after the merge has begun.
       if (step.round == Round(2) && step.step == job.overlap_steps) merged.Notify();
     };
     Train(rig, 2);
@@ -173,7 +176,8 @@ TEST_F(OverlappedRoundsTest, WhatWasCountedIsNotInTheResidualOfAnotherLife) {
 
 TEST_F(OverlappedRoundsTest, OneEagerWorkerMakesTheServersOuterSteps) {
   for (const double momentum : {0.0, 0.9}) {
-    // AdamW's steps would magnify what rounding makes of the smallest gradients.
+    // The inner optimizer is not AdamW, whose steps would magnify rounding errors of small
+    // gradients.
     JobSpec job = PseudoGradient();
     job.outer_learning_rate = 0.7;
     job.outer_momentum = momentum;
@@ -191,14 +195,15 @@ TEST_F(OverlappedRoundsTest, OneEagerWorkerMakesTheServersOuterSteps) {
   }
 }
 
-// The closed form of one worker: it and the servers go a part beta of the way to each other.
+// Tests the closed form for one worker: worker and servers both move by the share beta of the
+// distance between them.
 TEST_F(OverlappedRoundsTest, AnElasticWorkerAndItsServersMeetOnTheWay) {
   const double beta = Elastic().outer_learning_rate;
   TrainingRig rig(Elastic(), device_.get(), /*overlap=*/true);
   rig.server().UseOuterMomentum(beta, 0.0);
   const std::vector<float> center = rig.server().weights();
   Train(rig, 1);
-  // What is computed in its window is contributed, and nothing more is computed.
+  // Contributes the result of the window, and computes nothing more.
   ASSERT_OK(rig.RunRound(1, TrainingRig::Work::kIdle));
   const OwnDevice other;
   TrainingRig plain(PseudoGradient(), other.get(), /*overlap=*/true);
@@ -214,7 +219,7 @@ TEST_F(OverlappedRoundsTest, AnElasticWorkerAndItsServersMeetOnTheWay) {
   }
 }
 
-// The worker has its own weights, whatever the servers have.
+// With rate 0 the worker keeps its own weights, and the servers' weights do not change.
 TEST_F(OverlappedRoundsTest, AnElasticWorkerThatIsNotPulledTrainsAlone) {
   JobSpec job = Elastic();
   job.outer_learning_rate = 0.0;
@@ -276,7 +281,7 @@ TEST_F(OverlappedRoundsTest, TheFirstContributionOfALifeIsSkippedAndOthersStandF
 
 TEST_F(OverlappedRoundsTest, WhatWasMadeBeforeWhoComputesHasLeftIsContributed) {
   TrainingRig rig(EagerRounds(), device_.get(), /*overlap=*/true);
-  // Before Train(), which leaves the window of round 1 under way.
+  // Set before Train(), because Train() leaves the window of the last round running.
   rig.on_step_ = [&](const RoundStep& step) {
     if (step.round != Round(2) || step.step != 1) return;
     rig.RequestStop(/*time=*/absl::Hours(1));
@@ -373,7 +378,8 @@ TEST_P(OverlapKindsTest, EvaluatesWithTheServersWeights) {
   ASSERT_OK(rig.RunRound(0));
   ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(1));
   EXPECT_GT(report.heldout_predictions, 0);
-  // Nothing had been contributed before it.
+  // Round 1 gives the same as in a run that begins with round 1, because nothing was contributed
+  // before.
   const OwnDevice other;
   TrainingRig again(GetParam()(), other.get(), /*overlap=*/true);
   again.server().SkipRounds(1);
@@ -411,7 +417,7 @@ TEST_P(OverlapKindsTest, TheEndOfALifeEndsItsWindow) {
   TrainingRig rig(GetParam()(), device_.get(), /*overlap=*/true);
   ASSERT_OK(rig.RunRound(0));
   rig.EndLife();
-  // The window that runs may be over already.
+  // The first round may succeed, because its window may have ended before the life did.
   absl::Status status = rig.RunRound(1).status();
   if (status.ok()) status = rig.RunRound(2).status();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kAborted));

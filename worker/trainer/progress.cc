@@ -10,15 +10,15 @@ namespace lodestar::trainer {
 
 namespace {
 
-// The longest time between two rounds of a worker that takes part all the time. If the time is
-// longer, the worker was cut off, and what it has missed tells nothing of its speed.
+// The longest time between two rounds of a worker that takes part all the time. After a longer time
+// the worker was cut off, and the gap does not count for its speed.
 constexpr absl::Duration kLongestGap = absl::Seconds(2);
 
 }  // namespace
 
 void Progress::Add(absl::Time now, const RoundReport& report) {
   const absl::Time begin = now - report.compute - report.communication - report.wait;
-  // Rounds go back when the servers have gone back to a checkpoint, or began another job.
+  // The round number goes back if the servers went back to a checkpoint, or began another job.
   const bool goes_on = last_added_at_.has_value() && begin - *last_added_at_ <= kLongestGap &&
                        report.round > last_round_;
   if (!goes_on) {
@@ -26,7 +26,7 @@ void Progress::Add(absl::Time now, const RoundReport& report) {
     window_start_ = begin;
     window_first_round_ = report.round;
   } else {
-    // A line may be told in the middle of a round.
+    // A line may be shown in the middle of a round.
     window_start_ = std::min(window_start_, begin);
   }
   last_added_at_ = now;
@@ -61,7 +61,7 @@ void Progress::ClearWindow() {
 
 std::string Progress::SpeedText(absl::Time now, int64_t total_rounds) const {
   if (window_samples_ == 0) return "";
-  // Evaluating is not training: it must not move the rate, nor the time that seems to be left.
+  // The time of evaluation is left out, because it must change neither the rate nor the time left.
   const double seconds = absl::ToDoubleSeconds(now - window_start_ - window_evaluation_);
   if (seconds <= 0.0) return "";
   const bool has_tokens = config_.tokens_per_sample > 1;

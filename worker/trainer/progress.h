@@ -1,5 +1,5 @@
-// The worker's progress line says the job's losses as the server tells them, and how fast this
-// worker is.
+// Makes the worker's progress line: the job's losses, as the server reports them, and the speed of
+// this worker.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,35 @@
 
 namespace lodestar::trainer {
 
-// Says now and then how training goes. Not thread-safe; time is passed in.
+// Makes a progress line from time to time. Not thread-safe. The caller passes the time in.
 class Progress {
  public:
   struct Config {
-    int64_t tokens_per_sample = 1;  // If it is above 1, throughput is told in tokens/s.
+    // If it is above 1, throughput is given in tokens/s.
+    int64_t tokens_per_sample = 1;
     LossUnit loss_unit = LossUnit::kNats;
-    // The time between lines. News of an evaluation does not wait for it.
+    // The shortest time between two lines. A line about an evaluation does not wait for it.
     absl::Duration interval = absl::Seconds(2);
   };
 
   explicit Progress(const Config& config) : config_(config) {}
 
-  // Takes in what a round took this worker.
+  // Takes the times and samples of a round that this worker has completed.
   void Add(absl::Time now, const RoundReport& report);
-  // Takes in what the server tells with a grant; returns the line to show, or an empty string.
+  // Takes the losses that come with a grant. Returns the line to show. An empty string means that
+  // no line is due.
   std::string Tell(absl::Time now, const Grant& grant);
 
  private:
   void ClearWindow();
-  // Returns a text such as "  4740 tokens/s  exposed 32 %  ETA 1s" for the time since the last
-  // line. It is empty without a round.
+  // Returns the speed since the last line, such as "  4740 tokens/s  exposed 32 %  ETA 1s". It is
+  // empty if no round ended since then.
   std::string SpeedText(absl::Time now, int64_t total_rounds) const;
 
   const Config config_;
   std::optional<Round> told_train_round_;
   std::optional<Round> told_heldout_round_;
-  // Since the last line.
+  // The fields window_... count since the last line.
   absl::Time window_start_ = absl::InfinitePast();
   int64_t window_samples_ = 0;
   absl::Duration window_exposed_;

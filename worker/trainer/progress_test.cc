@@ -13,7 +13,7 @@ const absl::Time kStart = absl::UnixEpoch();
 RoundReport Report(int64_t round) {
   RoundReport report;
   report.round = Round(round);
-  // These are losses of this worker's part, which are never shown.
+  // The losses are those of this worker's part. The progress line never shows them.
   report.loss_sum = 90.0;
   report.num_predictions = 10;
   report.heldout_loss_sum = 90.0;
@@ -24,7 +24,8 @@ RoundReport Report(int64_t round) {
   return report;
 }
 
-// What the server tells when `round` rounds of ten are over; `loss` is of the last one.
+// Returns the grant that the server gives when `round` rounds of ten are over. `loss` is that of
+// the last round.
 Grant GrantAfter(int64_t round, double loss) {
   Grant grant;
   grant.kind = Grant::Kind::kTrain;
@@ -95,7 +96,7 @@ TEST(ProgressTest, EvaluatingChangesNeitherTheRateNorTheTimeLeft) {
   progress.Add(kStart + absl::Seconds(32), report);
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(32), GrantAfter(2, 2.0)),
               HasSubstr("320 tokens/s  exposed 25 %  ETA 8s"));
-  // The next window starts without it.
+  // The next window starts without this evaluation.
   progress.Add(kStart + absl::Seconds(34), Report(2));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(34), GrantAfter(3, 2.0)), HasSubstr("ETA 14s"));
 }
@@ -109,7 +110,7 @@ TEST(ProgressTest, ARoundThatGoesBackBeginsTheWindowAnew) {
   progress.Add(kStart + absl::Seconds(3), Report(4));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(3), GrantAfter(5, 2.0)),
               HasSubstr("320 tokens/s  exposed 25 %  ETA 5s"));
-  // The time is that of one round, which is alone in its window.
+  // The window has one round, so the estimate uses the time of that round.
   progress.Add(kStart + absl::Seconds(4), Report(4));
   EXPECT_THAT(progress.Tell(kStart + absl::Seconds(4), GrantAfter(6, 2.0)), HasSubstr("ETA 5s"));
 }

@@ -9,19 +9,20 @@ namespace lodestar::trainer {
 std::vector<uint32_t> PullOrder(absl::Span<const uint32_t> needed,
                                 absl::Span<const LeavingBucket> leaving,
                                 absl::Span<const int64_t> pulled_bytes, double up_per_down) {
-  // The place of each bucket in `needed`.
+  // Position of each bucket in `needed`.
   std::vector<size_t> places(pulled_bytes.size());
   for (size_t i = 0; i < needed.size(); ++i) places[needed[i]] = i;
   std::vector<bool> is_leaving(pulled_bytes.size(), false);
   for (const LeavingBucket& bucket : leaving) is_leaving[bucket.bucket] = true;
 
-  // The places of the buckets whose weights can be there.
+  // Positions of the buckets whose contribution has left, so that the server can have their new
+  // weights.
   std::priority_queue<size_t, std::vector<size_t>, std::greater<>> ready;
   for (size_t i = 0; i < needed.size(); ++i) {
     if (!is_leaving[needed[i]]) ready.push(i);
   }
   std::vector<uint32_t> order;
-  double now = 0.0;  // Time is counted in bytes that have gone up.
+  double now = 0.0;  // Time is counted in bytes sent.
   auto next = leaving.begin();
   while (order.size() < needed.size()) {
     if (ready.empty()) now = std::max(now, static_cast<double>(next->bytes_until_gone));

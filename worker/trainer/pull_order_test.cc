@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Returns the order of eight buckets that have ten bytes each way.
+// Returns the order for eight buckets. Each has ten bytes to send and ten to receive.
 std::vector<uint32_t> OrderWhile(const std::vector<LeavingBucket>& leaving,
                                  double up_per_down = 1.0) {
   return PullOrder({0, 1, 2, 3, 4, 5, 6, 7}, leaving, std::vector<int64_t>(8, 10), up_per_down);
@@ -24,7 +24,7 @@ TEST(PullOrderTest, WhatForwardNeedsFirstGoesFirstOnceAllHasLeft) {
 }
 
 TEST(PullOrderTest, WhatHasLeftFillsTheTimeUntilTheFirstBlockHas) {
-  // Bucket 0, the first block, leaves behind what is left of bucket 1.
+  // Bucket 1 has five bytes left to send. Bucket 0, of the first block, is sent after it.
   EXPECT_THAT(OrderWhile({{1, 5}, {0, 15}}), ElementsAre(2, 1, 0, 3, 4, 5, 6, 7));
 }
 
@@ -34,7 +34,7 @@ TEST(PullOrderTest, WhereNothingHasLeftWeightsComeAsContributionsGo) {
 }
 
 TEST(PullOrderTest, OfWhatIsThereTheFirstNeededGoesFirst) {
-  // Five bytes leave in the time in which one comes.
+  // Five bytes are sent in the time that one byte is received.
   EXPECT_THAT(OrderWhile({{7, 10}, {6, 20}, {5, 30}, {4, 40}, {3, 50}, {2, 60}, {0, 70}, {1, 80}},
                          /*up_per_down=*/5.0),
               ElementsAre(7, 2, 0, 1, 3, 4, 5, 6));

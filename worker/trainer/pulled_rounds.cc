@@ -18,7 +18,7 @@ absl::Status PulledRounds::PullWeights(const LifeContext& life, Round min_round)
 }
 
 std::vector<uint32_t> PulledRounds::NeededOrder(const Registration& registration) const {
-  // Another life may have other buckets.
+  // The order is of use only for the same number of buckets. Another life may have other buckets.
   return last_waited_.size() == registration.buckets().size() ? last_waited_
                                                               : AllBuckets(registration);
 }
@@ -27,7 +27,8 @@ std::vector<uint32_t> PulledRounds::OrderBeside(const LifeContext& life,
                                                 const ContributionPush& push) const {
   const Registration& registration = *life.registration;
   std::vector<uint32_t> needed = NeededOrder(registration);
-  // The norm is that of the whole gradient. Until all of the gradient is there, no weights change.
+  // Clipping needs the norm of the whole gradient. Until all of it has arrived, the servers change
+  // no weights.
   if (registration.job.clip_norm > 0.0) return needed;
   std::vector<int64_t> pulled_bytes;
   for (const Bucket& bucket : registration.buckets()) {
@@ -50,7 +51,7 @@ std::unique_ptr<WeightsPull> PulledRounds::TakePull(const LifeContext& life, Rou
   CountPull();
   std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
   if (ahead.has_value() && ahead->min_round == min_round) return std::move(ahead->pull);
-  ahead.reset();  // Otherwise two pulls would write into the same vector.
+  ahead.reset();  // Ended before another begins, because both would write into the same vector.
   return BeginPull(life, min_round, NeededOrder(*life.registration));
 }
 

@@ -1,5 +1,5 @@
-// Rounds that begin with the servers' weights and end with the contribution to the same round
-// (sync, async, local_sgd without overlap): pull, evaluate, train, push.
+// PulledRounds carries out rounds that begin with the servers' weights and end with a contribution
+// to the same round (sync, async, local_sgd without overlap): pull, evaluate, train, push.
 #pragma once
 
 #include <cstdint>
@@ -20,58 +20,58 @@ class PulledRounds : public RoundRunner {
   void EndLife() override { ahead_.reset(); }
 
  protected:
-  // Says when the next round's weights may be asked for, if they are
-  // (RoundRunnerDeps::pulls_ahead). If the contribution may be in the place that they go to, it
-  // must be acknowledged first.
+  // Says when the pull of the next round's weights may begin, if RoundRunnerDeps::pulls_ahead is
+  // set. kOnceAcknowledged is for contributions that lie in the vector that is pulled into.
   enum class PullsAhead : uint8_t { kBesideThePush, kOnceAcknowledged };
 
   PulledRounds(const RoundRunnerDeps& deps, PullsAhead pulls_ahead)
       : RoundRunner(deps), pulls_ahead_(pulls_ahead) {}
 
  private:
-  // Trains on the grant's samples while the weights still arrive. Begins `push` and puts all of the
-  // contribution into it; sums up losses and samples in *report. When it returns, all weights have
-  // been waited for.
+  // Trains on the grant's samples while the weights still arrive. Makes `push`, puts the whole
+  // contribution into it, and adds losses and samples to *report. All weights have been waited for
+  // when it returns.
   virtual absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                              std::optional<ContributionPush>& push, RoundReport* report) = 0;
 
-  // Is called when all servers have acknowledged a contribution so long after it was made.
+  // Called when all servers have acknowledged a contribution. The duration is the time since the
+  // contribution was made.
   virtual void OnHandedOver(absl::Duration) {}
 
   absl::StatusOr<RoundReport> RunRound(const LifeContext& life, const Grant& grant) override;
   absl::Status PushKept(const LifeContext& life, const MadeContribution& made) override {
     return PushAgain(*life.registration, made, life.transport, deps_.clock);
   }
-  // Returns the pull of the weights with all rounds before `min_round`. It is under way, or is
-  // begun now.
+  // Returns the pull of the weights that include all rounds before `min_round`. Uses the pull that
+  // is running already, or begins one.
   std::unique_ptr<WeightsPull> TakePull(const LifeContext& life, Round min_round);
   std::unique_ptr<WeightsPull> BeginPull(const LifeContext& life, Round min_round,
                                          std::vector<uint32_t> order);
-  // Returns all buckets in the order in which a step has waited for them, since the next step may
-  // need them in that order.
+  // Returns all buckets in the order in which the last round waited for them. The next step may
+  // need them in the same order.
   std::vector<uint32_t> NeededOrder(const Registration& registration) const;
-  // Returns the order in which the weights that `push` contributes to had best come.
+  // Returns the best order to pull the weights that `push` contributes to.
   std::vector<uint32_t> OrderBeside(const LifeContext& life, const ContributionPush& push) const;
-  // Blocks until all bytes of `push` are made. Returns how long that took from when the device had
-  // nothing to compute any more. Errors: those of the device.
+  // Blocks until all bytes of `push` are made. Returns the time since the device had nothing to
+  // compute any more. Errors: those of the device.
   absl::StatusOr<absl::Duration> AwaitMade(ContributionPush& push);
-  // Finishes `push`, the last step of a round that `report` tells of.
+  // Finishes `push`, which is the last step of the round that `report` describes.
   absl::Status HandOver(const LifeContext& life, ContributionPush& push, const RoundReport& report);
-  // Begins the pull of the next round's weights, if they may be asked for `now`.
+  // Begins the pull of the next round's weights, if `now` is the moment at which it may begin.
   void PullAhead(const LifeContext& life, Round next_round, PullsAhead now,
                  const ContributionPush& push);
 
-  // A pull that is under way before its grant has come.
+  // A pull that has begun before its grant has come.
   struct Ahead {
     Round min_round;
     std::unique_ptr<WeightsPull> pull;
   };
   const PullsAhead pulls_ahead_;
   std::optional<Ahead> ahead_;
-  // The buckets of the last round, in the order in which they were waited for.
+  // The buckets of the last round, in the order in which the round waited for them.
   std::vector<uint32_t> last_waited_;
-  // The times of acknowledgements that came after their report had been told. The next report has
-  // them.
+  // The times of the last acknowledgement, which came after its round had been reported. The next
+  // report includes them.
   absl::Duration untold_communication_;
   absl::Duration untold_wait_;
 };

@@ -14,7 +14,7 @@
 namespace lodestar::trainer {
 namespace {
 
-// Pushes once more what a store has of a contribution, and learns which buckets are late.
+// Pushes a contribution again as it is stored, and collects the buckets that are late.
 class StoredContribution final : public ContributionBytes {
  public:
   explicit StoredContribution(const ResidualStore::Stored& stored) : stored_(stored) {}
@@ -36,7 +36,8 @@ class StoredContribution final : public ContributionBytes {
   std::vector<uint32_t> late_;
 };
 
-// The error is neither a refusal for good nor one of this machine: another life may succeed.
+// Returns true if another life may succeed: the error is neither a final refusal nor a fault of
+// this machine.
 bool MayGoBetter(const absl::Status& status) {
   const Remedy remedy = RemedyFor(status);
   return remedy == Remedy::kRejoin || remedy == Remedy::kReconnect || absl::IsCancelled(status);
@@ -169,7 +170,7 @@ absl::Status ResidualKeeper::Keep(const Registration& registration, const MadeCo
                            ": the residual is not kept: ", saved.message(),
                            "; training goes on, and a process that ends now "
                            "leaves none"));
-  // A residual that is too old must not be found.
+  // Removes the file, because a later process must not use a residual that is too old.
   if (const absl::Status removed = store_->Remove(); !removed.ok()) {
     LogError("{}: remove it before this worker begins again: {}", store_->path(),
              removed.message());

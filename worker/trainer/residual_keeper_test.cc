@@ -1,5 +1,5 @@
-// If a worker is killed, wherever that happens, and begun again, it sends the bytes of one that was
-// not.
+// Tests that a worker that is killed at any point and started again sends the same bytes as a
+// worker that was not killed.
 #include "worker/trainer/residual_keeper.h"
 
 #include <map>
@@ -45,13 +45,13 @@ Registration RegistrationOf(Encoding encoding, uint64_t incarnation) {
   return registration;
 }
 
-using Key = std::pair<int64_t, uint32_t>;  // The round and the bucket.
+using Key = std::pair<int64_t, uint32_t>;  // Round and bucket.
 
-// The servers count each bucket of a round once, from the life that lives, unless the round is over
-// without it.
+// Servers that count each bucket of a round once, from the life that is valid now. If `over` has
+// the bucket, its round has ended without it.
 struct Servers {
   uint64_t living = 1;
-  // The life that it was counted from, and the bytes.
+  // The incarnation that was counted, and the bytes.
   std::map<Key, std::pair<uint64_t, std::vector<std::byte>>> counted;
   std::set<Key> over;
 };
@@ -108,7 +108,7 @@ class ServersTransport final : public client::ParameterTransport {
   const uint64_t incarnation_;
 };
 
-// Says where in a round a process ends.
+// Says where in a round the process ends.
 enum class End { kNever, kBeforeItIsMade, kBeforeAnythingIsSent, kAfterTwoBuckets, kAfterAll };
 
 enum class Kind { kCpu, kLate, kCard };
@@ -125,7 +125,7 @@ std::unique_ptr<kernels::Device> MakeIt(Kind kind) {
   return nullptr;
 }
 
-// What a worker's process has of the exchange.
+// The part of a worker's process that takes part in the exchange.
 class Process {
  public:
   Process(Encoding encoding, Kind kind, Servers* servers, ResidualStore* store)
@@ -143,7 +143,7 @@ class Process {
     if (store != nullptr) keeper_.emplace(store, exchange_->residual(), &clock_);
   }
 
-  // Runs a round in life `incarnation`. Returns whether the round was delivered.
+  // Runs a round in life `incarnation`. Returns true if the round was delivered.
   bool Run(int64_t round, uint64_t incarnation, End end = End::kNever, bool is_skipped = false) {
     const Registration registration = RegistrationOf(encoding_, incarnation);
     ServersTransport transport(servers_, incarnation);
@@ -224,8 +224,7 @@ class ResidualKeeperTest : public testing::TestWithParam<std::tuple<Encoding, Ki
     const auto [encoding, kind] = GetParam();
     return std::make_unique<Process>(encoding, kind, servers, keeps ? &store_ : nullptr);
   }
-  // Returns what servers count from a worker that is never killed, and whose buckets `over` are
-  // late.
+  // Returns what servers count from a worker that is never killed. The buckets in `over` are late.
   Servers Undisturbed(const std::set<Key>& over = {}, int skipped = -1, bool keeps = false) {
     Servers servers;
     servers.over = over;
@@ -281,7 +280,7 @@ TEST_P(ResidualKeeperTest, AProcessThatGoesOnWithALifeSendsWhatTheOneBeforeWould
   }
 }
 
-// Its round was acknowledged and reported: the next one is granted.
+// The round was acknowledged and reported before the process ends, so the next round is granted.
 TEST_P(ResidualKeeperTest, AProcessMayEndBetweenRounds) {
   const std::set<Key> over = {{2, 1}};
   const auto expected = BytesOf(Undisturbed(over));
@@ -291,7 +290,8 @@ TEST_P(ResidualKeeperTest, AProcessMayEndBetweenRounds) {
   EXPECT_EQ(BytesOf(servers), expected);
 }
 
-// The round at hand is lost as far as it was not counted; the residual is of what was.
+// In another life, the buckets that were not counted are lost. The residual is that of the counted
+// buckets.
 TEST_P(ResidualKeeperTest, AnotherLifeLearnsFromTheServersWhatWasCounted) {
   const std::map<End, std::set<uint32_t>> lost = {
       {End::kBeforeAnythingIsSent, {0, 1, 2}}, {End::kAfterTwoBuckets, {2}}, {End::kAfterAll, {}}};
@@ -338,7 +338,7 @@ TEST_P(ResidualKeeperTest, ASkippedStepLeavesTheResidualAsItIs) {
   }
 }
 
-// Each file operation of a round may be the last one of a process.
+// Ends the process at each file operation of a round in turn.
 TEST_P(ResidualKeeperTest, AProcessMayEndWhileItWrites) {
   const auto expected = BytesOf(Undisturbed());
   for (const bool power_goes : {false, true}) {
@@ -354,7 +354,7 @@ TEST_P(ResidualKeeperTest, AProcessMayEndWhileItWrites) {
         has_ended = true;
         return absl::AbortedError("killed");
       });
-      // The process does nothing after that: nothing is sent.
+      // The process ends at that file operation, so nothing is sent.
       process->Run(3, 1, End::kBeforeAnythingIsSent);
       disk_.SetFaultHook(nullptr);
       std::mt19937_64 chance(last);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kVersion = 1;
 
-// Checks that such a record is possible.
+// Checks that a worker can have written such a record.
 absl::Status CheckRecord(const ResidualRecord& record) {
   const ContributionKind kind = record.header.kind;
   if (kind != ContributionKind::kGradient && kind != ContributionKind::kPseudoGradient) {
@@ -34,7 +34,7 @@ absl::Status CheckRecord(const ResidualRecord& record) {
   int64_t begin = 0;
   for (size_t i = 0; i < num_buckets; ++i) {
     const ElementRange range = record.buckets[i].range;
-    // Numbers are added up below, so none may be beyond what a vector may have.
+    // Larger numbers than a vector can have are refused, so that the sums below cannot overflow.
     constexpr int64_t kMostElements = int64_t{1} << 48;
     if (range.begin != begin || range.end <= begin || range.end > kMostElements) {
       return absl::InvalidArgumentError(absl::StrCat("bucket ", i, " is elements ", range.begin,
@@ -50,7 +50,7 @@ absl::Status CheckRecord(const ResidualRecord& record) {
   return absl::OkStatus();
 }
 
-// A bucket's part of three vectors of the record.
+// One bucket's entries in three vectors of the record.
 struct BucketRow {
   Bucket bucket;
   Version base_version;
@@ -84,7 +84,7 @@ void TakeRows(const std::vector<BucketRow>& rows, ResidualRecord& record) {
   }
 }
 
-// The fields of the file. Losses may be NaN, which JSON does not have.
+// The fields of the report in the file. Losses are stored as bits, because JSON has no NaN.
 struct InFile {
   template <typename Archive>
   static void Fields(Archive& archive, RoundReport& report) {
@@ -170,7 +170,7 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
         ": they have begun anew from a checkpoint, which need not have the rounds that "
         "it is of, or with another job"));
   }
-  // Servers whose disks have gone back go on with the same incarnation.
+  // If the servers' disks went back to an older state, the servers go on with the same incarnation.
   const bool is_later =
       registration.next_round > Round(0) && record.header.round >= registration.next_round;
   if (is_later || record.life.incarnation > registration.life.incarnation) {

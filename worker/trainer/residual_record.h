@@ -1,5 +1,6 @@
-// ResidualRecord: what lies beside a kept residual and says what it is of, as text in its file; and
-// whether it is of what a worker goes on with. Pure: no file, clock or server.
+// ResidualRecord says which contribution a kept residual belongs to. It is stored as text in the
+// file of the residual. CheckBelongs() decides whether a worker may go on with the residual. No
+// file, clock or server is used here.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +16,32 @@
 
 namespace lodestar::trainer {
 
-// Describes the last contribution that was made. The record does not say whether it counts: the
-// servers know.
+// Describes the last contribution that was made. Only the servers know whether it was counted.
 struct ResidualRecord {
   std::string worker_name;
   std::string layout_hash;
-  // The value of --push_encoding. Averaged tensors have another encoding.
+  // The value of --push_encoding. Averaged tensors travel in fp32.
   Encoding encoding = Encoding::kFp32;
   uint64_t server_incarnation = 0;
   WorkerLife life;
   std::string life_secret;
   client::ContributionHeader header;
   std::vector<Bucket> buckets;
-  std::vector<Version> base_versions;  // by bucket
-  std::vector<int64_t> bucket_bytes;   // The bytes of each bucket, as they travel.
-  RoundReport report;                  // The report of the contribution, without times and metrics.
+  std::vector<Version> base_versions;  // One entry per bucket.
+  std::vector<int64_t> bucket_bytes;   // The encoded size of each bucket.
+  RoundReport report;                  // The report of the round, without times and metrics.
 
   int64_t num_elements() const;
   int64_t contribution_bytes() const;
 };
 
 std::string FormatRecord(const ResidualRecord& record);
-// Errors: InvalidArgument naming what is missing or cannot be.
+// Parses FormatRecord()'s text. Errors: InvalidArgument naming the field that is missing or wrong.
 absl::StatusOr<ResidualRecord> ParseRecord(absl::string_view text);
 
-// Checks that the residual belongs to this worker, to the job that it has registered for, and to
-// these servers. Checks also that it is cut as they cut the vector. Errors: FailedPrecondition
-// naming what differs, there and here.
+// Checks that the residual belongs to this worker, to its job and to these servers, and that the
+// servers cut the vector into the same buckets. Errors: FailedPrecondition naming what differs,
+// with both values.
 absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker_name,
                           const Registration& registration);
 

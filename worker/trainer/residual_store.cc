@@ -14,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr absl::string_view kMagic = "LSRESID1";
-constexpr size_t kPrefixBytes = 16;  // The magic, and the length of the record.
+constexpr size_t kPrefixBytes = 16;  // The magic and the length of the record.
 
 absl::Status Damaged(const std::string& path, absl::string_view what) {
   return absl::DataLossError(absl::StrCat(path, ": ", what));

@@ -142,7 +142,7 @@ class ResidualStoreTest : public testing::Test {
                        {absl::MakeSpan(bytes).subspan(0, 4), absl::MakeSpan(bytes).subspan(4, 4)});
   }
   std::string Contents() { return *disk_.ReadWholeFile(store_.path(), 1 << 20); }
-  // Returns why a file with these bytes is not read.
+  // Returns the error of Load() for a file with these bytes.
   absl::Status ErrorOf(const std::string& contents) {
     auto file = *disk_.Create(store_.path(), FileSystem::IfExists::kTruncate);
     EXPECT_OK(file->Append(contents));

@@ -1,4 +1,4 @@
-// Says which failed transfers are worth another try, and when.
+// Decides which failed transfers are tried again, and after which delay.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +12,21 @@
 
 namespace lodestar::trainer {
 
-// The back-off of one transfer. It has no limit: a server that is away long enough ends the
-// worker's life through the heartbeats, which cancels the transfer.
+// The retries of one transfer. Their number has no limit. If a server stays away, missed heartbeats
+// end the worker's life, which cancels the transfer.
 class TransferRetry {
  public:
   explicit TransferRetry(Clock* clock) : clock_(clock) {}
 
   // Returns true if the same transfer may succeed later without another registration. Must be
-  // called once per failure. InvalidArgument counts, because bits that flipped on the way look the
-  // same to a server as a wrong request does.
+  // called once per failure. InvalidArgument is tried again a few times, because bits that flipped
+  // on the way look to a server like a wrong request.
   bool MayHelp(const absl::Status& status) {
     if (absl::IsInvalidArgument(status)) return ++num_refusals_ <= kMaxRepeatedRefusals;
     return RemedyFor(status) == Remedy::kRepeat;
   }
 
-  // Sleeps, longer each time. `what` names the transfer in the log.
+  // Sleeps. Each sleep is longer than the one before. `what` names the transfer in the log.
   void BackOff(const absl::Status& status, absl::string_view what) {
     if (pause_ == kFirstPause || absl::IsInvalidArgument(status)) {
       LogWarn("{} failed ({}); trying again", what, status.message());
@@ -42,7 +42,7 @@ class TransferRetry {
 
   Clock* const clock_;
   absl::Duration pause_ = kFirstPause;
-  int num_refusals_ = 0;  // The number of InvalidArgument errors of this transfer.
+  int num_refusals_ = 0;  // InvalidArgument errors of this transfer so far.
 };
 
 }  // namespace lodestar::trainer

@@ -14,11 +14,11 @@
 namespace lodestar::trainer {
 namespace {
 
-// The number of held-out samples that are read at once. It bounds the memory of a batch, and does
-// not change the arithmetic.
+// Number of held-out samples that are read at once. It limits the memory of a batch, and does not
+// change the arithmetic.
 constexpr int64_t kSamplesPerRead = 256;
 
-// Another life, or another connection, may succeed where this one did not.
+// Returns true if another life or another connection may succeed.
 bool MayGoBetter(const absl::Status& status) {
   const Remedy remedy = RemedyFor(status);
   return remedy == Remedy::kRejoin || remedy == Remedy::kReconnect;
@@ -36,8 +36,8 @@ absl::StatusOr<RoundReport> RoundRunner::Run(const LifeContext& life, const Gran
       is_of_this_life && kept_->round == grant.round && grant.kind == Grant::Kind::kTrain;
   absl::Status settled;
   if (!is_made && kept_.has_value()) {
-    // Its report counted before its acknowledgement came here. The servers say once more what they
-    // have of it, and what was too late for them.
+    // The coordinator took the report of the kept round before the acknowledgement arrived here.
+    // Pushing the contribution again tells which of its buckets were late.
     if (is_of_this_life && kept_->round < grant.round && !keeper_.has_value()) {
       settled = PushKept(life, kept_->made);
     }
@@ -123,8 +123,8 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
   for (int64_t k = begin; k < end;) {
     RETURN_IF_ERROR(life.Check());
     if (deps_.stop_requested()) return CutEvaluation(grant, k - begin, report);
-    // Passes do not cross this border, so that their sizes, and with them the sums to the last bit,
-    // are those of whole reads.
+    // Passes end at this sample. So their sizes, and the last bit of their sums, depend only on
+    // whole reads.
     const int64_t border = begin + ((k - begin) / kSamplesPerRead + 1) * kSamplesPerRead;
     const int64_t pass_end = std::min({end, border, k + per_pass});
     samples.clear();

@@ -14,12 +14,12 @@ namespace lodestar::trainer {
 
 namespace {
 
-// If each gradient is applied alone, the worker clips it. The average of a round is clipped by the
-// servers.
+// Returns the norm to which the worker clips its gradients. If each gradient is applied alone, the
+// worker clips it. If a round is averaged, the servers clip the average.
 double ClientClipNorm(const JobSpec& job) { return HasRosters(job) ? 0.0 : job.clip_norm; }
 
-// Whether each round begins with the weights after the round before. A worker that may be left
-// behind, or that goes by itself, may begin with others.
+// Returns true if each round begins with the weights after the round before. With a quorum, or
+// without rosters, a worker may begin with other weights.
 bool BeginsWhereTheLastEnds(const JobSpec& job) { return HasRosters(job) && job.quorum == 0; }
 
 // Returns the settings that OverlappedRounds depends on.
@@ -53,8 +53,8 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
 
 int64_t LocalStepsDeviceBytes(const JobSpec& job, const Layout& layout) {
   if (!HasLocalSteps(job)) return 0;
-  // It keeps the weights at the start of the round as well; or those of the servers, and the
-  // contribution.
+  // One vector keeps the weights at the start of the round. With deferred contributions two vectors
+  // keep the servers' weights and the contribution.
   const int runner_vectors = DefersContributions(job) ? 2 + NumMergeVectors(job) : 1;
   const int vectors = InnerOptimizer::NumStateVectors(job.optimizer.kind) + runner_vectors;
   return vectors * layout.num_elements() * static_cast<int64_t>(sizeof(float));

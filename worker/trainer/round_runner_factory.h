@@ -1,4 +1,4 @@
-// The only switch on the mode in a worker.
+// Makes the runner of a job. No other code of a worker branches on the mode.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,22 @@
 
 namespace lodestar::trainer {
 
-// Errors: ResourceExhausted for device memory.
+// Makes the job's runner. Errors: ResourceExhausted for device memory.
 absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
                                                              const RoundRunnerDeps& deps);
 
-// Returns the device memory that the job's runner takes beside the model: the state of a local
-// optimizer, and what encodings need. `memory_is_host` is what the device's capabilities say.
+// Returns the device memory that the job's runner takes beside the model, for the state of a local
+// optimizer and for encodings. `memory_is_host` is the field of the device's capabilities.
 int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
-// Returns the part of RunnerDeviceBytes() that jobs without local steps do not take: the state of a
-// local optimizer, and weights of the round.
+// Returns the part of RunnerDeviceBytes() that only local steps take: the state of a local
+// optimizer, and copies of the weights.
 int64_t LocalStepsDeviceBytes(const JobSpec& job, const Layout& layout);
-// Returns the pinned host memory that the runner takes if the device's memory is not the host's. It
-// is for the host's copies of what travels. `keeps_residual` adds what the first round takes to
-// keep the residual on disk.
+// Returns the pinned host memory that the runner takes for the host's copies of vectors that
+// travel, if the device's memory is not host memory. If `keeps_residual`, the memory that the first
+// round needs to keep the residual on disk is added.
 int64_t RunnerPinnedBytes(const JobSpec& job, const Layout& layout, bool keeps_residual);
 
-// Whether a runner made for `a` serves `b` as well.
+// Returns true if a runner made for `a` can also carry out `b`.
 bool HaveSameRunner(const JobSpec& a, const JobSpec& b);
 
 }  // namespace lodestar::trainer

@@ -1,6 +1,6 @@
-// Whole rounds of one worker against a parameter server in memory: what a device of its own memory
-// and streams computes is what the CPU computes, bit by bit, in every mode, with transfers that
-// overlap and without.
+// Tests of whole rounds of one worker with a parameter server in memory. A device with memory and
+// streams of its own must compute the bits that the CPU computes, in every mode, with transfers
+// that overlap and without.
 
 #include <algorithm>
 #include <memory>
@@ -63,7 +63,7 @@ JobSpec PseudoGradientJob() {
   return job;
 }
 
-// Scaled, encoded, and with what earlier rounds have lost.
+// Returns a job whose gradients are clipped and encoded, with error feedback.
 JobSpec EncodedClippingJob() {
   JobSpec job = ClippingJob();
   job.push_encoding = Encoding::kBf16;
@@ -108,7 +108,7 @@ TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
       ASSERT_OK(training.RunRound(0));
       device.FailAt(stream, count);
       absl::Status status = training.RunRound(1).status();
-      // One of the last copies may not be needed in this round.
+      // The round may not need the copy that fails, so later rounds may report it.
       if (status.ok()) status = training.RunRound(2).status();
       if (status.ok()) status = training.RunRound(3).status();
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("made to fail")))
@@ -286,7 +286,7 @@ TEST_P(RoundRunnerTest, WaitingForAnAcknowledgementIsInTheNextReport) {
   }
 }
 
-// Counts pulls that have begun, on threads of their own.
+// Counts the pulls that have begun. Pulls begin on threads of their own.
 class PullCount {
  public:
   explicit PullCount(TrainingRig& training) {
@@ -318,7 +318,7 @@ class PullsAheadTest : public ::testing::Test {
     pulls_.emplace(*training_);
   }
 
-  // Returns the number of pulls, with one that is under way.
+  // Returns the number of pulls, including one that still runs.
   int NumPulls() {
     training_->runner().EndLife();
     return pulls_->count();
@@ -383,8 +383,8 @@ TEST_F(PullsAheadTest, WhereAllWeightsComeTogetherTheyComeAsForwardNeedsThem) {
               ElementsAreArray(AllBuckets(training_->server().registration())));
 }
 
-// The token table has 40 rows of 32. Its rows for tokens below 16 lie in the first two of five
-// buckets.
+// The token table has 40 rows of 32 elements in five buckets. The rows of tokens below 16 lie in
+// the first two.
 TEST_F(PullsAheadTest, RowsThatTheDataDoesNotHaveLeaveFirstAndComeLast) {
   JobSpec job = SyncJob();
   job.bucket_bytes = 1024;
@@ -400,7 +400,8 @@ TEST_F(PullsAheadTest, RowsThatTheDataDoesNotHaveLeaveFirstAndComeLast) {
   EXPECT_THAT(std::vector<uint32_t>(asked.end() - 3, asked.end()), ElementsAre(2, 3, 4));
   EXPECT_THAT(std::vector<uint32_t>(left.begin(), left.begin() + 3), ElementsAre(2, 3, 4));
   EXPECT_THAT(std::vector<uint32_t>(left.end() - 3, left.end()), ElementsAre(0, 1, 5));
-  // A token that comes later is waited for, and stays among the others.
+  // Later tokens need the other buckets of the table. They are waited for, and keep their place in
+  // the order.
   training_->LimitTokens(40);
   ASSERT_OK(training_->RunRound(1));
   pulls_->Await(3);
@@ -438,7 +439,7 @@ TEST_F(PullsAheadTest, NotWhereAWorkerMayBeLeftBehindOrGoesByItself) {
   }
 }
 
-// Says how much had been computed when each bucket left.
+// Returns, for each bucket that left, the number of computations that had run by then.
 std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
   DelayedDevice device(DelayedDevice::Order::kLate);
   TrainingRig training(SyncJob(), &device, overlap);
@@ -454,7 +455,7 @@ std::vector<int64_t> ComputedBeforeBuckets(bool overlap) {
 TEST(OverlapTest, EachBlockLeavesWhileTheBackwardOfEarlierBlocksIsAhead) {
   const std::vector<int64_t> computed = ComputedBeforeBuckets(/*overlap=*/true);
   ASSERT_FALSE(computed.empty());
-  // A small gpt has two layers, a last norm, and the tables.
+  // A small gpt has four parts: two layers, a last norm and the tables.
   std::vector<int64_t> distinct = computed;
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   EXPECT_EQ(distinct.size(), 4u);
@@ -500,8 +501,8 @@ TEST(LocalSgdTest, AStopWithinTheWindowEndsItOnceTheRestDoesNotFit) {
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   SimulatedClock clock;
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
-  // Each step takes 10 s, and 11 are left when the second begins: not enough for a third, its
-  // margin and handing in.
+  // Each step takes 10 s. When the second begins, 11 s are left, which is too short for a third
+  // step with its margin and for handing in.
   training.on_step_ = [&](const RoundStep& step) {
     clock.AdvanceTime(absl::Seconds(10));
     if (step.step == 1) training.RequestStop(absl::Seconds(11));
@@ -524,10 +525,10 @@ TEST(LocalSgdTest, ContributesAfterOnePullOfTheWeights) {
   EXPECT_EQ(training.runner().num_pulls(), 2);
 }
 
-// A worker is told to stop after two rounds, and another process goes on with the third.
+// Tests of a worker that is told to stop after two rounds. Another process goes on with the third.
 class InnerStateTest : public ::testing::Test {
  protected:
-  // What the servers have after the third round.
+  // Returns the servers' weights after the third round.
   std::vector<float> Weights(const JobSpec& job, InnerStateStore* store) {
     TrainingRig training(job, cpu_.get(), /*overlap=*/true);
     training.UseRunner(RunnerOf(job, training, store));
@@ -554,7 +555,7 @@ TEST_F(InnerStateTest, AWorkerThatWasStoppedGoesOnToTheBit) {
   const std::vector<float> whole = Weights(PseudoGradientJob(), nullptr);
   EXPECT_EQ(Weights(PseudoGradientJob(), &store_), whole);
   EXPECT_THAT(store_.Load(), StatusIs(absl::StatusCode::kNotFound)) << "no state is used twice";
-  // Without what was kept the third round is another one.
+  // Without the kept state the third round has another result.
   InnerStateStore nowhere(&FileSystem::Real(), ::testing::TempDir() + "/none", "a");
   TrainingRig cold(PseudoGradientJob(), cpu_.get(), /*overlap=*/true);
   for (int64_t round = 0; round < 3; ++round) {
@@ -564,7 +565,7 @@ TEST_F(InnerStateTest, AWorkerThatWasStoppedGoesOnToTheBit) {
   EXPECT_NE(cold.server().weights(), whole);
 }
 
-// The worker's process waits for the servers meanwhile.
+// The worker's process goes on while the servers restart.
 TEST_F(InnerStateTest, ServersThatGoOnWhereTheyWereLeaveTheStateAndThoseThatGoBackDoNot) {
   const auto train = [&](bool are_started_again, const std::vector<int64_t>& last_rounds) {
     TrainingRig training(PseudoGradientJob(), cpu_.get(), /*overlap=*/true);
@@ -594,7 +595,7 @@ TEST_F(InnerStateTest, StateOfAnotherWorkerJobOrLaterRoundIsNotUsed) {
     EXPECT_OK(next.RunRound(round));
     return next.server().weights();
   };
-  // The first round of a process that has nothing.
+  // Returns the servers' weights after the first round of a process without kept state.
   const auto cold = [&](const JobSpec& job, int64_t round) {
     TrainingRig training(job, cpu_.get(), /*overlap=*/true);
     training.server().SkipRounds(round);
@@ -632,7 +633,7 @@ TEST(RoundTraceTest, ShowsWhatTheHostAndTheStreamsDid) {
   EXPECT_THAT(trace, AllOf(HasSubstr("\"round\":1"), Not(HasSubstr("\"round\":2"))));
 }
 
-// In the trace: a span of this name in this lane.
+// Matches a trace that has a span of this name in this lane.
 auto HasSpan(const std::string& name, const std::string& lane) {
   return HasSubstr(absl::StrCat("\"cat\":\"", lane, "\",\"name\":\"", name, "\""));
 }

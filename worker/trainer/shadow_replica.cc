@@ -48,7 +48,7 @@ void ShadowReplica::Complete(const Bucket& bucket, const client::PulledBucket& p
     const std::byte* const changes = changes_.data() + places_[bucket.index];
     const int64_t change_bytes = EncodedBytes(encoding_, elements);
     const bool is_long = shadow_.size() * sizeof(float) >= client::kLongPullBytes;
-    // Each part is copied while it is in the first cache.
+    // Works in parts that fit into the first-level cache.
     for (int64_t begin = 0; begin < elements; begin += kWholeBlocks) {
       const int64_t size = std::min(kWholeBlocks, elements - begin);
       const std::byte* const part = changes + EncodedBytes(encoding_, begin);

@@ -1,8 +1,8 @@
-// ShadowReplica: what this worker has of the servers' weights where they travel as encoded changes:
-// see ParameterService.Pull in proto/parameter_service.proto. All workers that are at one version
+// ShadowReplica is the worker's copy of the servers' weights if weights travel as encoded changes
+// (see ParameterService.Pull in proto/parameter_service.proto). All workers at the same version
 // have the same bits.
 //
-// Takes as much memory as the parameters, and room for the changes of one pull, which are smaller.
+// It takes as much memory as the parameters, and less for the changes of one pull.
 #pragma once
 
 #include <cstddef>
@@ -23,17 +23,16 @@ class ShadowReplica {
   explicit ShadowReplica(Encoding encoding) : encoding_(encoding) {}
 
   Encoding encoding() const { return encoding_; }
-  // Returns the main memory that a shadow takes. 0 means that the encoding is fp32, which needs
-  // none.
+  // Returns the main memory that a shadow takes, in bytes. It is 0 for fp32, which needs no shadow.
   static int64_t Bytes(Encoding encoding, int64_t num_elements);
 
-  // Must be called before the first pull of a life. What is held stays if the servers are still the
-  // same.
+  // Must be called before the first pull of a life. The shadow stays if the servers are still the
+  // same. Otherwise it is cleared.
   void Attach(const Registration& registration);
 
-  // Returns the target of a pull of the bucket into `weights`.
+  // Returns the target of a pull of this bucket into `weights`.
   client::PullTarget TargetOf(const Bucket& bucket, float* weights);
-  // Completes the bucket in `weights` with what the pull has brought. Several threads may complete
+  // Writes the bucket into `weights` from what the pull has brought. Several threads may complete
   // buckets at the same time.
   void Complete(const Bucket& bucket, const client::PulledBucket& pulled, float* weights);
 
@@ -42,8 +41,10 @@ class ShadowReplica {
   uint64_t server_incarnation_ = 0;
   std::vector<float> shadow_;
   std::vector<std::byte> changes_;
-  std::vector<int64_t> places_;               // in changes_, by bucket
-  std::vector<std::optional<Version>> held_;  // by bucket
+  // Where each bucket begins in changes_.
+  std::vector<int64_t> places_;
+  // The version of each bucket in the shadow. Not set means none.
+  std::vector<std::optional<Version>> held_;
 };
 
 }  // namespace lodestar::trainer

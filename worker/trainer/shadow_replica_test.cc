@@ -24,8 +24,8 @@ Registration SomeRegistration(int64_t num_elements) {
   return registration;
 }
 
-// The parameter is the number of elements. Weights of kLongPullBytes and more need not go through
-// the caches, and shorter ones do.
+// The parameter is the number of elements. Weights of kLongPullBytes and more are written past the
+// caches, shorter ones through them.
 class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
  protected:
   ShadowReplicaTest() : registration_(SomeRegistration(GetParam())), weights_(GetParam(), 0.0f) {
@@ -46,7 +46,7 @@ class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
     std::fill(target.destination.begin(), target.destination.end(), value);
     Complete(bucket, version, 0);
   }
-  // Each element of change c is step * (c + 1).
+  // Delivers changes to a bucket. Each element of change c is step * (c + 1).
   void ArriveChanges(int bucket, int64_t version, int64_t num_changes, float step) {
     const client::PullTarget target = Target(bucket);
     const int64_t n = target.destination.size();
@@ -78,7 +78,7 @@ TEST_P(ShadowReplicaTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights)
   ArriveWhole(0, 4, 1.0f);
   ArriveWhole(1, 4, 2.0f);
   EXPECT_EQ(Target(0).held, Version(4));
-  // Local steps change the weights.
+  // Overwrites the weights, as local steps do.
   std::fill(weights_.begin(), weights_.end(), -9.0f);
   ArriveChanges(0, 6, 2, 0.5f);
   ArriveChanges(1, 5, 1, 0.25f);
@@ -88,7 +88,8 @@ TEST_P(ShadowReplicaTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights)
   EXPECT_EQ(Target(1).held, Version(5));
 }
 
-// A bucket that came whole in part only: the weights are torn, what is held is not.
+// Tests a bucket that came whole, of which only a part arrived. The weights are then torn, but the
+// shadow is not.
 TEST_P(ShadowReplicaTest, BrokenPullLeavesWhatIsHeld) {
   ArriveWhole(0, 4, 1.0f);
   const client::PullTarget broken = Target(0);

@@ -1,5 +1,5 @@
-// SkippedContribution is the contribution of a step that has no gradient. It has no bytes. What
-// earlier contributions have lost by their encoding stays as it is.
+// SkippedContribution is the contribution of a step without a gradient. It has no bytes, and leaves
+// the residual of earlier contributions unchanged.
 #pragma once
 
 #include "worker/trainer/contribution_bytes.h"
@@ -8,7 +8,7 @@ namespace lodestar::trainer {
 
 class SkippedContribution final : public ContributionBytes {
  public:
-  // `encoding` is that of the job's other contributions.
+  // `encoding` must be that of the job's other contributions.
   explicit SkippedContribution(Encoding encoding) : encoding_(encoding) {}
 
   Encoding encoding() const override { return encoding_; }

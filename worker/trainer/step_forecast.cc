@@ -26,7 +26,7 @@ std::optional<ExpectedStep> StepForecast::Expect(int ahead) const {
                            .step = static_cast<int>(index % last->local_steps),
                            .num_steps = last->local_steps,
                            .samples = {}};
-  // Servers that have begun anew may have gone back.
+  // Restarted servers may have gone back to an earlier sample.
   const bool has_distance = before.has_value() && last->first_sample > before->first_sample;
   const int64_t distance =
       has_distance ? last->first_sample - before->first_sample : last->num_samples;

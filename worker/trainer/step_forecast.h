@@ -1,8 +1,8 @@
-// StepForecast says which samples the steps after the one at hand will have, for programs that load
-// data ahead. Within a grant that is certain. Beyond it, it is a guess. The guess is that the
-// following grants have as many samples as the last grant, and begin as far from each other as this
-// worker's last two. If there are not two yet, the grants are taken to follow each other. The guess
-// holds while no worker joins or leaves. Plain data.
+// StepForecast tells programs that load data ahead which samples the next steps will have. Within
+// the present grant the forecast is certain. Beyond it the forecast is a guess: each grant has as
+// many samples as the last one, and begins as far after it as this worker's last two grants are
+// apart. If there are not two grants yet, grants are taken to follow each other without a gap. The
+// guess holds while no worker joins or leaves.
 #pragma once
 
 #include <optional>
@@ -15,24 +15,25 @@
 namespace lodestar::trainer {
 
 struct ExpectedStep {
-  // The number of grants after the one at hand. 0 means that the step is certain.
+  // Number of grants after the present one. 0 means the present grant, whose steps are certain.
   int64_t rounds_ahead = 0;
-  int step = 0;  // The number of the step in its round, below num_steps.
+  int step = 0;  // Number of the step in its round, below num_steps.
   int num_steps = 1;
-  std::vector<data::SampleRef> samples;  // There is at least one.
+  std::vector<data::SampleRef> samples;  // At least one sample.
 };
 
 struct StepForecast {
   std::optional<data::SampleOrder> order = {};  // The order of the worker's data.
-  std::optional<Grant> last = {};               // The last grant of training, in this life.
-  std::optional<Grant> before = {};             // The grant before it.
-  int step = -1;  // The step of `last` at hand. -1 means that its first one is still to come.
+  std::optional<Grant> last = {};               // The last training grant of this life.
+  std::optional<Grant> before = {};             // The training grant before `last`.
+  // The present step of `last`. -1 means that its first step has not begun.
+  int step = -1;
 
-  // Must be called when a grant is carried out next, and again if the grant was given again.
+  // Must be called when a grant is about to be carried out, also if the same grant is given again.
   void OnGrant(const Grant& grant);
-  // Returns the step of training that comes `ahead` steps after the one at hand. 1 means the next
-  // step. Returns nothing if there was no grant of training, if `order` is not set, or if the
-  // number of a sample would be too large.
+  // Returns the training step that comes `ahead` steps after the present one. 1 means the next
+  // step. Returns nothing if there was no training grant, if `order` is not set, or if a sample's
+  // number would overflow.
   std::optional<ExpectedStep> Expect(int ahead) const;
 };
 

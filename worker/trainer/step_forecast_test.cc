@@ -22,7 +22,7 @@ Grant TrainingGrant(int64_t round, int64_t first_sample, int64_t num_samples, in
 
 StepForecast Forecast() { return {.order = data::SampleOrder(/*seed=*/7, kNumSamples)}; }
 
-// Returns what the step of that grant will be computed on.
+// Returns the samples of step `step` of `grant`.
 std::vector<data::SampleRef> SamplesAt(const Grant& grant, int step) {
   const data::SampleOrder order(/*seed=*/7, kNumSamples);
   const SampleSpan span = SamplesOfStep(grant, step);
@@ -32,7 +32,7 @@ std::vector<data::SampleRef> SamplesAt(const Grant& grant, int step) {
 }
 
 TEST(StepForecastTest, ASteadyRosterIsForetold) {
-  // The worker is the second of two, with 8 samples each.
+  // The worker is the second of two. Each gets 8 samples.
   StepForecast forecast = Forecast();
   for (int64_t round = 0; round < 20; ++round) {
     const auto grant_of = [](int64_t k) { return TrainingGrant(k, 16 * k + 8, 8); };
@@ -49,7 +49,7 @@ TEST(StepForecastTest, ASteadyRosterIsForetold) {
 }
 
 TEST(StepForecastTest, BeforeThereAreTwoGrantsTheyFollowEachOther) {
-  // One worker, or one with data of its own.
+  // This is right for a single worker, and for a worker with its own data.
   StepForecast forecast = Forecast();
   forecast.OnGrant(TrainingGrant(3, 24, 8));
   forecast.step = 0;
@@ -64,7 +64,7 @@ TEST(StepForecastTest, LocalStepsOfTheGrantAtHandAreCertain) {
   const Grant third = TrainingGrant(2, 66, 11, /*local_steps=*/4);
   forecast.OnGrant(first);
   forecast.OnGrant(second);
-  // The worker evaluates first.
+  // The round begins with an evaluation, so its first training step is next.
   EXPECT_EQ(forecast.Expect(1)->samples, SamplesAt(second, 0));
   forecast.step = 1;
   EXPECT_EQ(forecast.Expect(2)->samples, SamplesAt(second, 3));
@@ -80,7 +80,7 @@ TEST(StepForecastTest, AChangeOfTheRosterIsKnownByTheSecondGrantAfterIt) {
   StepForecast forecast = Forecast();
   forecast.OnGrant(TrainingGrant(0, 0, 8));
   forecast.OnGrant(TrainingGrant(1, 16, 8));
-  // A third worker has joined, with a batch of its own.
+  // A third worker has joined, with 8 samples too.
   forecast.OnGrant(TrainingGrant(2, 32, 8));
   forecast.OnGrant(TrainingGrant(3, 56, 8));
   forecast.step = 0;

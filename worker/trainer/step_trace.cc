@@ -44,7 +44,8 @@ absl::Status StepTrace::Wait(int block, absl::FunctionRef<absl::Status()> wait) 
 }
 
 void StepTrace::BackwardBegins() {
-  // With the loss, and with all micro-batches but the last where there are several.
+  // The span includes the loss. With several micro-batches it also includes all work of the
+  // micro-batches before the last.
   Close("forward", forward_block_);
   Open();
 }

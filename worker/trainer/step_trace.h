@@ -1,5 +1,5 @@
-// StepTrace: stands between a model and its gate and sink, and notes in a trace when each block's
-// forward and backward ran. Without a trace it only passes the calls on.
+// StepTrace stands between a model and its gate and sink. It records in a trace when forward and
+// backward of each block ran. Without a trace it only passes the calls on.
 #pragma once
 
 #include "absl/functional/function_ref.h"
@@ -16,7 +16,8 @@ namespace lodestar::trainer {
 
 class StepTrace final : public model::WeightsGate, public model::GradientSink {
  public:
-  // A step begins. `trace`, `gate` and `sink` may be null; all arguments outlive the object.
+  // Begins the record of a step. All pointers must outlive the object. `trace`, `gate` and `sink`
+  // may be null.
   StepTrace(TraceRecorder* trace, DeviceTimeline* timeline, model::WeightsGate* gate,
             model::GradientSink* sink);
 
@@ -27,10 +28,10 @@ class StepTrace final : public model::WeightsGate, public model::GradientSink {
   absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override;
 
  private:
-  // Records what is asked of gate and sink, between two pieces of work.
+  // Call the gate or the sink between two pieces of work, and record the time of the call.
   absl::Status Wait(int block, absl::FunctionRef<absl::Status()> wait);
   absl::Status HandOver(int block, absl::FunctionRef<absl::Status()> tell);
-  // Ends the piece of work that has gone on since Open(), and records it under this name.
+  // Records the piece of work since Open() under this name.
   void Close(absl::string_view name, int block);
   void Open();
 
@@ -38,7 +39,8 @@ class StepTrace final : public model::WeightsGate, public model::GradientSink {
   DeviceTimeline* const timeline_;
   model::WeightsGate* const gate_;
   model::GradientSink* const sink_;
-  int forward_block_ = -1;  // The block whose forward runs. -1 means that none has begun.
+  // The block whose forward runs. -1 means that no forward has begun.
+  int forward_block_ = -1;
   absl::Time opened_at_;
 };
 

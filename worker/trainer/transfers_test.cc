@@ -1,4 +1,4 @@
-// WeightsPull and ContributionPush against a transport that fails on demand.
+// Tests of WeightsPull and ContributionPush with a transport that fails on demand.
 
 #include <memory>
 #include <utility>
@@ -112,7 +112,7 @@ TEST_F(TransfersTest, ACancelledPullIsCancelledForWhoWaits) {
                                static_cast<int64_t>(weights.size())};
   const auto exchange =
       *ExchangeState::Create(job, server.registration().layout(), device_.get(), vector, vector);
-  // The servers have no contribution to this round.
+  // The servers have not counted a contribution to this round, so the pull waits.
   WeightsPull pull(server.registration(), Round(1), AllBuckets(server.registration()),
                    exchange->weights(), nullptr, &server, &clock_);
   pull.Cancel();
@@ -174,7 +174,8 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
                    nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
-  // Halved, 1.5 times what bf16 drops: with what is left over the next is rounded up.
+  // bf16 drops a part of the halved value. With that residual added, the next contribution is
+  // rounded up.
   values_.assign(4, 2.0f + 3 * 0x1p-9f);
   JobSpec job;
   job.push_encoding = Encoding::kBf16;
@@ -193,7 +194,8 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   ASSERT_EQ(transport_.pushes_.size(), 4u);
   for (const client::ContributionHeader& header : transport_.headers_) {
     EXPECT_EQ(header.encoding, Encoding::kBf16);
-    EXPECT_EQ(header.scale, 1.0f);  // The contribution is scaled before it is encoded.
+    // The contribution is scaled before it is encoded.
+    EXPECT_EQ(header.scale, 1.0f);
   }
   for (int bucket : {0, 1}) {
     EXPECT_EQ(transport_.pushes_[0][bucket].data, transport_.pushes_[1][bucket].data);
@@ -205,14 +207,15 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   EXPECT_EQ(transport_.pushes_[0][0].data, halved);
 }
 
-// Bits that flipped on the way look to a server as a wrong request does.
+// A refusal may come from bits that flipped on the way, so a refused push is repeated.
 TEST_F(TransfersTest, RepeatsRefusedPushThreeTimes) {
   WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
                    nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
   const auto push = [&](int num_refusals) {
     transport_.pushes_.clear();
-    // The transport has answered OK up to here; other failures between refusals do not count.
+    // The transport has answered OK so far. Other failures between refusals do not count as
+    // refusals.
     transport_.script_.assign(num_refusals, absl::InvalidArgumentError("encoding is 0"));
     transport_.script_.insert(transport_.script_.begin() + 1, absl::DataLossError("checksum"));
     ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,
@@ -238,7 +241,7 @@ TEST(TransferRetryTest, RepeatsRefusedTransferThreeTimes) {
   EXPECT_FALSE(retry.MayHelp(absl::AbortedError("register again")));
 }
 
-// The blocks have more than one bucket.
+// Tests with blocks that have more than one bucket.
 class PartsOfBlocksTest : public ::testing::Test {
  protected:
   PartsOfBlocksTest()
@@ -276,7 +279,7 @@ class PartsOfBlocksTest : public ::testing::Test {
 };
 
 TEST_F(PartsOfBlocksTest, PullAsksInTheOrderThatItIsGivenAndOfAPartNeedsNoMore) {
-  // Only the first bucket that was asked for arrives.
+  // The pull fails after the first bucket has arrived, which is bucket 3.
   transport_.script_ = {absl::AbortedError("register again")};
   const auto pull = Pull({3, 0, 1, 2, 4});
   EXPECT_OK(pull->WaitForParts(0, {{7, 8}}));
@@ -315,8 +318,7 @@ TEST_F(PartsOfBlocksTest, PushTellsWhatHasNotLeft) {
   const auto push = Push(pull.get());
   ASSERT_OK(push->AllBlocksReady());
   EXPECT_THAT(push->leaving(), ElementsAre());
-  // The buckets leave in the order 4, 0, 1, 2 and 3. The last two have not left, nor has half of
-  // the one before.
+  // The buckets leave in the order 4, 0, 1, 2, 3. Unsent are half of bucket 1, and buckets 2 and 3.
   transport_.bytes_unsent_ = 20;
   EXPECT_THAT(push->leaving(),
               ElementsAre(LeavingBucket{1, 4}, LeavingBucket{2, 12}, LeavingBucket{3, 20}));

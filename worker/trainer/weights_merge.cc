@@ -18,7 +18,7 @@ size_t BytesOf(kernels::Buf vector) {
   return kernels::DTypeBytes(vector.dtype) * vector.num_elements;
 }
 
-// A vector that a rule keeps for itself.
+// A vector that only one rule uses.
 class OwnVector {
  public:
   static absl::StatusOr<OwnVector> Allocate(kernels::Device* device, kernels::Buf like) {
@@ -38,7 +38,7 @@ void CopyRange(kernels::Device* device, kernels::Buf to, kernels::Buf from, Elem
   device->Copy(Part(to, range).data, Part(from, range).data, BytesOf(Part(to, range)), kStream);
 }
 
-// Takes the new weights in place of the local ones. Nothing is computed before they are there.
+// Replaces the local weights by the new ones. No step is computed before the new weights are there.
 class ReplacingMerge final : public WeightsMerge {
  public:
   explicit ReplacingMerge(const Vectors& vectors) : vectors_(vectors) {}
@@ -55,7 +55,7 @@ class ReplacingMerge final : public WeightsMerge {
   const Vectors vectors_;
 };
 
-// Merges to alpha * local + (1 - alpha) * global, as Streaming DiLoCo does (arXiv:2501.18512,
+// Sets local to alpha * local + (1 - alpha) * global, as Streaming DiLoCo does (arXiv:2501.18512,
 // section 2.3).
 class MixingMerge final : public WeightsMerge {
  public:
@@ -64,7 +64,7 @@ class MixingMerge final : public WeightsMerge {
   void Begin() override {}
   void OnContributed(Ranges, std::optional<double>) override {}
   void OnArrived(Ranges ranges) override {
-    // local + (1 - alpha) * (global - local).
+    // Computes local + (1 - alpha) * (global - local).
     for (const ElementRange& range : ranges) {
       const kernels::Buf difference = Part(vectors_.contributed, range);
       vectors_.device->Subtract(difference, Part(vectors_.global, range),
@@ -78,8 +78,8 @@ class MixingMerge final : public WeightsMerge {
   const double alpha_;
 };
 
-// Merges to global + (local - local when it was contributed): the steps made meanwhile are all
-// kept.
+// Sets local to global + (local - local at the contribution), which keeps all steps that were made
+// since the contribution.
 class KeepingMerge final : public WeightsMerge {
  public:
   KeepingMerge(const Vectors& vectors, OwnVector at_contribution)
@@ -104,8 +104,9 @@ class KeepingMerge final : public WeightsMerge {
   const OwnVector at_contribution_;
 };
 
-// Elastic averaging: see IsElastic(). The worker moves when it contributes, and goes on at once.
-// What the servers have after the round is needed only for the next contribution.
+// Merges by elastic averaging, see IsElastic(). The local weights move when the worker contributes,
+// and the worker goes on at once. The servers' weights after the round are needed only for the next
+// contribution.
 //
 // If all workers of a round contribute, the sum of their weights and the servers' stays the same.
 class ElasticMerge final : public WeightsMerge {
@@ -127,24 +128,28 @@ class ElasticMerge final : public WeightsMerge {
   const double rate_;
 };
 
-// Eager updates of the outer step (arXiv:2502.12996), in terms of the weights that servers have.
-// The next window begins where the servers' outer step would lead from `global` with this worker's
-// part of the round alone. What the other workers contribute comes with the round's weights, while
-// the window after it is computed. With one worker that is where the servers' step leads.
+// Makes eager updates of the outer step (arXiv:2502.12996), from the weights that servers send. The
+// next window begins where the servers' outer step would lead from `global` with this worker's part
+// of the round alone. The other workers' part arrives with the round's weights, while the window
+// after that is computed. With one worker, both steps lead to the same weights.
 //
-// That step is global - rate * ((1 + beta) * share * contributed + beta^2 * momentum), with
-// momentum' = beta * momentum + mean contribution.
-// Workers do not get the servers' momentum. They know it from what it has done: a round has changed
-// the weights by rate * ((1 + beta) * mean + beta^2 * momentum), so that
-// momentum' = beta / (1 + beta) * momentum + change / (rate * (1 + beta)).
-// That forgets what it began with. A worker that joins late begins with 0, and has the momentum
-// after a few rounds.
+// The servers' step is
+//   global - rate * ((1 + beta) * share * contributed + beta^2 * momentum)
+// with
+//   momentum' = beta * momentum + mean contribution.
+//
+// Servers do not send their momentum, so the worker computes it. A round has changed the weights by
+//   change = rate * ((1 + beta) * mean + beta^2 * momentum), so
+//   momentum' = beta / (1 + beta) * momentum + change / (rate * (1 + beta)).
+// The first value of the momentum is forgotten after a few rounds, so a worker that joins late may
+// begin with 0.
 class EagerMerge final : public WeightsMerge {
  public:
   struct OwnVectors {
-    OwnVector start;     // The weights at the start of the window.
-    OwnVector before;    // `global` of the round before. Empty means that there is no momentum.
-    OwnVector momentum;  // Empty means that there is no momentum.
+    OwnVector start;  // The weights at the start of the window.
+    // `global` of the round before. Empty means that no momentum is known.
+    OwnVector before;
+    OwnVector momentum;  // Empty means that no momentum is known.
   };
   EagerMerge(const Vectors& vectors, OwnVectors own, double rate, double momentum)
       : vectors_(vectors), own_(std::move(own)), rate_(rate), beta_(momentum) {}
@@ -161,7 +166,7 @@ class EagerMerge final : public WeightsMerge {
     kernels::Device* const device = vectors_.device;
     for (const ElementRange& range : ranges) {
       if (has_momentum()) CopyRange(device, own_.before.buf(), vectors_.global, range);
-      // A worker that contributes nothing has just begun.
+      // A worker without a share has just begun, and has contributed nothing.
       if (!share.has_value()) continue;
       const kernels::Buf local = Part(vectors_.local, range);
       CopyRange(device, vectors_.local, vectors_.global, range);
@@ -196,7 +201,8 @@ class EagerMerge final : public WeightsMerge {
   const double beta_;
 };
 
-// Without a rate weights never change. Nothing is then known of the momentum, nor does it matter.
+// Returns true if the momentum can be computed from the weights. If the rate is 0, weights never
+// change, and the momentum is neither known nor needed.
 bool KnowsMomentum(const JobSpec& job) {
   return job.outer_optimizer == OuterOptimizerKind::kNesterov && job.outer_momentum > 0.0 &&
          job.outer_learning_rate > 0.0;

@@ -1,10 +1,10 @@
-// WeightsMerge says what a worker makes of its own weights and those that the servers have after a
-// round, if it goes on computing while the round's exchange is under way. There is one class per
-// rule, chosen in MakeWeightsMerge().
+// WeightsMerge combines a worker's own weights with the servers' weights after a round, for workers
+// that go on computing while the round's exchange is under way. There is one class per rule.
+// MakeWeightsMerge() chooses the class.
 //
-// Three vectors in device memory take part, as long as the parameter space: `local`, the model's
-// parameters; `global`, the newest weights that have come from the servers; and `contributed`, what
-// was contributed last, which is not needed any more when the round's weights come. Everything is
+// It uses three vectors in device memory, as long as the parameter space. `local` is the model's
+// parameters. `global` has the newest weights from the servers. `contributed` is the last
+// contribution, which is free for other use once the round's weights have arrived. All work is
 // queued on the compute stream, over the ranges of the fragment that a round exchanges.
 #pragma once
 
@@ -31,23 +31,23 @@ class WeightsMerge {
 
   virtual ~WeightsMerge() = default;
 
-  // Contributions are the change from this vector: origin() - local.
+  // Returns the vector that contributions are the change from: origin() - local.
   virtual kernels::Buf origin() const = 0;
-  // Is called when a life begins, and local and global are the same.
+  // Called when a life begins, with local equal to global.
   virtual void Begin() = 0;
-  // Is called when what `contributed` has in these ranges is on its way. `share` is this worker's
-  // part of all samples that the round's contributions stand for. Nothing means that it contributes
-  // nothing.
+  // Called when these ranges of `contributed` are on their way. `share` is this worker's part of
+  // all samples in the round's contributions. Not set means that this worker contributes nothing.
   virtual void OnContributed(Ranges ranges, std::optional<double> share) = 0;
-  // Is called when `global` has these ranges as they are after the round.
+  // Called when these ranges of `global` have the weights after the round.
   virtual void OnArrived(Ranges ranges) = 0;
 };
 
-// Makes the merge of the job, for which DefersContributions() holds. Errors: ResourceExhausted.
+// Makes the merge of the job. Requires: DefersContributions() of the job. Errors:
+// ResourceExhausted.
 absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
     const JobSpec& job, const WeightsMerge::Vectors& vectors);
 
-// Returns the number of vectors of the parameters' size that it takes beside those three.
+// Returns how many vectors the merge takes beside those three. Each is as long as the parameters.
 int NumMergeVectors(const JobSpec& job);
 
 }  // namespace lodestar::trainer

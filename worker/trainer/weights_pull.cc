@@ -112,7 +112,7 @@ client::PullSpec WeightsPull::MissingBuckets() {
   return spec;
 }
 
-// Encoded changes belong to a shadow that the host keeps.
+// With a shadow, encoded changes must be decoded on the host first.
 bool WeightsPull::MayGoToDevice(const Bucket& bucket) const {
   return shadow_ == nullptr && !weights_->is_shared() && transport_->ReachesDevice(bucket.index);
 }
@@ -120,7 +120,7 @@ bool WeightsPull::MayGoToDevice(const Bucket& bucket) const {
 void WeightsPull::OnBucket(const client::PulledBucket& pulled) {
   const Bucket& bucket = registration_.buckets()[pulled.bucket];
   if (trace_ != nullptr) {
-    // It includes the time that the server took to have this version.
+    // The span includes the time until the server had this version.
     trace_->Add("pull", "pull", started_at_, clock_->Now(), {.bucket = pulled.bucket});
   }
   if (shadow_ != nullptr) {
@@ -139,7 +139,7 @@ std::vector<uint32_t> WeightsPull::BucketsToWaitFor(int block,
   for (const uint32_t index : buckets_) {
     const Bucket& bucket = registration_.buckets()[index];
     if (bucket.block != block || on_device_[index]) continue;
-    // The first part that does not end before the bucket.
+    // Finds the first part that ends after the bucket begins.
     const auto part = std::upper_bound(
         parts.begin(), parts.end(), bucket.range.begin,
         [](int64_t element, const ElementRange& range) { return element < range.end; });

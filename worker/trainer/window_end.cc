@@ -15,7 +15,7 @@ constexpr double kStepMargin = 1.25;
 constexpr int kHandingInMargin = 2;
 constexpr absl::Duration kLeastHandingIn = absl::Seconds(1);
 
-// For people: milliseconds are enough.
+// Rounds to milliseconds, or to tenths of a second from 10 s on, for messages.
 std::string Rounded(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(
       duration, duration < absl::Seconds(10) ? absl::Milliseconds(1) : absl::Milliseconds(100)));

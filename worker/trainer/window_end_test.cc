@@ -53,7 +53,8 @@ class WindowEndTest : public testing::Test {
   }
   bool IsDue(int step) { return end_.IsDue(GrantOf(3), step); }
 
-  std::optional<absl::Duration> left_;  // If it is set, the worker was told to stop.
+  // Time left. Set means that the worker was told to stop.
+  std::optional<absl::Duration> left_;
   WindowEnd end_{[this] { return left_.has_value(); }, [this] { return *left_; }};
 };
 
@@ -64,10 +65,11 @@ TEST_F(WindowEndTest, IsNotDueBeforeAStop) {
 
 TEST_F(WindowEndTest, IsDueOnceTheRestDoesNotFitAnyMore) {
   end_.OnStep(kSecond, /*waited=*/false);
-  left_ = 51 * kSecond;  // The time is that of 40 steps with their margin, and a second.
+  // The time of 40 steps with their margin, and a second.
+  left_ = 51 * kSecond;
   EXPECT_FALSE(IsDue(60));
   EXPECT_TRUE(IsDue(59));
-  // A step that takes longer than those before counts at once.
+  // A step that is slower than those before counts at once.
   end_.OnStep(2 * kSecond, /*waited=*/false);
   EXPECT_TRUE(IsDue(60));
   EXPECT_FALSE(IsDue(80));

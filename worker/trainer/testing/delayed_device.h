@@ -1,5 +1,6 @@
-// DelayedDevice: the CPU device behind streams that run as late as they may, with host memory of
-// its own as a GPU has: what lacks an event computes from old values, and shows as another result.
+// DelayedDevice computes like the CPU device, on streams that run as late as allowed and with host
+// memory of its own, as a GPU has. If code forgets to wait for an event, it computes from old
+// values and a test sees another result.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +22,20 @@ namespace lodestar::trainer {
 class DelayedDevice final : public kernels::Device {
  public:
   enum class Order : uint8_t {
-    kLate,         // nothing runs before a thread waits for it
-    kCopiesFirst,  // copies run as soon as events allow, ahead of all that is computed
+    // Work runs only when a thread waits for it.
+    kLate,
+    // Copies run as soon as their events allow, before all computations.
+    kCopiesFirst,
   };
 
   explicit DelayedDevice(Order order);
 
-  // From here on the `count`-th piece of work of the stream fails, and with it the device.
+  // Makes the `count`-th piece of work of the stream from now on fail. The device then fails for
+  // good.
   void FailAt(kernels::StreamKind stream, int count);
-  // Pieces of work that have run.
+  // Returns the number of pieces of work of the stream that have run.
   int64_t num_run(kernels::StreamKind stream) const;
-  // Returns the threads that have called Synchronize(), in order.
+  // Returns the threads that have called Synchronize(), in the order of the calls.
   std::vector<std::thread::id> waiters() const;
 
   const kernels::DeviceCapabilities& capabilities() const override { return capabilities_; }
@@ -43,14 +47,14 @@ class DelayedDevice final : public kernels::Device {
   kernels::EventId Record(kernels::StreamKind stream) override;
   void Wait(kernels::StreamKind stream, kernels::EventId event) override;
   absl::Status Synchronize(kernels::EventId event) override;
-  // A second per piece of work that ran between them, on whatever stream.
+  // Returns one second per piece of work that ran between the two events on any stream.
   absl::StatusOr<double> SecondsBetween(kernels::EventId from, kernels::EventId to) override;
 
 #include "kernels/device_operations.inc"
 
  private:
   using Work = std::function<void(kernels::Device*)>;
-  // One of the three.
+  // An entry of a stream's queue: work, a wait for an event, or an event that happens.
   struct Item {
     Work work;
     kernels::EventId waits_for = 0;
@@ -58,7 +62,8 @@ class DelayedDevice final : public kernels::Device {
   };
   static constexpr int kNumStreams = 3;
 
-  // Queues an operation of the CPU with copies of its arguments; Compute() on the compute stream.
+  // Queue an operation of the CPU device, with copies of its arguments. Compute() uses the compute
+  // stream.
   template <typename... Params>
   void Compute(void (Device::*operation)(Params...), std::decay_t<Params>... arguments);
   template <typename... Params>
@@ -78,9 +83,10 @@ class DelayedDevice final : public kernels::Device {
   int64_t num_run_[kNumStreams] ABSL_GUARDED_BY(mutex_) = {};
   int64_t fail_at_[kNumStreams] ABSL_GUARDED_BY(mutex_) = {-1, -1, -1};
   kernels::EventId last_event_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<kernels::EventId, int> pending_events_ ABSL_GUARDED_BY(mutex_);  // to their streams
+  // The stream of each event that has not happened.
+  std::map<kernels::EventId, int> pending_events_ ABSL_GUARDED_BY(mutex_);
   std::map<kernels::EventId, int64_t> event_times_
-      ABSL_GUARDED_BY(mutex_);  // of those that have happened
+      ABSL_GUARDED_BY(mutex_);  // Only events that have happened.
   std::vector<std::thread::id> waiters_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };

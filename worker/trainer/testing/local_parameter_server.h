@@ -1,5 +1,6 @@
-// A parameter server in memory, for tests of whole rounds with one worker: plain SGD on gradients,
-// and the outer steps of local SGD with learning rate 1, or with momentum.
+// A parameter server in memory, for tests of whole rounds with one worker. It applies plain SGD to
+// gradients. To pseudo-gradients it applies the outer step of local SGD with learning rate 1, or
+// with momentum.
 #pragma once
 
 #include <cstddef>
@@ -19,30 +20,32 @@ namespace lodestar::trainer {
 
 class LocalParameterServer final : public client::ParameterTransport {
  public:
-  // Starts with the layout's initial weights. Many buckets per block. `job.model` must be set.
+  // Starts with the layout's initial weights, and with many buckets per block. Requires:
+  // `job.model` is set.
   LocalParameterServer(const JobSpec& job, double learning_rate);
 
   const Registration& registration() const { return registration_; }
-  // The worker has lost its lease, and has registered again.
+  // Gives the worker a new incarnation, as if it had lost its lease and registered again.
   void BeginAnotherLife() {
     registration_.life.incarnation = Incarnation(registration_.life.incarnation.value() + 1);
   }
-  // The servers were started again, and the worker has registered with them.
+  // Gives the servers a new incarnation, as if they had restarted and the worker had registered
+  // again.
   void BeginAnotherServerLife() {
     ++registration_.server_incarnation;
     BeginAnotherLife();
   }
-  // From here on pseudo-gradients are those of Nesterov's outer step.
+  // Applies Nesterov's outer step to pseudo-gradients from now on.
   void UseOuterMomentum(double learning_rate, double momentum) {
     outer_learning_rate_ = static_cast<float>(learning_rate);
     outer_momentum_ = static_cast<float>(momentum);
   }
-  // Rounds went by without this worker, and have changed nothing.
+  // Counts rounds in which this worker took no part and the weights did not change.
   void SkipRounds(int64_t rounds) {
     absl::MutexLock lock(&mutex_);
     rounds_done_ += rounds;
   }
-  // From here on pulls wait until they are cancelled.
+  // Makes pulls wait, from now on, until they are cancelled.
   void HoldPulls() {
     absl::MutexLock lock(&mutex_);
     holds_pulls_ = true;
@@ -51,33 +54,34 @@ class LocalParameterServer final : public client::ParameterTransport {
     absl::MutexLock lock(&mutex_);
     holds_pulls_ = false;
   }
-  // Sets the rounds that the worker's name has completed before this process.
+  // Sets the number of rounds that earlier processes of the worker's name have completed.
   void RememberRounds(uint64_t completed) { registration_.rounds_completed = completed; }
   const std::vector<float>& weights() const { return weights_; }
-  // Rounds that are over.
+  // Returns the number of rounds that are over.
   Version version() {
     absl::MutexLock lock(&mutex_);
     return Version(rounds_done_);
   }
-  // The bytes that were contributed last, by bucket.
+  // Returns the bytes of the last contribution, by bucket.
   const std::vector<std::vector<std::byte>>& pushed() const { return pushed_; }
   // Returns the header of the last contribution.
   const client::ContributionHeader& last_header() const { return last_header_; }
-  // Called when a worker hands a bucket over.
+  // Called when a worker adds a bucket to a push.
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
-  // Called before weights are given out, which pulls wait for until the rounds before theirs are
-  // over; on the thread that pulls.
+  // Called on the thread that pulls, once the earlier rounds are over and before the weights are
+  // sent.
   std::function<void()> on_pull_ = [] {};
-  // Called before a push is counted, and answered.
+  // Called before a push is counted and answered.
   std::function<void()> on_finish_ = [] {};
-  // What PushSession::bytes_unsent() of pushes returns.
+  // Value that PushSession::bytes_unsent() returns.
   int64_t bytes_unsent_ = 0;
-  // Buckets of the pull that was begun last, in the order in which they are asked for.
+  // Returns the buckets of the last pull, in the order in which the worker asked for them.
   std::vector<uint32_t> asked() {
     absl::MutexLock lock(&mutex_);
     return asked_;
   }
-  // What the next push is answered, if it is an error; counted or not.
+  // If not OK, the answer to the next push. counts_before_failing_ says whether the push is
+  // counted.
   absl::Status push_failure_;
   bool counts_before_failing_ = false;
 
@@ -107,7 +111,7 @@ class LocalParameterServer final : public client::ParameterTransport {
   int64_t rounds_done_ ABSL_GUARDED_BY(mutex_) = 0;
   bool holds_pulls_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint32_t> asked_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Version> versions_;  // by bucket
+  std::vector<Version> versions_;  // One entry per bucket.
 };
 
 }  // namespace lodestar::trainer

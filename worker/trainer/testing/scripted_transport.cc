@@ -71,7 +71,7 @@ class ScriptedPull final : public client::PullSession {
   const client::ParameterTransport::BucketCallback callback_;
 };
 
-// Waits to be cancelled, any number of times.
+// A wait that ends only by Cancel(). It may be used several times.
 class Stuck {
  public:
   explicit Stuck(absl::Notification* waiting) : waiting_(waiting) {}

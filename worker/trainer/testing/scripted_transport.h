@@ -1,4 +1,4 @@
-// For tests of transfers: a transport that answers as it is told, and what goes with it.
+// A transport for tests that gives scripted answers, and its helpers.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,15 @@
 
 namespace lodestar::trainer {
 
-// Two blocks of two elements each, one bucket per block.
+// Returns a registration with two blocks of two elements, one bucket per block.
 Registration TwoBlocks();
-// A block of eight elements in four buckets, 0 to 3, and one of two in bucket 4.
+// Returns a registration with a block of eight elements in buckets 0 to 3, and a block of two
+// elements in bucket 4.
 Registration ABlockOfFourBuckets();
 
-// Answers each session with the next of the scripted statuses, OK when they are used up. Bucket b
-// is pulled as values 10 + b in version min_round + b; a pull that fails delivers the first
-// bucket before.
+// Answers each session with the next scripted status, and with OK when the script is used up. A
+// pull brings bucket b with values 10 + b and version min_round + b. A pull that fails delivers its
+// first bucket before.
 class ScriptedTransport final : public client::ParameterTransport {
  public:
   struct Sent {
@@ -29,7 +30,7 @@ class ScriptedTransport final : public client::ParameterTransport {
     Version base_version;
     std::vector<std::byte> data;
     bool is_from_device = false;
-    // If it is fp32.
+    // Returns the elements. Requires: the encoding is fp32.
     std::vector<float> values() const;
   };
 
@@ -44,15 +45,15 @@ class ScriptedTransport final : public client::ParameterTransport {
 
   bool reaches_device_ = false;
   std::vector<absl::Status> script_;
-  std::vector<std::vector<Sent>> pushes_;  // by session
+  std::vector<std::vector<Sent>> pushes_;  // One entry per session.
   std::vector<std::vector<uint32_t>> pulls_;
   std::vector<client::ContributionHeader> headers_;
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
-  int64_t bytes_unsent_ = 0;  // of every push
-  client::PushWait wait_;     // same
+  int64_t bytes_unsent_ = 0;  // The answer of every push.
+  client::PushWait wait_;     // The answer of every push.
 };
 
-// Its sessions only end by being cancelled.
+// A transport whose sessions end only when they are cancelled.
 class StuckTransport final : public client::ParameterTransport {
  public:
   std::unique_ptr<client::PushSession> StartPush(const client::ContributionHeader& header) override;
@@ -61,10 +62,11 @@ class StuckTransport final : public client::ParameterTransport {
   uint64_t bytes_pushed() const override { return 0; }
   uint64_t bytes_pulled() const override { return 0; }
 
-  absl::Notification waiting_;  // a thread has begun to wait for a session
+  // Set when a thread has begun to wait for a session.
+  absl::Notification waiting_;
 };
 
-// Sleeping takes no time, so that back-off does not slow a test.
+// A clock whose Sleep() takes no time, so that back-off does not slow a test.
 class InstantClock final : public Clock {
  public:
   absl::Time Now() override { return absl::UnixEpoch() + slept_; }

@@ -18,7 +18,7 @@ constexpr int64_t kRigHeldout = 5;
 
 class RandomDataset final : public data::Dataset {
  public:
-  // `reading` is what reading training data returns if it is an error; the tokens of that data are
+  // If `reading` is an error, reading training data returns it. The tokens of training data are
   // below `limit`.
   RandomDataset(const ModelSpec& spec, const absl::Status* reading, const int32_t* limit)
       : reading_(reading), limit_(limit), batch_(model::RandomBatch(spec, kRigSamples, 7)) {}

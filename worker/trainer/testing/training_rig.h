@@ -1,4 +1,5 @@
-// One worker with a small gpt on random tokens, and its server in memory: whole rounds, for tests.
+// A worker with a small gpt on random tokens, and its parameter server in memory, for tests of
+// whole rounds.
 #pragma once
 
 #include <atomic>
@@ -23,45 +24,49 @@
 
 namespace lodestar::trainer {
 
-inline constexpr int64_t kRigBatch = 6;  // samples per round: two micro-batches
+// Samples per round. They make two micro-batches.
+inline constexpr int64_t kRigBatch = 6;
 
 class TrainingRig {
  public:
-  // The job's model is replaced, and its bucket size if it is the default. `device`, `clock` and
-  // `trace`, which may be null, outlive the rig.
+  // Replaces the job's model, and its bucket size if that is the default. `device`, `clock` and
+  // `trace` must outlive the rig. `trace` may be null.
   TrainingRig(JobSpec job, kernels::Device* device, bool overlap, TraceRecorder* trace = nullptr,
               Clock* clock = &Clock::Real(), bool pulls_ahead = false);
-  // With another model of its job, on `device` and others.
+  // Does the same with `model`, which may use other devices beside `device`.
   TrainingRig(JobSpec job, kernels::Device* device, std::unique_ptr<model::Model> model,
               bool overlap, TraceRecorder* trace = nullptr, Clock* clock = &Clock::Real(),
               bool pulls_ahead = false);
   ~TrainingRig();
 
-  // Round 1 evaluates first. Where contributions are deferred, kIdle gives nothing to compute.
+  // Says how much a round computes. kIdle grants no steps, which is allowed if contributions are
+  // deferred. Round 1 evaluates first.
   enum class Work : uint8_t { kFull, kIdle };
   absl::StatusOr<RoundReport> RunRound(int64_t round, Work work);
   absl::StatusOr<RoundReport> RunRound(int64_t round, Grant::Kind kind = Grant::Kind::kTrain);
 
   LocalParameterServer& server() { return server_; }
   model::Model& model() { return *model_; }
-  // From here on reading training data fails.
+  // Makes reading of training data fail from now on.
   void FailReading(const absl::Status& failure) { reading_ = failure; }
-  // From here on the inputs of training are tokens below `limit`.
+  // Limits the inputs of training to tokens below `limit` from now on.
   void LimitTokens(int32_t limit) { token_limit_ = limit; }
-  // From here on this life of the worker is over.
+  // Ends this life of the worker.
   void EndLife() { is_over_ = true; }
-  // What the worker begins to do, "pull" for instance.
+  // Called with each new activity of the worker, such as "pull".
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
-  // See RoundRunnerDeps.
+  // Called as the fields of the same name in RoundRunnerDeps.
   std::function<void(const RoundStep&)> on_step_ = [](const RoundStep&) {};
   std::function<void(const RoundReport&)> on_contributed_ = [](const RoundReport&) {};
   RoundRunner& runner() { return *runner_; }
-  // In place of the server in memory, whose registration stays; it outlives the rounds.
+  // Uses `transport` in place of the server in memory, but keeps the server's registration.
+  // `transport` must outlive the rounds.
   void UseTransport(client::ParameterTransport* transport) { transport_ = transport; }
-  // In place of the job's.
+  // Replaces the job's runner.
   void UseRunner(std::unique_ptr<RoundRunner> runner) { runner_ = std::move(runner); }
   const RoundRunnerDeps& runner_deps() const { return runner_deps_; }
-  // From here on each round ends after the step at hand, unless the rest of it fits into `time`.
+  // Tells the worker to stop. From now on each round ends after the present step, unless the rest
+  // of the round fits into `time`.
   void RequestStop(absl::Duration time = absl::ZeroDuration()) {
     time_left_ns_ = absl::ToInt64Nanoseconds(time);
     is_stopping_ = true;
@@ -85,18 +90,19 @@ class TrainingRig {
   std::unique_ptr<RoundRunner> runner_;
 };
 
-// What the rig makes of a job.
+// Returns the job as the rig changes it.
 JobSpec SmallJob(JobSpec job);
 
 struct TrainingOutcome {
   std::vector<float> weights;
-  std::vector<double> losses;  // of training and evaluation
+  // Losses of training and evaluation.
+  std::vector<double> losses;
   friend bool operator==(const TrainingOutcome&, const TrainingOutcome&) = default;
 };
 
-// Three rounds, with weights that are pulled ahead if there is overlap. The test fails if one does.
+// Trains three rounds. With overlap, weights are pulled ahead. The test fails if a round fails.
 TrainingOutcome TrainThreeRounds(const JobSpec& job, kernels::Device* device, bool overlap);
-// With a rig that has other devices, or another micro-batch.
+// Does the same with a rig that has other devices or another micro-batch.
 TrainingOutcome TrainThreeRounds(TrainingRig& rig);
 
 }  // namespace lodestar::trainer
