@@ -25,7 +25,8 @@ std::vector<int64_t> BytesByShard(const BulkGrpcTransportConfig& config) {
   return bytes;
 }
 
-// The smallest of those that are large enough, else the largest.
+// Returns true if `bucket` suits a trial better than `other`. The best bucket is the smallest of at
+// least 64 KiB. If all are smaller, the largest is the best.
 bool IsBetterForTrial(const Bucket& bucket, const Bucket& other) {
   constexpr int64_t kEnough = 65536 / sizeof(float);
   const int64_t size = bucket.range.size();
@@ -140,7 +141,8 @@ void BulkConnections::CheckConnection(int stream, const std::shared_ptr<grpc::Ch
   Connection connection = Open(stream);
   {
     absl::MutexLock lock(&mutex_);
-    if (connections_[stream].channel != channel) return;  // another call has met with it, too
+    // Another call was damaged too, and has replaced the connection already.
+    if (connections_[stream].channel != channel) return;
     std::swap(connections_[stream], connection);
   }
   connection.socket->Abort();
@@ -192,7 +194,7 @@ void BulkConnections::Abandon(int stream, const std::shared_ptr<SharedMemoryCall
 
 void BulkConnections::MeasureSent() {
   uint64_t bytes = 0;
-  // Connections send at the same time.
+  // The longest time of all connections, because they send at the same time.
   absl::Duration sending;
   absl::Duration round_trip = absl::InfiniteDuration();
   {
@@ -202,7 +204,7 @@ void BulkConnections::MeasureSent() {
       if (!counts.has_value()) continue;
       const SocketCounts last = std::exchange(connection.measured, *counts);
       round_trip = std::min(round_trip, counts->round_trip);
-      // gRPC has connected this channel again.
+      // Counts that went down show that gRPC has made a new connection for this channel.
       if (counts->bytes_sent < last.bytes_sent || counts->sending < last.sending) continue;
       bytes += counts->bytes_sent - last.bytes_sent;
       sending = std::max(sending, counts->sending - last.sending);
@@ -221,7 +223,8 @@ absl::Status BulkConnections::Explain(absl::string_view deed, int stream,
   const absl::string_view text = error.message();
   const std::string address = server(stream);
   std::string explained = absl::StrCat(deed, " ", address, ": ", text);
-  // gRPC's words for a name without an address, and for one of another machine that is this one.
+  // These are gRPC's texts for a name without an address, and for a loopback address that does not
+  // answer. In the second case the server's name stands for this machine here.
   const bool is_unknown = absl::StrContains(text, "DNS resolution failed");
   const absl::StatusOr<HostPort> place = ParseHostPort("", address, /*lowest_port=*/1);
   const bool is_this_machine =

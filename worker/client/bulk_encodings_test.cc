@@ -1,4 +1,5 @@
-// The gRPC transport with encoded buckets, against a service on the generated classes.
+// Tests of the gRPC transport with encoded buckets. The other side is a service on the generated
+// classes.
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -29,7 +30,7 @@ constexpr int64_t kElements = 1001;
 // The number of elements in the first of two chunks.
 constexpr int64_t kFirstElements = 3 * kInt8Block;
 
-// Keeps the chunks that are pushed and the last request; answers as it is told.
+// Keeps the pushed chunks and the last pull request. Answers pulls with chunks that the test sets.
 class ChunkService final : public v1::ParameterService::Service {
  public:
   grpc::Status Push(grpc::ServerContext*, grpc::ServerReader<v1::PushChunk>* reader,
@@ -74,7 +75,7 @@ class BulkEncodingsTest : public ::testing::TestWithParam<Encoding> {
     config.incarnation = Incarnation(1);
     config.chunk_bytes = EncodedBytes(GetParam(), kFirstElements);
     transport_ = MakeBulkGrpcTransport(config);
-    // Two changes, each in two chunks.
+    // Makes two changes of two chunks each.
     for (int64_t change = 0; change < 2; ++change) {
       for (const int64_t begin : {int64_t{0}, kFirstElements}) {
         const int64_t size = begin == 0 ? kFirstElements : kElements - kFirstElements;
@@ -180,7 +181,7 @@ TEST_P(BulkEncodingsTest, WholeBucketLandsInItsPlace) {
   EXPECT_EQ(pulled.num_changes, 0);
   EXPECT_EQ(weights_, shadow);
   EXPECT_THAT(HeldVersions(), ElementsAre(-1));
-  // This holds also if changes could have come.
+  // The bucket comes whole although changes were possible.
   ASSERT_OK_AND_ASSIGN(const PulledBucket again, Pull(Version(2)));
   EXPECT_EQ(again.num_changes, 0);
 }

@@ -1,11 +1,12 @@
-// This is the ParameterTransport over gRPC. It has two data channels per server (one if the server
-// has little of the model), and buckets are striped over them by index. It sends raw slices of the
-// caller's memory, and receives bytes straight into the destination. With a server of the same
-// machine, payloads go through shared memory and only the small fields over gRPC.
+// Makes the ParameterTransport over gRPC. It has two data channels per server (one if the server
+// has little of the model). Buckets are spread over the channels by index. Slices of the caller's
+// memory are sent without a copy, and bytes are received directly into their destination. With a
+// server on the same machine, payloads go through shared memory, and only the small fields over
+// gRPC.
 //
-// Waits have no deadline (a synchronous pull may wait for the slowest worker). A call that has come
-// to a standstill ends with Unavailable, and what follows goes over a new connection: see
-// CallWatch. A dead peer is also noticed by keepalive.
+// Waits have no deadline, because a synchronous pull may wait for the slowest worker. A call that
+// stands still ends with Unavailable, and later calls use a new connection (see CallWatch).
+// Keepalive also finds dead peers.
 #pragma once
 
 #include <cstddef>
@@ -27,40 +28,45 @@
 namespace lodestar::client {
 
 struct BulkGrpcTransportConfig {
-  std::vector<std::string> servers;  // host:port, by shard
-  std::vector<Bucket> buckets;       // the plan, by index
+  std::vector<std::string> servers;  // One host:port per shard.
+  std::vector<Bucket> buckets;       // All buckets of the plan, by index.
   WorkerId worker;
   Incarnation incarnation;
-  std::string life_secret;  // see Registration
+  std::string life_secret;  // See Registration.
   int channels_per_server = wire::kDataChannelsPerServer;
-  // A server with less of the model gets one channel.
+  // A server with fewer bytes of the model gets one channel.
   int64_t bytes_for_many_channels = wire::kBytesForManyChannels;
-  size_t chunk_bytes = wire::kChunkBytes;               // a multiple of 4, at most kMaxChunkBytes
-  size_t shared_block_bytes = wire::kSharedBlockBytes;  // the same, if memory is shared
-  int num_threads = 2;                                  // for copies and callbacks
-  // A call is ended once nothing has moved for so long and the server has given no reason. Infinite
-  // means that calls are not watched. The time grows if a path turns out to be slow.
+  // Size of chunks in messages. A multiple of 4, at most kMaxChunkBytes.
+  size_t chunk_bytes = wire::kChunkBytes;
+  // Size of chunks in shared memory, with the same limits.
+  size_t shared_block_bytes = wire::kSharedBlockBytes;
+  // Number of threads for copies and callbacks.
+  int num_threads = 2;
+  // A call is ended if nothing has moved for this long and the server has given no reason. On a
+  // slow path the time grows. Infinite means that calls are not watched.
   absl::Duration patience = absl::InfiniteDuration();
   // True if payloads go through shared memory to and from servers of this machine.
   bool shared_memory = true;
   // True if another process may go on with this life, for example if its instance_id is on disk.
   bool outlives_process = false;
-  // Called on any thread when it is known whether memory is shared with server `shard`: OK, or why
-  // it is not. May be null.
+  // Called on any thread once it is decided whether memory is shared with server `shard`. The
+  // status is OK, or the reason why memory is not shared. May be null.
   std::function<void(int shard, const absl::Status& status)> on_shared_memory;
   // The registry of the device that computes. If the device accepts the shared memory, its copies
-  // go straight to and from it. Null means that there is no device, or that it reads the host's
-  // memory. The registry must outlive the transport.
+  // go directly to and from that memory. Null means that there is no device, or that the device
+  // reads host memory. The registry must outlive the transport.
   HostMemoryRegistry* registry = nullptr;
-  // If there is a registry, called on any thread for each region that is shared with server
-  // `shard`: OK, or why the device does not copy there. May be null.
+  // Called on any thread for each region shared with server `shard`, if there is a registry. The
+  // status is OK, or the reason why the device does not copy there. May be null.
   std::function<void(int shard, const absl::Status& status)> on_registered;
   wire::TransportSecurity security;
-  TraceRecorder* trace = nullptr;  // null means no trace; must outlive the transport
+  // Null means no trace. It must outlive the transport.
+  TraceRecorder* trace = nullptr;
 };
 
-// Connects in the background. Aborts if the config contradicts itself (a bucket of a shard that has
-// no server): registrations are checked where they arrive.
+// Makes the transport, which connects in the background. Aborts the program if the config
+// contradicts itself, such as a bucket of a shard without a server. Registrations are checked when
+// they arrive.
 std::unique_ptr<ParameterTransport> MakeBulkGrpcTransport(BulkGrpcTransportConfig config);
 
 }  // namespace lodestar::client

@@ -53,7 +53,7 @@ BulkPullCall::BulkPullCall(BulkConnections* connections, int stream, Path path, 
   request.set_incarnation(connections->config().incarnation.value());
   request.set_min_round(min_round_.value());
   request.set_encoding(wire::ToProto(encoding_.kind()));
-  // A server's own choice is as good on a path that is not slow.
+  // On a path that is not slow, the server chooses the chunk size.
   const size_t chunk_bytes = connections->ChunkBytes(stream, /*is_push=*/false);
   if (chunk_bytes < connections->config().chunk_bytes) {
     request.set_max_chunk_bytes(static_cast<uint32_t>(chunk_bytes));
@@ -109,8 +109,8 @@ absl::StatusOr<absl::Span<std::byte>> BulkPullCall::PlaceOf(const wire::PullChun
       is_whole ? absl::MakeSpan(reinterpret_cast<std::byte*>(target.destination.data()), part_bytes)
                : target.changes;
   const uint64_t num_parts = is_whole ? 1 : header.version - header.base_version;
-  // These are the first byte and the space left of the part, which is the bucket or one change of
-  // it.
+  // Offset and free bytes in the part that is arriving. A part is the whole bucket or one change of
+  // the bucket.
   const size_t begin = received_ % part_bytes;
   const size_t room = num_parts > all.size() / part_bytes ? 0 : part_bytes - begin;
   const int64_t begin_element = ElementsIn(encoding, static_cast<int64_t>(begin), num_elements);
@@ -146,7 +146,7 @@ absl::Status BulkPullCall::CopyData(wire::PullChunkReader& reader, absl::Span<st
 
 absl::StatusOr<uint32_t> BulkPullCall::ReadData(wire::PullChunkReader& reader,
                                                 absl::Span<std::byte> place) const {
-  // Changes are decoded next.
+  // Changes are decoded soon after, so they are copied through the caches.
   const bool is_whole = reader.header().encoding == v1::ENCODING_FP32;
   return reader.ReadData(
       place.data(), shared_ == nullptr ? nullptr : &shared_->region(),
@@ -216,7 +216,7 @@ void BulkPullCall::OnReadDone(bool ok) {
   if (!ok) return;
   if (status_.ok()) status_ = TakeChunk();
   if (!status_.ok()) Cancel();
-  // The stream is read also after an error, because it ends once it has been read to the end.
+  // Also reads after an error, because the call ends only when the stream was read to its end.
   StartRead(&message_);
 }
 
@@ -237,8 +237,8 @@ void BulkPullCall::OnDone(const grpc::Status& status) {
     if (shared_ != nullptr) connections_->Abandon(stream_, shared_);
   }
   const auto done = std::move(callbacks_.done);
-  // The starter still holds the call. It must be the one to destroy it: with the context goes the
-  // channel, and gRPC's threads cannot end themselves.
+  // The starter of the call still holds it, and must be the one that destroys it. The channel may
+  // be destroyed with the call, and threads of gRPC cannot join themselves.
   self_.reset();
   done(result);
 }

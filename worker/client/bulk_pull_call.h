@@ -1,6 +1,6 @@
-// BulkPullCall is one Pull stream from one server. It asks for buckets, copies what arrives
-// straight to where it belongs, and checks it in the same pass. The caller keeps the call until it
-// is done, and destroys it on a thread that is not gRPC's.
+// BulkPullCall is one Pull stream from one server. It asks for buckets, copies the bytes that
+// arrive directly to their destination, and checks them in the same pass. The caller must keep the
+// call until it is done, and must destroy it on a thread that is not gRPC's.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -28,23 +28,24 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
                            public std::enable_shared_from_this<BulkPullCall> {
  public:
   struct Callbacks {
-    // A bucket has arrived whole and is as it was sent; called on a gRPC thread before `done`.
+    // Called on a gRPC thread when a bucket has arrived whole and verified, before `done`.
     std::function<void(const PulledBucket&)> arrived;
-    // Payload has come on the connection; called on a gRPC thread.
+    // Called on a gRPC thread when payload has arrived over the connection.
     std::function<void(size_t bytes)> received;
     // Called once, on a gRPC thread, when no destination will be written any more.
     std::function<void(const absl::Status&)> done;
   };
 
-  // Says which way the payload comes. kBest is through shared memory, if there is some; kConnection
-  // is on the connection.
+  // Says how the payload comes. kBest uses shared memory if there is some. kConnection always uses
+  // the connection.
   enum class Path : uint8_t { kBest, kConnection };
 
-  // Starts a call. The targets in `spec` are those of one stream, in the order wanted.
+  // Starts a call. All targets in `spec` must belong to this stream. They arrive in the order
+  // given.
   static std::shared_ptr<BulkPullCall> Start(BulkConnections* connections, int stream, Path path,
                                              PullSpec spec, Callbacks callbacks);
 
-  // Thread-safe.
+  // Ends the call soon. Thread-safe.
   void Cancel() { context_.TryCancel(); }
 
   OwnCall Look() override;
@@ -57,50 +58,55 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   BulkPullCall(BulkConnections* connections, int stream, Path path, PullSpec spec,
                Callbacks callbacks);
 
-  // Takes the chunk in message_.
+  // Handles the chunk in message_.
   absl::Status TakeChunk();
-  // Checks that the chunk is of a version and in a form that was asked for.
+  // Checks that the chunk has a version and a form that the request allows.
   absl::Status CheckKind(const wire::PullChunkHeader& header) const;
-  // Returns where the data of the chunk belong. Errors: DataLoss if they are not the next data.
+  // Returns the destination of the chunk's data. Errors: DataLoss if the chunk is not the next one.
   absl::StatusOr<absl::Span<std::byte>> PlaceOf(const wire::PullChunkHeader& header,
                                                 size_t data_bytes) const;
-  // Copies the chunk's data to where they belong, and checks them.
+  // Copies the chunk's data to their destination, and checks them.
   absl::Status CopyData(wire::PullChunkReader& reader, absl::Span<std::byte> place);
   absl::StatusOr<uint32_t> ReadData(wire::PullChunkReader& reader,
                                     absl::Span<std::byte> place) const;
   // Returns true if the bucket of the chunk goes to a device.
   bool GoesToDevice(const wire::PullChunkHeader& header) const;
-  // Copies the chunk's data to the device. Data that came in the message go by way of `place`.
-  // Returns the checksum of the data, by which the caller decides whether they have arrived. The
-  // copy is made before that, because a bucket is not read before all of it has arrived. Errors: as
-  // ReadData(); those of the device.
+  // Copies the chunk's data to the device. If the data came in the message, they are copied to
+  // `place` first. Returns their checksum, which the caller checks after the copy. A wrong copy
+  // does no harm, because a bucket is not read before all of it has arrived. Errors: those of
+  // ReadData() and of the device.
   absl::StatusOr<uint32_t> CopyToDevice(wire::PullChunkReader& reader, absl::Span<std::byte> place);
 
-  std::shared_ptr<BulkPullCall> self_;  // set until OnDone()
+  std::shared_ptr<BulkPullCall> self_;  // Set until OnDone().
   BulkConnections* const connections_;
   const int stream_;
   const std::shared_ptr<grpc::Channel> channel_;
   const Round min_round_;
   const Encoding encoding_;
   const std::vector<PullTarget> targets_;
-  const bool is_long_;  // see kLongPullBytes
+  const bool is_long_;  // See kLongPullBytes.
   Callbacks callbacks_;
   grpc::ClientContext context_;
   uint64_t number_ = 0;
   std::atomic<uint64_t> bytes_received_ = 0;
   absl::Mutex mutex_;
-  absl::Status ended_ ABSL_GUARDED_BY(mutex_);  // the error with which the watchdog ended the call
+  // The error with which the watchdog has ended the call.
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);
   grpc::ByteBuffer request_;
-  const std::shared_ptr<SharedMemoryCall> shared_;  // or null
-  const uint64_t region_;                           // the name of shared_
-  const bool is_registered_;                        // true if a device copies straight from it
+  const std::shared_ptr<SharedMemoryCall> shared_;  // May be null.
+  const uint64_t region_;                           // The name of shared_.
+  // True if a device copies directly from shared_.
+  const bool is_registered_;
 
-  // Touched by one gRPC callback at a time.
+  // Used by one gRPC callback at a time.
   grpc::ByteBuffer message_;
-  size_t num_arrived_ = 0;   // targets
-  size_t received_ = 0;      // bytes of the target that is arriving
-  Version version_;          // of its first chunk
-  int64_t num_changes_ = 0;  // of its first chunk; 0 means that the bucket comes whole
+  // Number of targets that have arrived.
+  size_t num_arrived_ = 0;
+  // Bytes of the present target that have arrived.
+  size_t received_ = 0;
+  Version version_;  // The version in the first chunk of the present target.
+  // The number of changes in that chunk. 0 means that the bucket comes whole.
+  int64_t num_changes_ = 0;
   absl::Status status_;
 };
 

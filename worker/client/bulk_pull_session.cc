@@ -17,7 +17,7 @@ BulkPullSession::BulkPullSession(BulkConnections* connections) : connections_(co
   absl::MutexLock lock(&mutex_);
   for (const auto& [stream, bucket] : connections->TrialBuckets()) {
     std::vector<float>& memory = tried_.emplace_back(bucket->range.size());
-    // Round 0: servers that do not know this worker yet need not hold it until they do.
+    // A pull of round 0 is answered at once, also by servers that do not know this worker yet.
     StartCallLocked(stream, BulkPullCall::Path::kConnection,
                     {Round(0), {{bucket->index, absl::MakeSpan(memory)}}, Encoding::kFp32});
   }
@@ -59,14 +59,15 @@ absl::Status BulkPullSession::Wait() {
   mutex_.Await(absl::Condition(&all_done));
   if (status_.ok())
     connections_->MeasureReceived(bytes_after_first_, last_came_at_ - first_came_at_);
-  bytes_after_first_ = 0;  // so that several calls of Wait() measure only once
+  // Reset so that a second Wait() does not measure again.
+  bytes_after_first_ = 0;
   return status_;
 }
 
 void BulkPullSession::OnReceived(size_t bytes) {
   const absl::Time now = Clock::Real().Now();
   absl::MutexLock lock(&mutex_);
-  // The time of the first chunk is not known, because the server may have waited before it sent it.
+  // The first chunk is not measured, because the server may have waited before it sent the chunk.
   if (first_came_at_ == absl::InfinitePast()) {
     first_came_at_ = now;
   } else {

@@ -1,4 +1,5 @@
-// PullSession over gRPC: one BulkPullCall per data channel that has something to bring.
+// BulkPullSession is the PullSession over gRPC. It has one BulkPullCall per data channel that
+// carries some of the buckets.
 #pragma once
 
 #include <memory>
@@ -17,7 +18,7 @@ class BulkPullSession final : public PullSession {
  public:
   BulkPullSession(BulkConnections* connections, PullSpec spec,
                   ParameterTransport::BucketCallback on_bucket);
-  // Pulls one bucket over every path that buckets take, to see that it comes.
+  // Pulls one bucket over every path that buckets use, to test the paths.
   explicit BulkPullSession(BulkConnections* connections);
   ~BulkPullSession() override;
 
@@ -30,19 +31,20 @@ class BulkPullSession final : public PullSession {
   void OnReceived(size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void StartCallLocked(int stream, BulkPullCall::Path path, PullSpec spec)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // One of what Wait() waits for has ended.
+  // Called when one of the calls or callbacks that Wait() waits for has ended.
   void OnPartDone(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void FailLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   BulkConnections* const connections_;
   const ParameterTransport::BucketCallback on_bucket_;
-  std::vector<std::vector<float>> tried_;  // what a trial pulls
+  // Destinations of the buckets of a trial.
+  std::vector<std::vector<float>> tried_;
 
   absl::Mutex mutex_;
   std::vector<std::shared_ptr<BulkPullCall>> calls_ ABSL_GUARDED_BY(mutex_);
-  int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // calls and callbacks
+  int num_open_ ABSL_GUARDED_BY(mutex_) = 0;  // Calls and callbacks that have not ended.
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  // Chunks of all calls, for the meter of the path.
+  // Arrival of the chunks of all calls, for the path meter.
   absl::Time first_came_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   absl::Time last_came_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   uint64_t bytes_after_first_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -11,7 +11,7 @@
 namespace lodestar::client {
 namespace {
 
-// How far copies into shared memory and from devices are ahead of the wire.
+// Number of chunks that are copied into shared memory or from a device before they are written.
 constexpr size_t kChunksAhead = 4;
 
 }  // namespace
@@ -27,7 +27,7 @@ std::shared_ptr<BulkPushCall> BulkPushCall::Start(BulkConnections* connections, 
   grpc::GenericStub(call->channel_)
       .PrepareBidiStreamingCall(&call->context_, "/lodestar.v1.ParameterService/Push",
                                 grpc::StubOptions(), call.get());
-  // Writes start outside of gRPC's callbacks; the hold keeps the call until OnReadDone().
+  // Writes start outside of gRPC's callbacks, so the hold keeps the call alive until OnReadDone().
   call->AddHold();
   call->StartRead(&call->reply_);
   call->StartCall();
@@ -94,7 +94,8 @@ bool BulkPushCall::TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block
   block.reset();
   if (shared_ == nullptr) return true;
   SharedMemoryCall::Block taken;
-  // Called on a gRPC thread, which must not be the one to destroy the call.
+  // Called on a gRPC thread, which must not destroy the call. So the executor gets the last
+  // reference.
   auto retry = [connections = connections_, call = weak_from_this()] {
     connections->executor().Schedule([call] {
       const std::shared_ptr<BulkPushCall> self = call.lock();
@@ -128,7 +129,8 @@ bool BulkPushCall::TakePiece(Piece& piece) {
   if (piece.block.has_value()) {
     limit_bytes = connections_->config().shared_block_bytes;
   } else if (rest.begin == 0) {
-    // It waits in the server.
+    // The first chunk of a bucket is small, because the server holds it in memory while the push
+    // waits.
     limit_bytes = std::min(wire::kFirstChunkBytes, chunk_bytes_);
   }
   const size_t most_bytes = EncodedBytes(encoding_, ChunkElements(encoding_, limit_bytes));
@@ -228,7 +230,8 @@ void BulkPushCall::WriteLocked() {
     writing_ = std::move(chunks_.front());
     chunks_.pop_front();
     grpc::WriteOptions options;
-    // Told that more follows, gRPC does not wait for the wire; without more it must not hold back.
+    // With the hint gRPC does not wait for the wire, because more follows. The last chunk must not
+    // be held back, so it gets no hint.
     if (!chunks_.empty()) options.set_buffer_hint();
     if (connections_->config().trace != nullptr) {
       write_began_at_ = connections_->config().trace->Now();
@@ -252,7 +255,7 @@ void BulkPushCall::OnWriteDone(bool ok) {
     if (TraceRecorder* const trace = connections_->config().trace; trace != nullptr) {
       trace->Add("send", "write", write_began_at_, trace->Now());
     }
-    // A failed write means that the stream is over; OnReadDone() follows.
+    // After a failed write the stream is over, and OnReadDone() follows.
     if (!ok) return;
     ++num_written_;
     bytes_written_ += writing_.data_bytes;
@@ -322,8 +325,8 @@ void BulkPushCall::OnDone(const grpc::Status& status) {
   connections_->CheckConnection(stream_, channel_, status);
   if (!result.ok() && shared_ != nullptr) connections_->Abandon(stream_, shared_);
   const DoneCallback done = std::move(done_);
-  // The starter still holds the call. It must be the one to destroy it: with the context goes the
-  // channel, and gRPC's threads cannot end themselves.
+  // The starter of the call still holds it, and must be the one that destroys it. The channel may
+  // be destroyed with the call, and threads of gRPC cannot join themselves.
   self_.reset();
   done(std::move(result));
 }

@@ -1,7 +1,7 @@
-// BulkPushCall is one Push stream to one server. Buckets go out one after the other. The checksum
-// of a chunk is computed when the chunk before is written. Copies into shared memory and from
-// devices are made on the executor, a few chunks ahead of the wire. The caller keeps the call until
-// it is done, and destroys it on a thread that is not gRPC's.
+// BulkPushCall is one Push stream to one server. Buckets are sent one after the other. The checksum
+// of a chunk is computed when the chunk before it has been written. Copies into shared memory and
+// from devices run on the executor, a few chunks ahead of the writes. The caller must keep the call
+// until it is done, and must destroy it on a thread that is not gRPC's.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -31,12 +31,12 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
                            public WatchedCall,
                            public std::enable_shared_from_this<BulkPushCall> {
  public:
-  // Called once, on a gRPC thread, when nothing of the call will happen any more. Only slices may
-  // live until the call is destroyed.
+  // Called once, on a gRPC thread, when the call is over. gRPC may still hold slices of the
+  // caller's memory until the call is destroyed.
   using DoneCallback = std::function<void(absl::StatusOr<v1::PushReply>)>;
 
-  // Starts a call. `header` is that of every chunk, except for bucket, base version, offset and
-  // checksum. Chunks hold `memory_owner`. `encoding` is the header's.
+  // Starts a call. Every chunk gets `header`, with its own bucket, base version, offset and
+  // checksum. `encoding` must be the header's. Chunks hold a reference to `memory_owner`.
   static std::shared_ptr<BulkPushCall> Start(BulkConnections* connections, int stream,
                                              wire::PushChunkHeader header, Encoding encoding,
                                              std::shared_ptr<const void> memory_owner,
@@ -46,11 +46,11 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
       ABSL_LOCKS_EXCLUDED(mutex_);
   void AddDeviceBucket(uint32_t bucket, Version base_version, const DevicePayload& payload)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells that no bucket will be added any more.
+  // Says that no more buckets will be added.
   void EndOfBuckets() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Thread-safe.
+  // Ends the call soon. Thread-safe.
   void Cancel() { context_.TryCancel(); }
-  // Returns the payload that has been added and that gRPC has not taken. Thread-safe.
+  // Returns the payload bytes that were added and that gRPC has not taken yet. Thread-safe.
   size_t bytes_unsent() ABSL_LOCKS_EXCLUDED(mutex_);
 
   OwnCall Look() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -61,23 +61,26 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   void OnDone(const grpc::Status& status) override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // What is left of a bucket to cut into chunks.
+  // The rest of a bucket that is not cut into chunks yet.
   struct Rest {
     uint32_t bucket = 0;
     Version base_version;
     absl::Span<const std::byte> data = {};
-    DevicePayload device = {};  // used in place of data, if it has a source
-    size_t begin = 0;           // bytes cut so far
+    // Used in place of `data` if it has a source.
+    DevicePayload device = {};
+    size_t begin = 0;  // Bytes that are cut already.
 
     size_t bytes() const {
       return device.source == nullptr ? data.size() : static_cast<size_t>(device.bytes);
     }
   };
-  // A chunk to cut.
+  // A chunk that has to be cut.
   struct Piece {
-    Rest rest;  // as it was before
+    // The bucket before this chunk is cut from it.
+    Rest rest;
     size_t bytes = 0;
-    std::optional<SharedMemoryCall::Block> block = {};  // where to put it, if not into the message
+    // The place in shared memory. Not set means that the chunk's data go into the message.
+    std::optional<SharedMemoryCall::Block> block = {};
   };
   struct Chunk {
     grpc::ByteBuffer message;
@@ -88,33 +91,34 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
                Encoding encoding, std::shared_ptr<const void> memory_owner, DoneCallback done);
 
   void Add(const Rest& rest) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes the next chunk to cut, if it is time for one. Otherwise returns false and ends the
-  // cutting.
+  // Takes the next chunk to cut. Returns false, and ends the cutting, if there is none or enough
+  // are cut.
   bool TakePiece(Piece& piece) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns false if there is no shared memory for a chunk now. Cutting will go on when there is.
+  // Takes a block of shared memory for a chunk, if memory is shared. Returns false if all blocks
+  // are used now. Cutting then goes on when a block is free.
   bool TakeBlockLocked(std::optional<SharedMemoryCall::Block>& block)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes a message of the piece. Errors: those of a device.
+  // Makes the message of a chunk. Errors: those of a device.
   absl::StatusOr<grpc::ByteBuffer> Cut(const Piece& piece,
                                        const std::shared_ptr<const void>& memory_owner) const;
-  // Returns the piece's bytes, in host memory.
+  // Returns the chunk's data in host memory, and fetches them from the device if needed.
   absl::StatusOr<absl::Span<const std::byte>> InHostMemory(const Piece& piece) const;
-  // Puts the piece's bytes into its block, and returns their checksum.
+  // Copies the chunk's data into its block of shared memory. Returns their checksum.
   absl::StatusOr<uint32_t> FillBlock(const Piece& piece) const;
   bool IsDirect(const Piece& piece) const {
     return is_registered_ && piece.rest.device.source != nullptr && piece.block.has_value();
   }
-  // Ends the call with `status`, because the contribution cannot be read.
+  // Ends the call with `status`, because the contribution cannot be read from the device.
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void CutChunks(const std::shared_ptr<const void>& memory_owner) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Cuts one chunk. The executor cuts the rest, because what follows may be a device's, and gRPC's
-  // threads do not wait for a device.
+  // Cuts one chunk. The executor cuts the following chunks, because they may be in a device's
+  // memory, and a gRPC thread must not wait for a device.
   void CutOne(const std::shared_ptr<const void>& memory_owner) ABSL_LOCKS_EXCLUDED(mutex_);
   void CutPiece(const Piece& piece, const std::shared_ptr<const void>& memory_owner)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns true if the next chunk only takes a checksum of the worker's memory. Then the thread
-  // that has written a chunk cuts the next chunk and writes it. So no thread is woken per chunk,
-  // and the bytes of the checksum are in the cache of the core that copies them to the kernel.
+  // Returns true if the next chunk needs only a checksum of the worker's memory. Then the thread
+  // that has written a chunk also cuts and writes the next one. No thread is woken per chunk, and
+  // the data are still in the core's cache when they are copied to the kernel.
   bool CutsBetweenWritesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool CanCutLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ScheduleCuttingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -122,28 +126,28 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   absl::StatusOr<v1::PushReply> Result(const grpc::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::shared_ptr<BulkPushCall> self_;  // set until OnDone()
+  std::shared_ptr<BulkPushCall> self_;  // Set until OnDone().
   BulkConnections* const connections_;
   const int stream_;
   const std::shared_ptr<grpc::Channel> channel_;
   const wire::PushChunkHeader header_;
   const Encoding encoding_;
-  const size_t chunk_bytes_;  // in messages
+  const size_t chunk_bytes_;  // Size of chunks in messages.
   DoneCallback done_;
   grpc::ClientContext context_;
   uint64_t number_ = 0;
   grpc::ByteBuffer reply_;
-  const std::shared_ptr<SharedMemoryCall> shared_;  // or null
-  const uint64_t region_;                           // the name of shared_
-  const bool is_registered_;                        // true if a device copies straight to it
+  const std::shared_ptr<SharedMemoryCall> shared_;  // May be null.
+  const uint64_t region_;                           // The name of shared_.
+  const bool is_registered_;                        // True if a device copies directly to shared_.
 
   absl::Mutex mutex_;
   std::shared_ptr<const void> memory_owner_ ABSL_GUARDED_BY(mutex_);
   std::deque<Rest> rests_ ABSL_GUARDED_BY(mutex_);
   std::deque<Chunk> chunks_ ABSL_GUARDED_BY(mutex_);
   Chunk writing_ ABSL_GUARDED_BY(mutex_);
-  absl::Time write_began_at_ ABSL_GUARDED_BY(mutex_);  // for traces
-  uint64_t num_written_ ABSL_GUARDED_BY(mutex_) = 0;   // chunks
+  absl::Time write_began_at_ ABSL_GUARDED_BY(mutex_);  // Used by traces.
+  uint64_t num_written_ ABSL_GUARDED_BY(mutex_) = 0;   // Chunks written.
   // The error with which the watchdog or a device ended the call.
   absl::Status ended_ ABSL_GUARDED_BY(mutex_);
   uint64_t bytes_added_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -152,7 +156,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool no_more_buckets_ ABSL_GUARDED_BY(mutex_) = false;
   bool writes_done_ ABSL_GUARDED_BY(mutex_) = false;
-  // True if the server has answered, the stream broke, or the device failed.
+  // True if the server has answered, the stream has broken, or the device has failed.
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_reply_ ABSL_GUARDED_BY(mutex_) = false;
 };

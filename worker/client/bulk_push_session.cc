@@ -22,7 +22,7 @@ wire::PushChunkHeader ChunkHeader(const BulkGrpcTransportConfig& config,
   return header;
 }
 
-// Servers may say anything: no number, and negative ones.
+// Returns 0 for numbers that a server must not send: NaN and negative numbers.
 absl::Duration FromWireSeconds(float seconds) {
   return seconds > 0 ? absl::Seconds(seconds) : absl::ZeroDuration();
 }
@@ -95,7 +95,7 @@ absl::StatusOr<PushResult> BulkPushSession::Finish() {
     mutex_.Await(absl::Condition(&all_done));
     calls.swap(calls_);
   }
-  // gRPC may hold slices until the call itself is gone.
+  // gRPC may hold slices until the calls are destroyed.
   calls.clear();
   memory_owner_.reset();
   memory_released_->WaitForNotification();

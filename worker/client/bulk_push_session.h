@@ -1,4 +1,5 @@
-// PushSession over gRPC: one BulkPushCall per data channel that has something to carry.
+// BulkPushSession is the PushSession over gRPC. It has one BulkPushCall per data channel that
+// carries some of the buckets.
 #pragma once
 
 #include <memory>
@@ -28,8 +29,8 @@ class BulkPushSession final : public PushSession {
   int64_t bytes_unsent() override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // The call that a bucket is added to; null: the session has failed, for instance with the error
-  // that `stream` is.
+  // Returns the call for a bucket of this stream. Null means that the session has failed. If
+  // `stream` is an error, the session fails with that error.
   std::shared_ptr<BulkPushCall> CallFor(const absl::StatusOr<int>& stream)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCallDone(const absl::StatusOr<v1::PushReply>& reply) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -38,13 +39,16 @@ class BulkPushSession final : public PushSession {
   BulkConnections* const connections_;
   const Encoding encoding_;
   const wire::PushChunkHeader header_;
-  // Held by every chunk; its end tells that no memory is referred to any more.
+  // Notified when no chunk refers to the caller's memory any more.
   const std::shared_ptr<absl::Notification> memory_released_;
-  std::shared_ptr<const void> memory_owner_;  // used by the thread of AddBucket() and Finish()
-  bool finished_ = false;                     // by the same thread
+  // Held by every chunk. Only the thread of AddBucket() and Finish() uses it.
+  std::shared_ptr<const void> memory_owner_;
+  // Only the same thread uses it.
+  bool finished_ = false;
 
   absl::Mutex mutex_;
-  std::vector<std::shared_ptr<BulkPushCall>> calls_ ABSL_GUARDED_BY(mutex_);  // by stream, or null
+  // One entry per stream. Null means that the stream has no call.
+  std::vector<std::shared_ptr<BulkPushCall>> calls_ ABSL_GUARDED_BY(mutex_);
   int num_open_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_added_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);

@@ -1,6 +1,7 @@
-// ParameterTransport brings contributions to the servers, and weights from them. One object serves
-// one life (incarnation) of a worker. The gRPC implementation is bulk_grpc_transport.h; tests of
-// the trainer use a fake. proto/status_mapping.h has the codes of errors and what to do about them.
+// ParameterTransport brings contributions to the servers and weights from them. One object serves
+// one life (incarnation) of a worker. bulk_grpc_transport.h has the gRPC implementation, and tests
+// of the trainer use a fake. proto/status_mapping.h lists the error codes and what to do about
+// each.
 #pragma once
 
 #include <algorithm>
@@ -24,110 +25,122 @@
 
 namespace lodestar::client {
 
-// The fields that the buckets of one push have in common.
+// The fields that all buckets of one push have in common.
 struct ContributionHeader {
   Round round;
   ContributionKind kind = ContributionKind::kGradient;
-  float scale = 1.0f;  // the servers multiply by it
+  // The factor by which the servers multiply the contribution.
+  float scale = 1.0f;
   Encoding encoding = Encoding::kFp32;
-  // The number of samples that the contribution was computed on, which is its weight. 0 means all
+  // Number of samples that the contribution was computed on. This is its weight. 0 means all
   // samples of the grant. kSkippedSamples means that buckets are added without data.
   int64_t num_samples = 0;
   friend bool operator==(const ContributionHeader&, const ContributionHeader&) = default;
 };
 
-// The times of a push in which nothing was transferred, as its server tells them.
+// Times of a push in which nothing was transferred, as reported by the server.
 struct PushWait {
-  absl::Duration held = {};            // waiting for others, which still took the space it needs
-  absl::Duration since_held = {};      // from the end of that wait to the answer
-  absl::Duration since_received = {};  // from when all of it was there to the answer
+  // Time that the server held the push because other workers still used the space that it needs.
+  absl::Duration held = {};
+  // Time from the end of that wait to the answer.
+  absl::Duration since_held = {};
+  // Time from the arrival of the last byte to the answer.
+  absl::Duration since_received = {};
 
-  // Returns how much of the last `duration` before the answer was no transfer.
+  // Returns how much of the last `duration` before the answer was not transfer.
   absl::Duration Within(absl::Duration duration) const {
     const absl::Duration before = std::max(absl::ZeroDuration(), duration - since_held);
     return std::min(duration, since_received + std::min(held, before));
   }
 };
 
-// The numbers are sums over all servers. Every bucket that was added counts in exactly one of them.
+// The result of a push. Numbers are sums over all servers. Each added bucket counts in exactly one
+// of the first three fields.
 struct PushResult {
   int64_t buckets_counted = 0;
-  int64_t buckets_duplicate = 0;    // counted before
-  std::vector<uint32_t> late = {};  // the round had been committed without these buckets
-  PushWait wait = {};               // of the part that was answered last
+  int64_t buckets_duplicate = 0;  // Buckets that were counted before.
+  // Buckets that came after their round had been committed.
+  std::vector<uint32_t> late = {};
+  // The wait of the server that answered last.
+  PushWait wait = {};
 };
 
-// A session is one contribution on its way. Its buckets go in the order in which they are added.
-// One thread at a time may call AddBucket() and Finish(). Any thread may call Cancel() and
+// A session sends one contribution. Its buckets leave in the order in which they are added. One
+// thread at a time may call AddBucket() and Finish(). Any thread may call Cancel() and
 // bytes_unsent().
 class PushSession {
  public:
-  // Cancels unless Finish() has returned, and waits until no memory given is referred to.
+  // Cancels the session, unless Finish() has returned. Blocks until no memory of the caller is used
+  // any more.
   virtual ~PushSession() = default;
 
-  // Begins to send a whole bucket and returns without waiting for it. `data`, in the header's
-  // encoding, must stay and not change until Finish() has returned or the session is destroyed.
-  // If something is wrong with the bucket, Finish() returns the error.
+  // Begins to send a whole bucket, and returns without waiting. `data`, in the header's encoding,
+  // must stay unchanged until Finish() has returned or the session is destroyed. If the bucket is
+  // wrong, Finish() returns the error.
   virtual void AddBucket(uint32_t bucket, Version base_version,
                          absl::Span<const std::byte> data) = 0;
-  // Does the same for a bucket in a device's memory, where it must stay and not change for as long.
-  // Only a transport that may reach devices has this (ReachesDevice()).
+  // Does the same for a bucket in a device's memory, which must stay unchanged for the same time.
+  // Only transports for which ReachesDevice() may be true implement it.
   virtual void AddDeviceBucket(uint32_t bucket, Version base_version, const DevicePayload& payload);
 
-  // Blocks until all servers have acknowledged or one has failed, and until no memory given to
-  // AddBucket() is referred to any more, also after an error. After an error the same contribution
-  // may be pushed again: what was counted counts once. Call once.
+  // Blocks until all servers have acknowledged or one has failed. When it returns, also with an
+  // error, no memory given to AddBucket() is used any more. After an error the same contribution
+  // may be pushed again: each bucket counts once. Call once.
   virtual absl::StatusOr<PushResult> Finish() = 0;
 
   // Makes Finish() return soon, with Cancelled.
   virtual void Cancel() = 0;
 
-  // Returns the payload that has been added and is not on its way yet, or 0 if that is not known.
+  // Returns the payload bytes that were added and have not been sent. 0 may also mean that the
+  // number is not known.
   virtual int64_t bytes_unsent() { return 0; }
 };
 
 inline absl::Span<const std::byte> BytesOf(absl::Span<const float> values) {
   return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)};
 }
-// Weights of so many bytes and more need not go through the caches: when the last bytes have come,
-// the first are in no cache any more.
+// Weights of at least this size are written past the caches, because their first bytes would leave
+// the caches before the last bytes arrive.
 inline constexpr size_t kLongPullBytes = 4 << 20;
 
 struct PullTarget {
   uint32_t bucket = 0;
-  absl::Span<float> destination;  // as long as the bucket
-  // If the encoding is not fp32: the version of the shadow that is held, if there is one, and room
-  // for the changes since that version.
+  absl::Span<float> destination;  // As long as the bucket.
+  // For encodings other than fp32. `held` is the version of the shadow. Not set means that there is
+  // no shadow. `changes` has room for the changes since that version.
   std::optional<Version> held = {};
   absl::Span<std::byte> changes = {};
-  // If not null, a bucket that comes whole may be brought to `device`, `device_begin` bytes from
-  // its begin, rather than to `destination`. `destination` may then be written as well.
+  // If not null, a bucket that comes whole may be written to `device`, from byte `device_begin` on,
+  // instead of to `destination`. `destination` may be overwritten in that case too.
   PayloadSink* device = nullptr;
   int64_t device_begin = 0;
 };
 
 struct PullSpec {
-  Round min_round;                  // the pull waits for buckets in which earlier rounds go on
-  std::vector<PullTarget> targets;  // in the order wanted
+  // Buckets are sent once all rounds before this one are over.
+  Round min_round;
+  std::vector<PullTarget> targets;  // In the order in which they are wanted.
   Encoding encoding = Encoding::kFp32;
 };
 
 struct PulledBucket {
   uint32_t bucket = 0;
   Version version;
-  // The number of encoded changes, which lie one after the other in PullTarget::changes. 0 means
-  // that the bucket came whole.
+  // Number of encoded changes. They lie one after the other in PullTarget::changes. 0 means that
+  // the bucket came whole.
   int64_t num_changes = 0;
-  bool is_on_device = false;  // true if in PullTarget::device, and not in `destination`
+  // True if the bucket is in PullTarget::device and not in `destination`.
+  bool is_on_device = false;
 };
 
-// A session is weights on their way. Thread-safe.
+// A session brings the weights of one pull. Thread-safe.
 class PullSession {
  public:
-  // Cancels unless complete, and waits until no destination is written and no callback runs.
+  // Cancels the session, unless it is complete. Blocks until no destination is written and no
+  // callback runs.
   virtual ~PullSession() = default;
-  // Blocks until all buckets have arrived and their callbacks have returned, or one has failed.
-  // Afterwards no destination is written.
+  // Blocks until all buckets have arrived and their callbacks have returned, or one bucket has
+  // failed. Afterwards no destination is written.
   virtual absl::Status Wait() = 0;
   // Makes Wait() return soon, with Cancelled.
   virtual void Cancel() = 0;
@@ -135,40 +148,39 @@ class PullSession {
 
 class ParameterTransport {
  public:
-  // A bucket, or what it takes to make it, lies whole and verified where the target says. Called on
-  // threads of the transport, for several buckets at a time and not strictly in order; must not
-  // block.
+  // Called when a bucket, or all of its changes, lies verified where the target says. Runs on
+  // threads of the transport, for several buckets at a time and in any order. It must not block.
   using BucketCallback = std::function<void(const PulledBucket&)>;
 
   virtual ~ParameterTransport() = default;
 
-  // Several pushes may be under way. Sessions must be destroyed before the transport.
+  // Begin a push or a pull. Several may run at the same time. Sessions must be destroyed before the
+  // transport.
   virtual std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) = 0;
   virtual std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) = 0;
 
-  // Tries every path that buckets take, by pulling one bucket over it: a path may let small packets
-  // pass, but not bulk. Errors: the one of a server that cannot be reached, or is not ready.
+  // Pulls one bucket over every path that buckets use. A path may let small packets through and
+  // stop large transfers. Errors: that of a server that cannot be reached or is not ready.
   virtual std::unique_ptr<PullSession> StartTrial() { return StartPull({}, nullptr); }
 
-  // Returns true if payloads of the bucket may now be copied straight from a device's memory, and
-  // to it. Otherwise they had better be in host memory when they are handed over. Thread-safe.
+  // Returns true if the bucket may be copied directly to and from a device's memory now. Otherwise
+  // it should be in host memory before it is added. Thread-safe.
   virtual bool ReachesDevice(uint32_t /*bucket*/) { return false; }
 
-  // Return the payload since the transport was made: of buckets pushed that the servers have
-  // acknowledged, and of buckets pulled that have arrived. Thread-safe.
+  // Return payload bytes since the transport was made: those of pushed buckets that the servers
+  // have acknowledged, and those of pulled buckets that have arrived. Thread-safe.
   virtual uint64_t bytes_pushed() const = 0;
   virtual uint64_t bytes_pulled() const = 0;
 
-  // Returns how fast transfers have been. Thread-safe.
+  // Returns the speed of recent transfers. Thread-safe.
   virtual PathFacts path() const { return {}; }
 
-  // Returns the path that has stood still for longest, if any does. A call on such a path has
-  // failed for that reason, and nothing has been seen to move since. Thread-safe.
+  // Returns the path that has stood still for longest. Nothing means that no path stands still. A
+  // path stands still if a call on it has failed and nothing has moved since. Thread-safe.
   virtual std::optional<Standstill> standstill() const { return std::nullopt; }
 
-  // Tells where the servers are from now on, by shard. If a server's address is another than
-  // before, calls to the server end soon, with Unavailable. Later calls go to the new address.
-  // Thread-safe.
+  // Sets the addresses of the servers, by shard. If a server's address has changed, calls to the
+  // old address end soon with Unavailable, and later calls use the new address. Thread-safe.
   virtual void MoveTo(const std::vector<std::string>& /*addresses*/) {}
 };
 

@@ -1,5 +1,5 @@
-// The gRPC transport against a service on the generated classes: what it sends and takes is plain
-// protobuf.
+// Tests of the gRPC transport with a service on the generated classes, which shows that the
+// transport sends and accepts plain protobuf.
 
 #include "worker/client/bulk_transport.h"
 
@@ -43,7 +43,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-// Keeps what is pushed; answers pulls from the same store.
+// A service that stores pushed buckets and answers pulls from them.
 class StoreService final : public v1::ParameterService::Service {
  public:
   grpc::Status Push(grpc::ServerContext* context, grpc::ServerReader<v1::PushChunk>* reader,
@@ -67,7 +67,7 @@ class StoreService final : public v1::ParameterService::Service {
       chunk.clear_data();
       last_header = chunk;
     }
-    // Nothing remains of a stream that breaks.
+    // A stream that broke must not be stored.
     if (context->IsCancelled()) return grpc::Status::CANCELLED;
     absl::MutexLock lock(&mutex);
     ++num_push_streams;
@@ -95,7 +95,7 @@ class StoreService final : public v1::ParameterService::Service {
     }
     for (const uint32_t bucket : request->buckets()) {
       absl::MutexLock lock(&mutex);
-      // An odd size, so that chunks do not coincide with those of the worker.
+      // An odd size, so that the server's chunks begin at other places than the worker's.
       constexpr size_t kServerChunkBytes = 1000;
       const std::string& data = buckets[bucket];
       for (size_t begin = 0; begin < data.size(); begin += kServerChunkBytes) {
@@ -120,14 +120,15 @@ class StoreService final : public v1::ParameterService::Service {
     return grpc::Status::OK;
   }
 
-  // Set before use.
+  // The fields from here to `mutex` are set before calls begin.
   bool hold_push = false;
   bool hold_pull = false;
   bool end_pull = false;
   grpc::Status end_pull_with;
   grpc::Status refuse_with;
   uint32_t lose_buckets = 0;
-  // What becomes of calls, for those who ask; a pull that is held goes on after so many questions.
+  // The phase that questions about a call are answered with. A held pull goes on after
+  // `release_after` questions.
   v1::CallState::Phase phase = v1::CallState::PHASE_UNSPECIFIED;
   int release_after = 1 << 30;
   int64_t version = 7;
@@ -136,7 +137,8 @@ class StoreService final : public v1::ParameterService::Service {
   absl::Notification entered;
   std::atomic<int> num_questions = 0;
   absl::Mutex mutex;
-  std::vector<std::string> peers;  // of pulls, in order
+  // The peer of each pull, in order.
+  std::vector<std::string> peers;
   std::map<uint32_t, std::string> buckets;
   std::map<uint32_t, std::vector<size_t>> chunk_bytes;
   v1::PushChunk last_header;
@@ -144,7 +146,8 @@ class StoreService final : public v1::ParameterService::Service {
   int num_push_streams = 0;
 };
 
-// Two servers; buckets 0..3 on the first, 4..7 on the second, of different odd lengths.
+// Tests with two servers. Buckets 0 to 3 are on the first and 4 to 7 on the second, with different
+// odd lengths.
 class BulkTransportTest : public ::testing::Test {
  protected:
   static constexpr int kNumBuckets = 8;
@@ -283,7 +286,8 @@ TEST_F(BulkTransportTest, LongWeightsLandInTheirPlacesAsWell) {
   constexpr int64_t kFirst = 4321;
   constexpr int64_t kElements = kFirst + kLongPullBytes / sizeof(float);
   BulkGrpcTransportConfig config = config_;
-  config.chunk_bytes = 100'000;  // the parts of a bucket begin anywhere
+  // Chunks of this size begin at any place of a bucket.
+  config.chunk_bytes = 100'000;
   config.buckets = {{0, 0, 0, {0, kFirst}}, {1, 0, 0, {kFirst, kElements}}};
   std::vector<float> values(kElements);
   std::iota(values.begin(), values.end(), 0.5f);
@@ -366,7 +370,7 @@ TEST_F(BulkTransportTest, ChunksThatDoNotFitAreRefused) {
 
 TEST_F(BulkTransportTest, CancelEndsAPushThatTheServerDoesNotRead) {
   services_[0].hold_push = true;
-  // More than flow control lets through.
+  // The bucket is larger than what flow control lets through.
   BulkGrpcTransportConfig config = config_;
   config.chunk_bytes = wire::kChunkBytes;
   config.buckets = {{0, 0, 0, {0, 16 << 20}}};
@@ -377,14 +381,14 @@ TEST_F(BulkTransportTest, CancelEndsAPushThatTheServerDoesNotRead) {
   services_[0].entered.WaitForNotification();
   session->Cancel();
   EXPECT_THAT(session->Finish(), StatusIs(absl::StatusCode::kCancelled));
-  // Sanitizers notice if anything still refers to it.
+  // If the memory is still used, sanitizers report it.
   gradient.clear();
   gradient.shrink_to_fit();
 }
 
 TEST_F(BulkTransportTest, APushTellsWhatHasNotLeft) {
   services_[1].hold_push = true;
-  // More than flow control lets through, to the server that reads and to the one that does not.
+  // Each bucket is larger than what flow control lets through. Only the first server reads.
   constexpr int64_t kElements = 8 << 20;
   BulkGrpcTransportConfig config = config_;
   config.chunk_bytes = wire::kChunkBytes;
@@ -426,7 +430,8 @@ TEST_F(BulkTransportTest, APullThatTheServerEndsMayBeTriedAgain) {
 
 TEST_F(BulkTransportTest, ACallThatTheServerDoesNotKnowEndsAndTheNextTakesAnotherConnection) {
   services_[0].hold_pull = true;
-  config_.patience = absl::Milliseconds(500);  // in which the call is there on a busy machine, too
+  // Long enough that the call begins in this time, also on a busy machine.
+  config_.patience = absl::Milliseconds(500);
   config_.shared_memory = false;
   transport_ = MakeBulkGrpcTransport(config_);
   std::vector<float> weights(num_elements_);
@@ -445,7 +450,8 @@ TEST_F(BulkTransportTest, ACallThatTheServerDoesNotKnowEndsAndTheNextTakesAnothe
   EXPECT_NE(services_[0].peers[0], services_[0].peers[1]);
 }
 
-// As gRPC says it where a bit of a header has flipped, which its table keeps.
+// Tests a status that gRPC makes when a bit of a header has flipped. The connection's table of
+// headers may keep the wrong bit.
 TEST_F(BulkTransportTest, ACallThatNoServerEndsLikeThatLeavesItsConnectionBehind) {
   services_[0].buckets[0] = std::string(1001 * sizeof(float), 'x');
   const auto pull = [this] {
@@ -468,7 +474,8 @@ TEST_F(BulkTransportTest, ACallThatNoServerEndsLikeThatLeavesItsConnectionBehind
 
 TEST_F(BulkTransportTest, ChunksGrowOnceCallsHaveGoneWell) {
   constexpr int64_t kElements = 50'000;
-  config_.patience = absl::Hours(1);  // of which everything here takes a small part
+  // Much longer than the test takes.
+  config_.patience = absl::Hours(1);
   config_.shared_memory = false;
   config_.chunk_bytes = 8 * Pace::kSmallChunkBytes;
   config_.buckets = {{0, 0, 0, {0, kElements}}};
@@ -511,7 +518,8 @@ TEST(ConnectionSocketTest, WhatIsAbortedIsResetAtOnce) {
 
   grpc::ChannelArguments arguments = wire::DataChannelArguments();
   const auto connection = ConnectionSocket::Of(arguments);
-  connection->Abort();  // nothing yet
+  // Not connected yet.
+  connection->Abort();
   const auto channel =
       grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", ntohs(address.sin_port)),
                                 grpc::InsecureChannelCredentials(), arguments);
@@ -553,7 +561,7 @@ TEST_F(BulkTransportTest, AServerThatDoesNotKnowTheSecretIsNamedAndAsksToRegiste
 }
 
 TEST_F(BulkTransportTest, ATrialMovesBulkOnEveryPathAndNamesTheOneThatDoesNotWork) {
-  // The largest on each channel: none is of 64 KiB.
+  // These are the largest buckets of each channel, because no bucket has 64 KiB.
   for (const uint32_t bucket : {2, 3, 6, 7}) {
     services_[bucket / 4].buckets[bucket] =
         std::string(PartOf(values_, bucket).size() * sizeof(float), 'x');
@@ -577,7 +585,7 @@ TEST_F(BulkTransportTest, ATrialMovesBulkOnEveryPathAndNamesTheOneThatDoesNotWor
 // Looks at a call every second, and gives the server's answer to each question.
 class CallWatchTest : public ::testing::Test {
  protected:
-  // Until the call is ended or `limit` has passed; returns for how long.
+  // Runs until the call is ended or `limit` has passed. Returns the time that has passed.
   absl::Duration Run(const OwnCall& own, std::optional<ServedCall> answer,
                      absl::Duration limit = absl::Minutes(1)) {
     const absl::Time begin = now_;
@@ -712,7 +720,7 @@ TEST(PaceTest, ChunksThatAreSmallAnywayStaySo) {
   EXPECT_EQ(pace.patience(), absl::Seconds(12));
 }
 
-// A path of so many bytes a second that becomes slow at once: how its calls fare until one is done.
+// Runs calls over a path that suddenly becomes slow, until one of them completes.
 TEST(PaceTest, APathThatBecomesAHundredTimesSlowerLosesOneCallAndIsNotSaidToStandStill) {
   constexpr double kBytesPerSecond = 200e3;
   constexpr uint64_t kCallBytes = 2 * kMegabyte;
@@ -746,7 +754,7 @@ TEST(PaceTest, APathThatBecomesAHundredTimesSlowerLosesOneCallAndIsNotSaidToStan
     if (is_done) pace.OnDone(watch.longest_quiet());
   }
   EXPECT_EQ(ended, 1);
-  // And so on, without another one.
+  // No later call may be ended.
   for (int call = 0; call < 10; ++call) {
     const absl::Duration quiet =
         absl::Seconds(static_cast<double>(pace.chunk_bytes()) / kBytesPerSecond);
@@ -761,7 +769,8 @@ TEST(StillPathsTest, APathStandsStillUntilItIsSeenToWork) {
   const absl::Time begin = absl::UnixEpoch();
   paths.OnStill(2, begin + absl::Seconds(1), 0);
   paths.OnStill(1, begin + absl::Seconds(3), 0);
-  paths.OnStill(2, begin + absl::Seconds(7), 0);  // tried again
+  // A second failure does not change since when the path stands still.
+  paths.OnStill(2, begin + absl::Seconds(7), 0);
   EXPECT_EQ(paths.First(), std::pair(2, begin + absl::Seconds(1)));
   paths.OnProof(2);
   EXPECT_EQ(paths.First(), std::pair(1, begin + absl::Seconds(3)));
@@ -793,7 +802,7 @@ TEST_F(BulkTransportTest, SessionsDroppedUnderWayEndCleanly) {
   push->AddBucket(0, Version(0), BytesOf(PartOf(values_, 0)));
   services_[0].entered.WaitForNotification();
   push.reset();
-  // Nothing added at all.
+  // Tests a session to which nothing was added.
   transport_->StartPush({Round(0), ContributionKind::kGradient, 1.0f}).reset();
 }
 
@@ -819,7 +828,7 @@ TEST_F(BulkTransportTest, AServerThatComesBackAtAnotherAddressIsFollowed) {
     under_way->AddBucket(i, Version(4), BytesOf(PartOf(values_, i)));
   }
   services_[1].entered.WaitForNotification();
-  // The old process hangs, and holds the call.
+  // The old process hangs, and does not end the call.
   transport_->MoveTo({config_.servers[0], config_.servers[0]});
   EXPECT_THAT(under_way->Finish(), StatusIs(absl::StatusCode::kUnavailable));
   ASSERT_OK(PushAll());

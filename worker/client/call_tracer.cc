@@ -10,16 +10,17 @@
 namespace lodestar::client {
 namespace {
 
-// Servers of an earlier release give nothing back.
+// Returns true if the server has written the call's id to its log. Servers of an earlier release do
+// not know ids.
 bool IsInLogOfServer(const grpc::ClientContext& context) {
   return context.GetServerTrailingMetadata().count(wire::kRequestIdKey) > 0;
 }
 
-// What is the same of a refusal that is repeated: ages and patience in its text change.
+// Returns the message without numbers, which change when the same refusal is repeated.
 std::string WordsOf(const absl::Status& status) {
   std::string words = status.ToString(absl::StatusToStringMode::kWithNoExtraData);
   std::erase_if(words, [](char c) { return absl::ascii_isdigit(c) || c == '.'; });
-  // "1ms" becomes "1.2s".
+  // A time of "1ms" may be "1.2s" the next time.
   return absl::StrReplaceAll(words, {{"ms ago", "s ago"}});
 }
 

@@ -1,5 +1,5 @@
 // CallTracer gives each control call of a worker an id, which the server also writes to its log. It
-// says in this worker's log what came of the call; see common/messages/call_log.h.
+// logs the result of each call; see common/messages/call_log.h.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -18,20 +18,21 @@
 
 namespace lodestar::client {
 
-// Thread-safe.
+// Traces the control calls of one worker. Thread-safe.
 class CallTracer {
  public:
-  // `name` is that of the worker, and `process` that of RequestIds. `clock` must outlive the
+  // `name` is the worker's name, and `process` the argument of RequestIds. `clock` must outlive the
   // tracer.
   CallTracer(std::string name, uint32_t process, Clock* clock, CallLog::Sink sink = LogLine)
       : name_(std::move(name)), ids_(process), log_(clock, std::move(sink)) {}
 
-  // Gives an id to the call of `context`, before the call begins. `call` is its method.
+  // Gives an id to the call that `context` belongs to. Must be called before the call begins.
+  // `call` is the name of the method.
   CallFacts Begin(absl::string_view call, grpc::ClientContext& context);
 
-  // Tells that the call has ended with `status`. A refusal by the server is logged, but only once
-  // if it is repeated word for word before the method succeeds. If no server has answered, the
-  // worker itself tells that: the line is then at debug level, as it is for success.
+  // Must be called when the call has ended with `status`. Logs a refusal of the server. If the same
+  // refusal is repeated before the method succeeds, logs it only once. If no server has answered,
+  // the worker reports that elsewhere, so the line is at debug level, as for success.
   void End(const CallFacts& facts, const grpc::ClientContext& context, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -40,7 +41,8 @@ class CallTracer {
   RequestIds ids_;
   CallLog log_;
   absl::Mutex mutex_;
-  std::map<std::string, std::string> last_ ABSL_GUARDED_BY(mutex_);  // last refusal by method
+  // The last refusal of each method.
+  std::map<std::string, std::string> last_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace lodestar::client

@@ -19,7 +19,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Answers as it is told, and gives ids back unless it is of an earlier release.
+// A server with scripted answers. It returns the ids of calls unless it stands for an earlier
+// release.
 class Server final : public v1::ClusterService::Service {
  public:
   grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest*, v1::JoinReply*) override {

@@ -1,9 +1,9 @@
-// CallWatch says when the server is asked about a bulk call that is quiet, and when such a call is
-// ended. A call may be quiet for a reason: the server waits for other workers or for room, or this
-// worker computes what it sends next. So a call is ended only once nothing has moved for `patience`
-// and neither side has given a reason. Then something is lost on its way, or the path is lost.
+// CallWatch decides when to ask the server about a quiet bulk call, and when to end the call. A
+// call may be quiet for a reason: the server waits for other workers or for room, or this worker
+// still computes what it sends next. A call is ended only if nothing has moved for `patience` and
+// neither side has given a reason. Then data or the path itself are lost.
 //
-// CallWatch reads no clock and calls no server: the caller gives the time and what is known. Not
+// CallWatch reads no clock and calls no server. The caller passes the time and the facts in. Not
 // thread-safe.
 #pragma once
 
@@ -18,24 +18,26 @@
 
 namespace lodestar::client {
 
-// A bulk call as this worker knows it.
+// The state of a bulk call on the worker's side.
 struct OwnCall {
-  uint64_t moved = 0;     // chunks or bytes in either direction; changes when something moves
-  uint64_t received = 0;  // payload that a pull has brought
+  // Count of chunks or bytes in either direction. It changes when something moves.
+  uint64_t moved = 0;
+  uint64_t received = 0;  // Payload bytes that a pull has brought.
   bool is_push = false;
-  bool is_idle = false;  // true if a push has sent all it was given so far, and will be given more
+  // True if a push has sent all that was added so far, and more will be added.
+  bool is_idle = false;
 };
 
-// The same call as its server knows it: CallState in proto/parameter_service.proto.
+// The state of the same call on the server's side: CallState in proto/parameter_service.proto.
 struct ServedCall {
   bool is_held = false;
-  uint64_t bytes = 0;  // payload that has arrived, or that was sent
+  uint64_t bytes = 0;  // Payload bytes that have arrived, or were sent.
 };
 
 class CallWatch {
  public:
-  // `reach` is that of StillPaths. While the path is not proven, the server is asked even if chunks
-  // go out.
+  // `reach` is StillPaths::ReachOf() of the call's path. If it is set, the path has failed before,
+  // and the server is asked even while chunks go out, until the path is proven to work.
   CallWatch(absl::Time now, absl::Duration patience, std::optional<uint64_t> reach = std::nullopt)
       : patience_(patience),
         reach_(reach.value_or(0)),
@@ -43,10 +45,10 @@ class CallWatch {
         good_at_(now),
         next_question_(now + patience / 3) {}
 
-  // kAsk means that the server is to be asked what it knows of the call.
+  // The decision about a call. kAsk means that the server has to be asked about the call.
   enum class Verdict : uint8_t { kFine, kAsk, kEnd };
 
-  // To be called every now and then.
+  // Returns the decision for the present time. Must be called regularly.
   Verdict Check(absl::Time now, const OwnCall& own) {
     if (own.moved != own_.moved || own.is_idle) IsGood(now);
     if (own.received > std::max(own_.received, reach_)) Prove();
@@ -57,8 +59,8 @@ class CallWatch {
     return Verdict::kAsk;
   }
 
-  // Takes the server's answer. While the server holds a push, it does not read it, so the push may
-  // be behind. If the server holds a pull, the pull must have brought all that was sent.
+  // Takes the server's answer. If the server holds a push, it does not read, so it may have less
+  // than was sent. If it holds a pull, all that it has sent must have arrived here.
   void OnAnswer(absl::Time now, const ServedCall& served) {
     const bool has_reason = served.is_held && (own_.is_push || served.bytes <= own_.received);
     const bool has_moved = served.bytes > served_bytes_;
@@ -67,19 +69,19 @@ class CallWatch {
     if (has_reason || (has_moved && bytes() > reach_)) Prove();
   }
 
-  // Returns true if the path has been seen to work since the last call of this. There is a proof if
-  // this call has moved more than the calls before it that came to a standstill, or if the server
-  // holds the call. Chunks that went out prove nothing: they may lie in a buffer of this machine.
+  // Returns true if the path was proven to work since the last TakeProof(). It is proven if the
+  // server holds the call, or if this call has moved more than the failed calls before it. Chunks
+  // that were only sent prove nothing, because they may still be in a buffer of this machine.
   bool TakeProof() { return std::exchange(has_proof_, false); }
-  // Returns true if this call has given such a proof, now or before.
+  // Returns true if this call has proven the path at any time.
   bool has_proved() const { return has_proved_; }
-  // Returns the payload that is known to have reached the other end.
+  // Returns the payload bytes that are known to have reached the other end.
   uint64_t bytes() const { return own_.is_push ? served_bytes_ : own_.received; }
 
   absl::Duration patience() const { return patience_; }
-  // Returns when something moved last, or when there was last a reason why nothing moved.
+  // Returns the last time that something moved, or that there was a reason why nothing moved.
   absl::Time good_at() const { return good_at_; }
-  // Returns the longest time that the call was quiet without a reason, and yet went on.
+  // Returns the longest time that the call was quiet without a reason before it went on.
   absl::Duration longest_quiet() const { return longest_quiet_; }
 
  private:
@@ -102,16 +104,16 @@ class CallWatch {
   absl::Duration longest_quiet_;
 };
 
-// Pace says how the calls of one direction of a path are carried out: how large their chunks are,
-// and how long calls may be quiet before they are ended.
+// Pace chooses, for the calls of one direction of a path, the size of chunks and the time that
+// calls may be quiet before they are ended.
 //
-// A chunk is only seen to move once it has arrived whole, so on a slow path a large chunk looks
-// like a standstill. The first calls, whose path is not known yet, have small chunks. So have calls
-// after one that was ended. If a call with small chunks is ended as well, later calls may be quiet
-// for twice as long. Each call that goes well leads to larger chunks.
+// A chunk counts as moved only when it has arrived whole, so on a slow path a large chunk looks
+// like a standstill. The first calls have small chunks, because their path is not known yet. Calls
+// after one that was ended have small chunks too. If a call with small chunks is ended, later calls
+// may be quiet for twice as long. Each call that completes leads to larger chunks.
 class Pace {
  public:
-  // Such a chunk takes 2.6 seconds at 50 kbit/s.
+  // A chunk of this size takes 2.6 seconds at 50 kbit/s.
   static constexpr size_t kSmallChunkBytes = size_t{16} << 10;
 
   Pace(absl::Duration least_patience, size_t largest_chunk_bytes)
@@ -122,7 +124,8 @@ class Pace {
 
   absl::Duration patience() const { return patience_; }
   size_t chunk_bytes() const { return chunk_bytes_; }
-  // If a call with the smallest chunks is quiet for patience(), it seems to stand still.
+  // Returns true if chunks have the smallest size. If such a call is quiet for patience(), the path
+  // is taken to stand still.
   bool has_small_chunks() const { return chunk_bytes_ == SmallChunkBytes(); }
 
   void OnEnded() {
@@ -132,14 +135,14 @@ class Pace {
     chunk_bytes_ = SmallChunkBytes();
   }
   void OnDone(absl::Duration longest_quiet) {
-    // Chunks that are twice as large are quiet for twice as long.
+    // A chunk of twice the size is quiet for twice as long.
     int times_larger = 1;
     if (chunk_bytes_ < largest_chunk_bytes_) {
       if (longest_quiet <= least_patience_ / 2) times_larger = 2;
       if (longest_quiet <= least_patience_ / 16) times_larger = 4;
     }
     chunk_bytes_ = std::min(times_larger * chunk_bytes_, largest_chunk_bytes_);
-    // If a call was quiet for less than the one before, the patience sinks by at most half.
+    // After a faster call the patience is at most halved.
     patience_ = std::max({least_patience_, 2 * times_larger * longest_quiet, patience_ / 2});
   }
 
@@ -154,17 +157,16 @@ class Pace {
   size_t chunk_bytes_;
 };
 
-// StillPaths has the paths of one worker on which calls have failed, and on which nothing new is
-// known to have moved since, however often it was tried again.
+// StillPaths has the paths of one worker on which a call has failed and nothing new has moved
+// since, in spite of later attempts.
 //
-// There are paths that let the first part of every connection through and then no more. So what a
-// call has moved is only a proof if it is more than what the calls before it had moved.
+// Some paths let only the first part of every connection through. So a call proves that its path
+// works only if it has moved more than the failed calls before it.
 class StillPaths {
  public:
   // Notes that a call on the path has failed after it had moved `bytes`, and that nothing has moved
-  // since `since`. If not `is_sure`, the path may only be slow: the call had large chunks, or had
-  // got on before it was quiet for too long. First() tells of a path once a call on it has failed
-  // for sure.
+  // since `since`. If not `is_sure`, the path may only be slow, because the call had large chunks
+  // or had made progress before. First() returns a path only after a failure that was sure.
   void OnStill(int path, absl::Time since, uint64_t bytes, bool is_sure = true) {
     Still& still = still_.try_emplace(path, Still{since}).first->second;
     still.reach = std::max(still.reach, bytes);
@@ -172,7 +174,8 @@ class StillPaths {
   }
   void OnProof(int path) { still_.erase(path); }
 
-  // Returns the most that a call which failed on the path has moved, or nothing if no call failed.
+  // Returns the largest number of bytes that a failed call on the path has moved. Nothing means
+  // that no call failed.
   std::optional<uint64_t> ReachOf(int path) const {
     const auto found = still_.find(path);
     if (found == still_.end()) return std::nullopt;

@@ -13,7 +13,7 @@
 namespace lodestar::client {
 namespace {
 
-// Numbers of different workers, and of different lives, must differ.
+// Returns a random number, so that different workers and lives use different numbers.
 uint64_t RandomNumber() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
@@ -119,7 +119,7 @@ void CallWatchdog::Run() {
 }
 
 void CallWatchdog::LookAtAll() {
-  // Calls may be destroyed, and end, while they are looked at: not under the lock.
+  // A call may end and be destroyed during Look(), so the lock is not held then.
   std::vector<std::pair<uint64_t, std::shared_ptr<WatchedCall>>> calls;
   {
     absl::MutexLock lock(&mutex_);
@@ -158,7 +158,7 @@ void CallWatchdog::LookAtAll() {
           break;
       }
     }
-    // With its connection every call goes that is on it.
+    // All calls on the same connection end with it.
     for (const Entry& entry : entries_) {
       if (!streams.contains(entry.stream)) continue;
       ended.try_emplace(entry.number, absl::UnavailableError("another call on this connection has "
@@ -196,7 +196,8 @@ void CallWatchdog::AskLocked(int stream, const std::vector<uint64_t>& numbers) {
 }
 
 void CallWatchdog::TakeAnswer(Question* question, bool ok) {
-  std::unique_ptr<Question> taken;  // destroyed after the lock
+  // Destroyed after the lock is released.
+  std::unique_ptr<Question> taken;
   absl::MutexLock lock(&mutex_);
   const auto place = std::find_if(questions_.begin(), questions_.end(),
                                   [question](const auto& each) { return each.get() == question; });

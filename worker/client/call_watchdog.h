@@ -1,5 +1,5 @@
-// CallWatchdog ends bulk calls that have come to a standstill; see CallWatch. It owns the thread
-// that looks at the calls and asks their servers.
+// CallWatchdog ends bulk calls that stand still (see CallWatch). It has a thread that looks at the
+// calls and asks their servers.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,7 +23,7 @@
 
 namespace lodestar::client {
 
-// A call under way. Its functions are called on the watchdog's thread.
+// A running call. The watchdog's thread calls these methods.
 class WatchedCall {
  public:
   virtual ~WatchedCall() = default;
@@ -32,32 +32,34 @@ class WatchedCall {
   virtual void End(const absl::Status& status) = 0;
 };
 
-// Thread-safe. It must be destroyed on a thread that is not gRPC's.
+// Watches the bulk calls of one worker. Thread-safe. Must be destroyed on a thread that is not
+// gRPC's.
 class CallWatchdog {
  public:
-  // Returns the channel that a stream uses now.
+  // Returns the channel that a stream uses at present.
   using ChannelOf = std::function<std::shared_ptr<grpc::Channel>(int stream)>;
-  // Called if a call of this stream stands still: later calls must take another connection. The
-  // returned function ends the old connection. It is called once the call has been told why.
+  // Called when a call of this stream stands still. It must make later calls use another
+  // connection. The function that it returns ends the old connection, and is called after the calls
+  // have got their error.
   using OnStandstill = std::function<std::function<void()>(int stream)>;
 
-  // `patience` is how long calls may be quiet at least. `chunk_bytes` is how large their chunks are
-  // at most.
+  // `patience` is the shortest time that calls may be quiet. `chunk_bytes` is the largest chunk
+  // size.
   CallWatchdog(absl::Duration patience, size_t chunk_bytes, ChannelOf channel_of,
                OnStandstill on_standstill);
   ~CallWatchdog();
 
-  // Returns a number for a call's metadata, unlike that of any other call.
+  // Returns a number for a call's metadata that no other call has.
   uint64_t NewNumber() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns how large the chunks of the next call are to be.
+  // Returns the chunk size for the next call.
   size_t ChunkBytes(int stream, bool is_push) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Watches the call from now on, until the call is gone or Forget() is called.
+  // Watches the call until it is destroyed or Forget() is called.
   void Watch(uint64_t number, int stream, const std::shared_ptr<WatchedCall>& call)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells that the call is over. `status` is the call's own.
+  // Must be called when the call is over. `status` is the call's own status.
   void Forget(uint64_t number, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // If a call stood still, returns the stream on which nothing has moved for longest, and for how
-  // long.
+  // Returns the stream that has stood still for longest, and for how long. Nothing means that no
+  // stream stands still.
   std::optional<std::pair<int, absl::Duration>> Standstill() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -65,16 +67,17 @@ class CallWatchdog {
     uint64_t number = 0;
     int stream = 0;
     std::weak_ptr<WatchedCall> call;
-    Pace* pace = nullptr;  // the pace that learns from this call
+    // The pace that is adjusted when this call ends.
+    Pace* pace = nullptr;
     bool has_small_chunks = false;
     CallWatch watch;
   };
-  // Asks what became of some calls of one stream. At most one question per stream is under way.
+  // Asks a server about some calls of one stream. At most one question per stream is open.
   struct Question;
 
   Pace& PaceOf(int stream, bool is_push) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Looks at every call, ends those that stand still, and asks about others.
+  // Looks at every call. Ends those that stand still, and asks about those that are quiet.
   void LookAtAll() ABSL_LOCKS_EXCLUDED(mutex_);
   void AskLocked(int stream, const std::vector<uint64_t>& numbers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -88,10 +91,10 @@ class CallWatchdog {
   grpc::CompletionQueue answers_;
 
   absl::Mutex mutex_;
-  // The paces by stream and by whether they are of pushes: a path may be slow in one direction
-  // only.
+  // One pace per stream and direction (true means pushes), because a path may be slow in one
+  // direction only.
   std::map<std::pair<int, bool>, Pace> paces_ ABSL_GUARDED_BY(mutex_);
-  StillPaths still_ ABSL_GUARDED_BY(mutex_);  // by stream
+  StillPaths still_ ABSL_GUARDED_BY(mutex_);  // The paths are streams.
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_);
   std::vector<Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Question>> questions_ ABSL_GUARDED_BY(mutex_);

@@ -17,7 +17,7 @@ void CancellableTransport::Forget(absl::flat_hash_set<Session*>& sessions, Sessi
   sessions.erase(session);
 }
 
-// A session is forgotten before it dies, so Cancel() never meets a dead one.
+// A session is removed from the set before it is destroyed, so Cancel() never uses a destroyed one.
 class CancellableTransport::WatchedPush final : public PushSession {
  public:
   WatchedPush(CancellableTransport* owner, std::unique_ptr<PushSession> inner)

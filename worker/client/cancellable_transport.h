@@ -1,5 +1,5 @@
 // CancellableTransport is a ParameterTransport whose sessions can all be ended at once, from any
-// thread. So when the lease is lost or the worker is told to stop, no thread keeps waiting for a
+// thread. When the lease is lost or the worker is told to stop, no thread goes on waiting for a
 // server.
 #pragma once
 
@@ -30,14 +30,14 @@ class CancellableTransport final : public ParameterTransport {
   std::optional<Standstill> standstill() const override { return inner_->standstill(); }
   void MoveTo(const std::vector<std::string>& addresses) override { inner_->MoveTo(addresses); }
 
-  // Ends the sessions under way and every later one with Cancelled. Thread-safe.
+  // Ends all present and later sessions with Cancelled. Thread-safe.
   void Cancel();
 
  private:
   class WatchedPush;
   class WatchedPull;
 
-  // Cancels the session at once if everything has been cancelled.
+  // Adds the session to the set, and cancels it at once if Cancel() was called before.
   template <typename Session>
   void Watch(absl::flat_hash_set<Session*>& sessions, Session* session);
   template <typename Session>

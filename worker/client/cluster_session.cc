@@ -33,14 +33,16 @@
 namespace lodestar::client {
 namespace {
 
-// If more servers than this refer to another one, that is an error.
+// Maximum number of times that one server may refer to another server in one attempt.
 constexpr int kMaxHops = 3;
-// A worker tries so often to say that it leaves, each time over a connection that works.
+// Number of attempts to tell the coordinator that this worker leaves. Each may use a new
+// connection.
 constexpr int kFarewells = 3;
-// No timeout is longer, however slow the path is.
+// Maximum timeout of a call on a slow path.
 constexpr absl::Duration kLongestTimeout = absl::Minutes(1);
-// The grant leaves when the last server acknowledges the contribution. If it has not come so soon
-// after the acknowledgements, others are waited for, or a server has not told the coordinator.
+// Limits of the wait for the grant asked ahead, after the acknowledgements. The coordinator sends
+// the grant when the last server has acknowledged. If the grant is later, other workers are waited
+// for, or a server has not reported to the coordinator.
 constexpr absl::Duration kLeastPatienceAhead = absl::Milliseconds(50);
 constexpr absl::Duration kMostPatienceAhead = absl::Seconds(1);
 
@@ -77,113 +79,121 @@ class ClusterSession final : public CoordinatorLink {
 
  private:
   void Connect() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes later calls go to `coordinator`. If a call to another one is in progress, ends it.
+  // Makes later calls go to `coordinator`. Ends a call to another coordinator that is in progress.
   void GoTo(const std::string& coordinator) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes `attempt` until the coordinator has answered: with the server that is connected, with the
-  // coordinator to which a server refers, and with the addresses of the list. Returns what the
-  // coordinator has answered or, if it did not answer, what came of all addresses.
+  // Repeats `attempt` until the coordinator has answered. Tries the server that is connected, the
+  // coordinator that a server refers to, and the addresses of the list. Returns the coordinator's
+  // answer. If there was none, returns an error with the results of all addresses.
   absl::Status Seek(const std::function<absl::Status()>& attempt);
   void OpenChannelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Opens another channel, and ends the call in progress.
+  // Opens another channel, and ends the call that is in progress.
   void ReplaceChannelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the stub for a call. stub_ may be replaced during the call.
+  // Returns the stub for a call. A copy is used because stub_ may be replaced during the call.
   std::shared_ptr<v1::ClusterService::Stub> stub() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return stub_;
   }
-  // To be called when the connection has been silent for too long: later calls, and the one in
-  // progress, need another connection.
+  // Must be called when the connection has been silent for too long. Later calls use another
+  // connection, and the call in progress ends.
   void ReplaceSilentChannel() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes one attempt with coordinator_.
+  // Makes one attempt to register with coordinator_.
   absl::StatusOr<Registration> TryRegister(const std::optional<OfferedLayout>& offered,
                                            const ProcessHistory& process);
-  // Makes a call that Cancel() can end. `method` is a blocking member of the stub, `name` is its
-  // name, and `round` is the round that the call is about.
+  // Makes a call that Cancel() can end. `method` is a blocking member of the stub. `name` and
+  // `round` are the method and the round for the log.
   template <typename Method, typename Request, typename Reply>
   absl::Status Call(absl::string_view name, Method method, const Request& request,
                     absl::Duration timeout, Reply* reply, std::optional<Round> round = {});
-  // Puts the address of the coordinator that has answered into the address of shard 0, if the
-  // coordinator has only guessed that one. `Reply` is RegisterReply or HeartbeatReply.
+  // Sets the address of shard 0 to the address of the coordinator that has answered, if the
+  // coordinator has only guessed its own. `Reply` is RegisterReply or HeartbeatReply.
   template <typename Reply>
   void KeepDialledAddress(Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!reply.keeps_dialled_address() || reply.servers().empty()) return;
     reply.mutable_servers(0)->set_address(coordinator_);
   }
   v1::GrantRequest GrantRequestOf(const std::optional<RoundReport>& report) const;
-  // Waits a little for the grant that AskAhead() of this round brings.
+  // Waits a short time for the grant that AskAhead() has asked for with the report of this round.
   absl::StatusOr<Grant> AwaitAhead(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends the call that AskAhead() has begun, and keeps `ahead`. Null means that no call is begun.
+  // Replaces ahead_ by `ahead`, and ends the call of the old one. Null means no new call.
   void SetAhead(std::shared_ptr<GrantAhead> ahead) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns `least`, or more if answers take long.
+  // Returns a timeout of at least `least`. It is longer if answers take long.
   absl::Duration TimeoutOf(absl::Duration least) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return path_.Patience(least, kLongestTimeout);
   }
-  // Returns what a call of at most `timeout` has brought. An error that may pass names the
-  // coordinator.
+  // Returns the result of a call that had `timeout`. Errors that may pass name the coordinator.
   absl::Status Outcome(const grpc::Status& status, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns what FromProto() has made of an answer to `call`. If FromProto() has failed, the answer
-  // is damaged, or of another release. The next attempt, over a connection of its own, shows which.
+  // Returns `answer`, the result of FromProto() for an answer to `call`. If it is an error, the
+  // message was damaged or comes from another release. Then the next attempt uses a new connection,
+  // which shows which of the two it was.
   template <typename T>
   absl::StatusOr<T> Understood(absl::string_view call, absl::StatusOr<T> answer)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RunHeartbeats(absl::Duration interval, const HeartbeatCalls& calls);
-  // Holds the present connection.
+  // Begins to hold the present connection.
   std::unique_ptr<HeldConnection> Hold() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waits until `until`, or until the connection that is held ends. Returns false once no more
-  // heartbeats are to be sent.
+  // Blocks until `until`, or until the held connection ends. Returns false once no more heartbeats
+  // have to be sent.
   bool AwaitHeartbeat(absl::Time until) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns how the connection that was held has ended, once.
+  // Returns how the held connection has ended, and forgets it.
   std::optional<absl::Status> TakeHeldEnd() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     return std::exchange(held_end_, std::nullopt);
   }
-  // Sends a heartbeat and returns the answer. Errors: DeadlineExceeded if there was no answer.
+  // Sends a heartbeat and returns the answer. Errors: DeadlineExceeded if there was no answer in
+  // `patience`.
   absl::StatusOr<HeartbeatAnswer> SendHeartbeat(HeartbeatCall call, absl::Duration patience);
-  // Returns a request that tells which worker calls. Register() must have been called before.
+  // Returns a request that says which worker calls. Requires: Register() has succeeded.
   template <typename Request>
   Request Identified() const {
     Request request;
     wire::SetLife(*life_, &request);
     return request;
   }
-  // Adds the secret of this life, which proves that.
+  // Adds the secret of this life, which proves which worker calls.
   void Prove(grpc::ClientContext& context) const {
     if (!life_secret_.empty()) context.AddMetadata(wire::kLifeSecretKey, life_secret_);
   }
 
   const ClusterSessionConfig config_;
   CallTracer tracer_;
-  // Only the thread that calls Seek() uses this: Register() calls it while no heartbeats run.
+  // Used only by the thread that calls Seek(). Register() calls Seek() only while no heartbeats
+  // run.
   AddressList addresses_;
   std::optional<WorkerLife> life_;
-  std::string life_secret_;  // empty before a life, and if no secret is asked for
+  // Empty before the first life, and if the coordinator uses no secrets.
+  std::string life_secret_;
   std::thread heartbeats_;
 
   absl::Mutex mutex_;
-  std::string coordinator_ ABSL_GUARDED_BY(mutex_);  // host:port of the server that is asked
+  // host:port of the server that calls go to.
+  std::string coordinator_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::shared_ptr<GrantAhead> ahead_ ABSL_GUARDED_BY(mutex_);  // null if nothing is asked ahead
+  // Null means that no grant is asked for ahead.
+  std::shared_ptr<GrantAhead> ahead_ ABSL_GUARDED_BY(mutex_);
   grpc::ClientContext* heartbeat_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_suspect_ ABSL_GUARDED_BY(mutex_) = false;  // the connection may be what spoils calls
-  bool is_silent_ ABSL_GUARDED_BY(mutex_) = false;   // the call in progress has no connection left
+  // True if the connection may be the reason why answers are damaged.
+  bool is_suspect_ ABSL_GUARDED_BY(mutex_) = false;
+  // True if the connection of the call in progress was given up.
+  bool is_silent_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_heartbeats_ ABSL_GUARDED_BY(mutex_) = false;
-  // How the connection that was held has ended. It is not set if the connection has not ended.
+  // How the held connection has ended. Not set means that it has not ended.
   std::optional<absl::Status> held_end_ ABSL_GUARDED_BY(mutex_);
-  RoundTripTime path_ ABSL_GUARDED_BY(mutex_);  // of calls that are answered at once
+  // Round trips of calls that are answered at once.
+  RoundTripTime path_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::chrono::system_clock::time_point Deadline(absl::Duration timeout) {
   return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout);
 }
 
-// A channel without a connection is replaced by a new one, which tries at once. An old one that has
-// failed goes on trying, but gets its answers only while a call polls, else every 5 s: a server
-// that is back would be found after 10 s.
+// A channel without a connection is replaced by a new one, which tries to connect at once. The old
+// channel would also go on trying, but handles results only during calls, or every 5 s. It would
+// then find a restarted server only after 10 s.
 void ClusterSession::Connect() {
   absl::MutexLock lock(&mutex_);
   const bool is_suspect = std::exchange(is_suspect_, false);
@@ -252,7 +262,7 @@ absl::Status ClusterSession::Call(absl::string_view name, Method method, const R
 }
 
 absl::Status ClusterSession::Outcome(const grpc::Status& status, absl::Duration timeout) {
-  // If the connection has failed, no server has answered.
+  // If the connection has failed, the error does not come from a server.
   const bool is_connected = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(absl::StrCat(
@@ -295,7 +305,7 @@ absl::Status ClusterSession::Seek(const std::function<absl::Status()>& attempt) 
       answer = attempt();
     }
     goes_on = search.GoesOn(answer);
-    // The next attempt begins at an address of the list that the user gave.
+    // The next attempt begins with an address of the user's list.
     if (!answer.ok()) GoTo(addresses_.current());
   } while (goes_on);
   return search.Outcome();
@@ -408,7 +418,8 @@ absl::Status ClusterSession::Leave(const std::string& reason,
   auto request = Identified<v1::LeaveRequest>();
   request.set_reason(reason);
   if (report.has_value()) *request.mutable_report() = wire::ToProto(*report);
-  // A path that is broken for a moment costs others a lease, and the round this worker's part.
+  // Tries several times. If the farewell is lost, the other workers wait for a lease, and the round
+  // loses this worker's part.
   const auto deadline = Deadline(config_.leave_timeout);
   grpc::Status status;
   for (int attempt = 0; attempt < kFarewells; ++attempt) {
@@ -454,7 +465,8 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
   life::HeartbeatPace pace(interval, clock.Now());
   life::RedialPace redial;
   bool may_hold = calls.stays_connected;
-  bool is_cut_off = false;  // The connection that was held has ended, and there is no other yet.
+  // True if the held connection has ended and there is no other connection yet.
+  bool is_cut_off = false;
   std::unique_ptr<HeldConnection> held;
   while (true) {
     if (is_cut_off) Connect();
@@ -465,7 +477,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       return answer.status();
     };
     const absl::Status status = addresses_.size() > 1 ? Seek(send) : send();
-    // A worker that was revoked has no life any more, either, and need not finish its step.
+    // A revoked worker has no life any more either, and need not finish its step.
     if (absl::IsAborted(status) || absl::IsPermissionDenied(status)) {
       calls.on_lost(status);
       return;
@@ -476,7 +488,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       if (answer->servers.has_value()) calls.on_moved(*answer->servers);
       calls.on_waiting(answer->waiting_for);
       is_cut_off = false;
-      // Heartbeats may go over another connection by now.
+      // Heartbeats may use another connection by now, so that one is held instead.
       if (may_hold && (held == nullptr || held->stub() != stub())) {
         held.reset();
         TakeHeldEnd();
@@ -496,7 +508,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
     const std::optional<absl::Status> end = TakeHeldEnd();
     if (!end.has_value()) continue;
     held.reset();
-    // OK, and that the call is not known, say that the server concludes nothing from connections.
+    // OK, or an unknown method, means that the server draws no conclusions from connections.
     is_cut_off = absl::IsUnavailable(*end);
     may_hold = is_cut_off || absl::IsResourceExhausted(*end);
     next = is_cut_off ? clock.Now() + redial.OnFailed(clock.Now()) : pace.next();

@@ -1,4 +1,5 @@
-// CoordinatorLink over gRPC, on a channel of its own so that bulk transfers do not delay control.
+// Makes the CoordinatorLink over gRPC. It has its own channel, so that bulk transfers do not delay
+// control calls.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +14,24 @@
 namespace lodestar::client {
 
 struct ClusterSessionConfig {
-  AddressList coordinator;  // a server of another shard sends on to it
+  // Servers of other shards refer the worker to the coordinator.
+  AddressList coordinator;
   wire::TransportSecurity security = {};
-  std::string name;                // of this worker
-  std::string device;              // for people
-  ProposedSettings proposed = {};  // see RegisterCall
+  std::string name;                // The worker's name.
+  std::string device;              // The device, for messages.
+  ProposedSettings proposed = {};  // See RegisterCall.
   uint64_t instance_id =
-      0;  // random, one per process: tells a reconnect from a second worker of the same name
-  uint32_t request_process = 0;  // random: what the ids of its calls begin with; see RequestIds
-  absl::Duration grant_hold = absl::Seconds(5);  // how long the coordinator may keep a request open
+      0;  // Random, one per process. Tells a reconnect from a second worker of the same name.
+  // Random. The ids of this process's calls begin with it; see RequestIds.
+  uint32_t request_process = 0;
+  // Maximum time that the coordinator may hold a request.
+  absl::Duration grant_hold = absl::Seconds(5);
   absl::Duration call_timeout = absl::Seconds(10);
-  // The timeout of a registration if the coordinator may be at another of several addresses. The
-  // coordinator holds such a call for less.
+  // Timeout of a registration if the coordinator may be at any of several addresses. The
+  // coordinator holds a registration for a shorter time.
   absl::Duration search_timeout = absl::Seconds(5);
-  absl::Duration leave_timeout = absl::Seconds(10);  // of the farewell
+  // Time for telling the coordinator that this worker leaves.
+  absl::Duration leave_timeout = absl::Seconds(10);
 };
 
 std::unique_ptr<CoordinatorLink> MakeClusterSession(ClusterSessionConfig config);

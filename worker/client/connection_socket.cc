@@ -12,13 +12,14 @@
 #include <functional>
 #include <utility>
 
-// gRPC takes an object of this type (ChannelArguments::SetSocketMutator) and declares it, but does
-// not install the header that says how it looks, which has been the same from 1.38 on.
+// ChannelArguments::SetSocketMutator takes an object of this type. gRPC declares the type but does
+// not install the header that defines it. The definition is the same in all versions since 1.38.
 struct grpc_socket_mutator_vtable {
   bool (*mutate_fd)(int descriptor, grpc_socket_mutator* mutator);
   int (*compare)(grpc_socket_mutator* a, grpc_socket_mutator* b);
   void (*destroy)(grpc_socket_mutator* mutator);
-  bool (*mutate_fd_2)(const void* info, grpc_socket_mutator* mutator);  // null: the first one
+  // Null means that gRPC calls mutate_fd.
+  bool (*mutate_fd_2)(const void* info, grpc_socket_mutator* mutator);
 };
 struct grpc_socket_mutator {
   const grpc_socket_mutator_vtable* vtable;
@@ -27,7 +28,7 @@ struct grpc_socket_mutator {
 
 namespace lodestar::client {
 
-// Called by gRPC with each socket that it is about to connect.
+// gRPC calls Take() with each socket that it is about to connect.
 struct SocketTaker : grpc_socket_mutator {
   static bool Take(int descriptor, grpc_socket_mutator* self) {
     static_cast<SocketTaker*>(self)->socket->Replace(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
@@ -50,14 +51,15 @@ struct SocketTaker : grpc_socket_mutator {
 
 std::shared_ptr<ConnectionSocket> ConnectionSocket::Of(grpc::ChannelArguments& arguments) {
   auto socket = std::make_shared<ConnectionSocket>();
-  arguments.SetSocketMutator(new SocketTaker(socket));  // owned by the arguments
+  // The arguments own it.
+  arguments.SetSocketMutator(new SocketTaker(socket));
   return socket;
 }
 
 void ConnectionSocket::Abort() {
   absl::MutexLock lock(&mutex_);
   if (descriptor_ < 0) return;
-  // connect() with AF_UNSPEC resets the connection of a socket that is connected.
+  // connect() with AF_UNSPEC resets the connection of a connected socket.
   const sockaddr nobody = {.sa_family = AF_UNSPEC, .sa_data = {}};
   connect(descriptor_, &nobody, sizeof(nobody));
 }
@@ -69,7 +71,7 @@ std::optional<SocketCounts> ConnectionSocket::Counts() {
   if (descriptor_ < 0 || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
     return std::nullopt;
   }
-  // Older kernels tell less. Without a round trip the socket was never connected.
+  // Older kernels fill in fewer fields. Without a round trip the socket was never connected.
   const size_t needed = offsetof(tcp_info, tcpi_busy_time) + sizeof(info.tcpi_busy_time);
   if (size < needed || info.tcpi_min_rtt == 0 || info.tcpi_min_rtt == UINT32_MAX) {
     return std::nullopt;

@@ -1,7 +1,7 @@
-// ConnectionSocket is the socket under a gRPC channel. With it, a connection that is given up ends
-// at once. gRPC closes a connection only when it has written what it was given, and even then the
-// kernel sends what it holds. These are megabytes, for which the next connection would have to wait
-// on a slow path.
+// ConnectionSocket is the socket under a gRPC channel. It can end the connection at once. gRPC
+// itself closes a connection only when all data have been written, and even then the kernel still
+// sends what is in its buffers. On a slow path the next connection would have to wait for these
+// megabytes.
 #pragma once
 
 #include <grpcpp/support/channel_arguments.h>
@@ -18,15 +18,16 @@ namespace lodestar::client {
 
 // The kernel's counts of one connection (TCP_INFO in tcp(7)).
 struct SocketCounts {
-  uint64_t bytes_sent = 0;    // bytes sent and acknowledged
-  absl::Duration sending;     // time in which something was on its way
-  absl::Duration round_trip;  // the shortest round trip of late
+  uint64_t bytes_sent = 0;    // Bytes sent and acknowledged.
+  absl::Duration sending;     // Time in which unacknowledged data were on their way.
+  absl::Duration round_trip;  // The shortest recent round trip.
 };
 
-// Thread-safe.
+// Owns a second descriptor of the socket. Thread-safe.
 class ConnectionSocket {
  public:
-  // Returns the socket of the one channel that is made with these arguments.
+  // Returns the socket of the channel that is made with these arguments. Use the arguments for one
+  // channel only.
   static std::shared_ptr<ConnectionSocket> Of(grpc::ChannelArguments& arguments);
 
   ConnectionSocket() = default;
@@ -34,10 +35,11 @@ class ConnectionSocket {
   ConnectionSocket(const ConnectionSocket&) = delete;
   ConnectionSocket& operator=(const ConnectionSocket&) = delete;
 
-  // Resets the connection that the channel has now, if it has one: what was not sent is dropped.
+  // Resets the channel's present connection, if there is one. Data that were not sent are dropped.
   void Abort() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns nothing while the channel is not connected, or if the kernel does not count.
+  // Returns the counts of the present connection. Returns nothing if the channel is not connected,
+  // or if the kernel does not count.
   std::optional<SocketCounts> Counts() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -46,7 +48,7 @@ class ConnectionSocket {
   void Replace(int descriptor) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Mutex mutex_;
-  // Our own descriptor of the socket, because gRPC may close its descriptor. -1 means none.
+  // A descriptor of our own, because gRPC may close its descriptor at any time. -1 means none.
   int descriptor_ ABSL_GUARDED_BY(mutex_) = -1;
 };
 

@@ -1,9 +1,9 @@
 // CoordinatorLink is a worker's connection to the coordinator: registration, heartbeats, grants,
-// leaving. One object lives as long as the process and goes through many lives (incarnations). The
-// gRPC implementation is cluster_session.h; tests of the trainer use a fake.
+// leaving. One object lives as long as the process, over all lives (incarnations).
+// cluster_session.h has the gRPC implementation, and tests of the trainer use a fake.
 //
-// Thread-safety: heartbeats run on a thread of the link; Cancel() and Rearm() may be called from
-// any thread; everything else is called by one thread.
+// Thread-safety: heartbeats run on a thread of the link. Cancel() and Rearm() may be called from
+// any thread. All other methods must be called by one thread.
 #pragma once
 
 #include <functional>
@@ -19,57 +19,56 @@ namespace lodestar::client {
 
 class CoordinatorLink {
  public:
-  // All functions are called on the heartbeat thread.
+  // Callbacks on the heartbeat thread.
   struct HeartbeatCalls {
-    // True if StayConnected is called as well, so that the servers may end this life before its
-    // lease if the process ends.
+    // If true, StayConnected is called too. If the process ends, servers may then end this life
+    // before its lease runs out.
     bool stays_connected = true;
-    // Returns what the worker tells with each heartbeat; the link fills in the life.
+    // Returns what the worker reports with each heartbeat. The link adds the life.
     std::function<HeartbeatCall()> activity;
-    // Called after each heartbeat with the reason why the cluster does not go on, or with an empty
-    // text if it does.
+    // Called after each heartbeat with the reason why the cluster waits. An empty text means that
+    // it does not wait.
     std::function<void(const std::string& reason)> on_waiting = [](const std::string&) {};
-    // Called after each heartbeat that was not answered, with the reason. The next one may be.
+    // Called after each heartbeat that got no answer, with the error. Heartbeats go on.
     std::function<void(const absl::Status&)> on_unanswered = [](const absl::Status&) {};
-    // Called if servers are at other addresses than those of the version that `activity` has told.
+    // Called if servers have other addresses than in the version that `activity` has reported.
     std::function<void(const ServerAddresses&)> on_moved = [](const ServerAddresses&) {};
-    // Called once, if the coordinator refuses this life (Aborted) or this worker
-    // (PermissionDenied).
+    // Called once if the coordinator refuses this life (Aborted) or this worker (PermissionDenied).
     std::function<void(const absl::Status&)> on_lost;
   };
 
   virtual ~CoordinatorLink() = default;
 
-  // Tries to begin a life. `offered` has the tensors of a program of its own. If it is not set, the
-  // worker takes the job's model. Errors: as in proto/cluster_service.proto; Unavailable if no
-  // server answers.
+  // Tries to begin a life. `offered` has the tensors of a program that brings its own model. Not
+  // set means that the worker uses the job's model. Errors: see proto/cluster_service.proto;
+  // Unavailable if no server answers.
   virtual absl::StatusOr<Registration> Register(const std::optional<OfferedLayout>& offered,
                                                 const ProcessHistory& process) = 0;
-  // Makes the worker a member. Errors: FailedPrecondition if layout or data differ from the job's.
+  // Makes the worker a member. Errors: FailedPrecondition if its layout or data differ from the
+  // job's.
   virtual absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) = 0;
-  // Asks for the next grant while the contribution of `report` is on its way. NextGrant() with a
-  // report of the same round returns that grant. The question may come to nothing. Does not wait
-  // for servers. May be called between Register() and the end of that life.
+  // Asks for the next grant while the contribution of `report` is still on its way. NextGrant()
+  // with a report of the same round then returns that grant. If this fails, NextGrant() asks again.
+  // Does not wait for servers. May be called between Register() and the end of that life.
   virtual void AskAhead(const RoundReport& report) = 0;
-  // Blocks until there is a grant or the coordinator says what is waited for (kWait). `leaving`
-  // means that no new work is wanted, now or later. Then this returns at once: with the grant that
-  // this worker has been given already, known to it or not, or with kDone. Errors: Aborted if this
-  // life is over, and the worker is to register again; Cancelled after Cancel().
+  // Blocks until there is a grant, or until the coordinator says what it waits for (kWait).
+  // `leaving` means that the worker wants no new work any more. Then it returns at once, with a
+  // grant that the coordinator has given this worker already or with kDone. Errors: Aborted if this
+  // life is over and the worker must register again; Cancelled after Cancel().
   virtual absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report,
                                           bool leaving) = 0;
-  // Tries to tell the coordinator that this worker leaves. Returns within a timeout of its own
-  // whatever happens. Returns OK for a worker that has never registered, as it has nothing to
-  // leave.
+  // Tries to tell the coordinator that this worker leaves. Always returns within its own timeout.
+  // Returns OK if the worker has never registered.
   virtual absl::Status Leave(const std::string& reason,
                              const std::optional<RoundReport>& report) = 0;
 
-  // Renews the lease every `interval` until StopHeartbeats(), or until this life is refused. If the
-  // coordinator cannot be reached, tries again.
+  // Renews the lease every `interval` until StopHeartbeats(), or until this life is refused. Goes
+  // on if the coordinator cannot be reached.
   virtual void StartHeartbeats(absl::Duration interval, HeartbeatCalls calls) = 0;
   virtual void StopHeartbeats() = 0;
 
-  // Ends the calls in progress, and makes later ones fail with Cancelled until Rearm(). This does
-  // not apply to Leave() and heartbeats.
+  // Ends the present calls, and makes later ones fail with Cancelled until Rearm(). Leave() and
+  // heartbeats are not affected.
   virtual void Cancel() = 0;
   virtual void Rearm() = 0;
 };

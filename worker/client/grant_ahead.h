@@ -1,6 +1,5 @@
-// GrantAhead: a request for the grant after a round whose contribution is still on its way. It
-// leaves together with the contribution, so that the grant comes back with the acknowledgement and
-// not a round trip after it.
+// GrantAhead asks for the next grant while the contribution to the present round is still on its
+// way. The grant then arrives together with the acknowledgement, instead of one round trip later.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,25 +18,25 @@
 
 namespace lodestar::client {
 
-// Whether the answer is work in a round.
+// Returns true if the grant is work in a round.
 bool HasRound(const v1::Grant& grant);
 
 class GrantAhead {
  public:
-  // Asks at once, on a thread of its own, and again as long as the answer is that the coordinator
-  // waits. `request` has a report. `life_secret`: see RegisterReply; empty: none is asked for.
-  // `timeout`: of one request. `tracer` outlives it.
+  // Asks at once, on a thread of its own. If the answer is that the coordinator waits, asks again.
+  // `request` must have a report. For `life_secret` see RegisterReply; empty means that servers use
+  // no secrets. `timeout` is that of one request. `tracer` must outlive the object.
   GrantAhead(std::shared_ptr<v1::ClusterService::Stub> stub, v1::GrantRequest request,
              std::string life_secret, absl::Duration timeout, CallTracer* tracer);
-  // Cancels.
+  // Cancels the request.
   ~GrantAhead();
 
-  // That the report is of.
+  // Returns the round of the report.
   Round round() const { return Round(request_.report().round()); }
-  // From any thread: no grant comes any more.
+  // Makes sure that no grant comes any more. May be called from any thread.
   void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Blocks for `patience` at most. None: it has not come, or an error; NextGrant with the same
-  // report tells which.
+  // Blocks for at most `patience`. Returns nothing if the grant has not come, or after an error.
+  // NextGrant() with the same report then shows which.
   std::optional<v1::Grant> Await(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -51,7 +50,8 @@ class GrantAhead {
 
   absl::Mutex mutex_;
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;  // whatever has come of it
+  // True once no grant can come any more, or one has come.
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::Grant> grant_ ABSL_GUARDED_BY(mutex_);
   std::thread asker_;
 };

@@ -1,5 +1,5 @@
-// HeldConnection: one call of StayConnected, which the coordinator holds for as long as the
-// connection lives. It tells the worker at once that the connection is gone.
+// HeldConnection is one call of StayConnected, which the coordinator holds as long as the
+// connection lives. The worker learns at once when the connection ends.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -17,13 +17,13 @@ namespace lodestar::client {
 
 class HeldConnection {
  public:
-  // Begins the call. `on_ended` is called once, from a thread of gRPC, with how it has ended.
+  // Begins the call. `on_ended` is called once, on a gRPC thread, with the status of the call.
   HeldConnection(std::shared_ptr<v1::ClusterService::Stub> stub, const WorkerLife& life,
                  const std::string& life_secret, std::function<void(const absl::Status&)> on_ended);
   // Cancels the call and blocks until `on_ended` has returned.
   ~HeldConnection();
 
-  // That the call was made with.
+  // Returns the stub that the call was made with.
   const std::shared_ptr<v1::ClusterService::Stub>& stub() const { return stub_; }
 
  private:

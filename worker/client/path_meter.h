@@ -1,5 +1,5 @@
-// PathMeter tells how fast the path between a worker and its servers is, by the last transfers.
-// Thread-safe.
+// PathMeter measures the speed of the path between a worker and its servers from the last
+// transfers. Thread-safe.
 #pragma once
 
 #include <array>
@@ -15,19 +15,19 @@ namespace lodestar::client {
 
 class PathMeter {
  public:
-  // A transfer of fewer bytes says nothing: it fits into what is sent without waiting for an
-  // answer.
+  // Transfers of fewer bytes are not measured, because they are sent without waiting for an answer.
   static constexpr uint64_t kLeastBytes = 65536;
 
-  // Notes one push, all of which is acknowledged. `bytes` are those on the wire, and `sending` is
-  // the time in which some were on their way. The last acknowledgement takes one `round_trip`.
+  // Adds one push whose bytes are all acknowledged. `bytes` is the number of bytes on the wire, and
+  // `sending` the time in which some were unacknowledged. One `round_trip` of it is the last
+  // acknowledgement.
   void OnSent(uint64_t bytes, absl::Duration sending, absl::Duration round_trip)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Notes one pull. `bytes` are the payload behind the first chunk, and `took` is the time after
-  // that chunk in which they came.
+  // Adds one pull. `bytes` is the payload after the first chunk, and `took` the time from the first
+  // to the last chunk.
   void OnReceived(uint64_t bytes, absl::Duration took) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns the highest rates of the last transfers: a slower transfer may have been held up by
+  // Returns the highest rates of the last transfers. A slower transfer may have waited for
   // something other than the path.
   PathFacts facts() const ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -37,7 +37,8 @@ void SharedMemoryCall::Begin() {
   if (!settings_.life_secret.empty())
     context_.AddMetadata(wire::kLifeSecretKey, settings_.life_secret);
   stub_->async()->ShareMemory(&context_, this);
-  // Writes start outside of gRPC's callbacks; the hold keeps the call until OnReadDone(false).
+  // Writes start outside of gRPC's callbacks, so the hold keeps the call alive until
+  // OnReadDone(false).
   AddHold();
   absl::MutexLock lock(&mutex_);
   const SharedRegion::Handle& handle = region_.handle();
@@ -125,7 +126,7 @@ void SharedMemoryCall::WriteLocked() {
 void SharedMemoryCall::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mutex_);
   is_writing_ = false;
-  // A failed write means that the call is over; OnReadDone() follows.
+  // After a failed write the call is over, and OnReadDone() follows.
   if (ok) WriteLocked();
 }
 
@@ -162,7 +163,7 @@ void SharedMemoryCall::OnReadDone(bool ok) {
     if (!ok) is_closed_ = true;
     for (const uint64_t offset : reply_.read()) {
       const uint64_t block = offset / block_bytes();
-      // Twice, or never ours: no harm, but not free again.
+      // A block that is free already, or is not for pushes, must not become free twice.
       if (!ok || block >= owners_.size() || owners_[block] == nullptr) continue;
       owners_[block] = nullptr;
       free_.push_back(OffsetOf(static_cast<int>(block)));

@@ -1,6 +1,6 @@
-// SharedMemoryCall is one ShareMemory call: a region shared with one server, and which side may
-// write where in it. Half of its blocks are for pushes, half for pulls. The caller keeps the call
-// until it is done, and destroys it on a thread that is not gRPC's.
+// SharedMemoryCall is one ShareMemory call. It shares a region of memory with one server, and keeps
+// track of which side may write where. Half of the blocks are for pushes, half for pulls. The
+// caller must keep the call until it is done, and must destroy it on a thread that is not gRPC's.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -24,59 +24,59 @@ namespace lodestar::client {
 class SharedMemoryCall final
     : public grpc::ClientBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply> {
  public:
-  // The place where a chunk may be written.
+  // A place in the region for one chunk.
   struct Block {
     uint64_t offset = 0;
     absl::Span<char> memory;
   };
-  // kNone means that the caller does without a block.
+  // The answer to TakeBlock(). kNone means that the chunk has to go without a block.
   enum class Answer : uint8_t { kTaken, kWait, kNone };
   struct Settings {
     WorkerLife life;
-    std::string life_secret;  // see Registration
+    std::string life_secret;  // See Registration.
     size_t block_bytes = 0;
-    int blocks = 0;                 // for each direction
-    bool outlives_process = false;  // true if another process may go on with the life
-    // Called once, on a gRPC thread, with OK when the server has the region, or with the reason why
-    // it does not. May be null.
+    int blocks = 0;  // Number of blocks per direction.
+    // True if another process may go on with this life.
+    bool outlives_process = false;
+    // Called once, on a gRPC thread: with OK when the server has the region, otherwise with the
+    // reason why it does not. May be null.
     std::function<void(const absl::Status&)> on_settled;
-    // Has the region registered while it is shared. Null means that no device copies there. The
-    // registry must outlive the call.
+    // Registers the region while it is shared. Null means that no device copies there. The registry
+    // must outlive the call.
     HostMemoryRegistry* registry = nullptr;
-    // If there is a registry, called after on_settled(OK) with OK, or with the reason why the
+    // Called after on_settled(OK) if there is a registry: with OK, or with the reason why the
     // device does not copy there. May be null.
     std::function<void(const absl::Status&)> on_registered;
   };
 
-  // Starts a call. The worker's memory is touched, and registered, only once the server has
-  // accepted it. Errors: those of SharedRegion::Create().
+  // Starts a call. The memory is touched and registered only once the server has accepted it.
+  // Errors: those of SharedRegion::Create().
   static absl::StatusOr<std::shared_ptr<SharedMemoryCall>> Start(
       const std::shared_ptr<grpc::Channel>& channel, Settings settings);
-  // Must not run on a gRPC thread, nor while a thread copies to or from the region.
+  // Must not run on a gRPC thread, or while another thread copies to or from the region.
   ~SharedMemoryCall() override;
 
-  // True between the server's answer and the end of the call.
+  // Returns true between the server's answer and the end of the call.
   bool is_open() const ABSL_LOCKS_EXCLUDED(mutex_);
   bool is_done() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the region's name. The call must be open.
+  // Returns the region's name. Requires: the call is open.
   uint64_t name() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns why the call is not, or no longer, open.
+  // Returns the reason why the call is not open.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
   const SharedRegion& region() const { return region_; }
   size_t block_bytes() const { return settings_.block_bytes; }
-  // Returns true if a device copies straight to and from the region. While the call is open, this
-  // does not change.
+  // Returns true if a device copies directly to and from the region. Does not change while the call
+  // is open.
   bool is_registered() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Takes a block for the stream `owner` to fill and to push. kWait means that `retry` will be
-  // called, without a lock held, when there may be a block; the caller may then ask again. If a
-  // block is taken and not pushed, it is lost. Only a stream that has blocks on their way is told
-  // to wait. Others do without, because one stream may hold all blocks until another stream gets
-  // on.
+  // Takes a block for stream `owner`, which must fill and push it; otherwise the block is lost.
+  // kWait means that `retry` is called, without a lock held, when a block may be free. Only a
+  // stream that has pushed blocks is told to wait. Other streams get kNone, because one stream may
+  // hold all blocks until another stream makes progress.
   Answer TakeBlock(const void* owner, Block& block, std::function<void()> retry)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells the server that a pulled chunk has been copied, and that it may write there again.
-  // Errors: DataLoss if the server was never allowed to write there.
+  // Tells the server that a pulled chunk has been copied, so that its block is free again. Errors:
+  // DataLoss if the server was not allowed to write there.
   absl::Status MarkRead(uint64_t offset) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Makes the call end soon. Thread-safe.
@@ -92,7 +92,7 @@ class SharedMemoryCall final
   SharedMemoryCall(const std::shared_ptr<grpc::Channel>& channel, SharedRegion region,
                    Settings settings);
   void Begin();
-  // Calls on_settled, only once, with what became of the call.
+  // Calls on_settled if it was not called before.
   void Settle(const absl::Status& status);
   void Accepted(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
   void WriteLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -101,15 +101,15 @@ class SharedMemoryCall final
   const std::unique_ptr<v1::ParameterService::Stub> stub_;
   SharedRegion region_;
   const Settings settings_;
-  bool is_settled_ = false;  // touched by one callback at a time
+  bool is_settled_ = false;  // Used by one callback at a time.
   grpc::ClientContext context_;
-  v1::SharedMemoryReply reply_;  // touched by one callback at a time
+  v1::SharedMemoryReply reply_;  // Used by one callback at a time.
 
   mutable absl::Mutex mutex_;
   uint64_t name_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_registered_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<uint64_t> free_ ABSL_GUARDED_BY(mutex_);  // for pushes, by offset
-  // The owner of each block for pushes; null if the block is free.
+  std::vector<uint64_t> free_ ABSL_GUARDED_BY(mutex_);  // Offsets of free blocks for pushes.
+  // Owner of each block for pushes. Null means that the block is free.
   std::vector<const void*> owners_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   v1::SharedMemoryRequest pending_ ABSL_GUARDED_BY(mutex_);

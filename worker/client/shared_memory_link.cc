@@ -22,7 +22,8 @@ SharedMemoryLink::~SharedMemoryLink() {
 }
 
 void SharedMemoryLink::Prepare() {
-  std::vector<std::shared_ptr<SharedMemoryCall>> done;  // destroyed after the lock
+  // Destroyed after the lock is released.
+  std::vector<std::shared_ptr<SharedMemoryCall>> done;
   absl::Status failure;
   {
     absl::MutexLock lock(&mutex_);
@@ -33,7 +34,7 @@ void SharedMemoryLink::Prepare() {
 
 absl::Status SharedMemoryLink::PrepareLocked(std::vector<std::shared_ptr<SharedMemoryCall>>& done) {
   if (current_ != nullptr && current_->is_done()) {
-    // Unavailable: the server was away, which may change.
+    // Unavailable is no refusal: the server was away, and may come back.
     is_refused_ =
         !absl::IsUnavailable(current_->status()) && !absl::IsCancelled(current_->status());
     done.push_back(std::move(current_));

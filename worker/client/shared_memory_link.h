@@ -1,5 +1,5 @@
-// SharedMemoryLink has the memory shared with one server, if that is on this machine. If a broken
-// stream has left a region in an unknown state, the link makes a new region.
+// SharedMemoryLink holds the memory shared with one server of this machine. If a broken stream has
+// left the region in an unknown state, the link makes a new region.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,31 +16,33 @@
 
 namespace lodestar::client {
 
-// Thread-safe. Constructor, destructor and Prepare() must run on threads that are not gRPC's.
+// Keeps one open SharedMemoryCall. Thread-safe. Constructor, destructor and Prepare() must run on
+// threads that are not gRPC's.
 class SharedMemoryLink {
  public:
   struct Config {
-    std::shared_ptr<grpc::Channel> channel;  // used until UseChannel()
-    // The settings of every call. If there can be no call, on_settled is called with the reason, on
-    // any thread.
+    std::shared_ptr<grpc::Channel> channel;  // Used until UseChannel().
+    // Settings of every call. If no call can be made, on_settled is called with the reason, on any
+    // thread.
     SharedMemoryCall::Settings call;
   };
 
   explicit SharedMemoryLink(Config config);
-  // When the link is destroyed, no block may be in use.
+  // Requires: no block is in use.
   ~SharedMemoryLink();
 
-  // To be called before streams begin. Asks the server, in the background, if that may help.
+  // Must be called before streams begin. Asks the server in the background, unless it has refused
+  // or the memory is shared already.
   void Prepare() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the open call, or null if payloads go through the connection.
+  // Returns the open call. Null means that payloads go through the connection.
   std::shared_ptr<SharedMemoryCall> Current() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells that the server is at the other end of this channel now, perhaps on another machine.
+  // Uses this channel from now on. The server may now be on another machine.
   void UseChannel(const std::shared_ptr<grpc::Channel>& channel) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tells that a stream that used `call` broke.
+  // Must be called when a stream that used `call` broke. The region is not used any more.
   void Abandon(const std::shared_ptr<SharedMemoryCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Starts a call if there is none and the server has not refused. Moves calls that are over to
+  // Starts a call, unless there is one or the server has refused. Moves calls that are over to
   // `done`. Errors: those of SharedMemoryCall::Start().
   absl::Status PrepareLocked(std::vector<std::shared_ptr<SharedMemoryCall>>& done)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,4 +1,4 @@
-// The functions here tell how much memory a worker shares with servers of its machine.
+// Computes how much memory a worker shares with servers of its machine.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace lodestar::client {
 
-// Returns the number of blocks for each direction with a server that has `shard_bytes` of the
-// model, in fp32. A small shard needs no more blocks than it fills.
+// Returns the number of blocks per direction for a server with `shard_bytes` of fp32 weights. A
+// small shard gets no more blocks than it can fill.
 int SharedBlocksFor(int64_t shard_bytes, size_t block_bytes);
 
-// Returns the size of all regions, if every server of the plan is on this machine.
+// Returns the total size of all regions if every server is on this machine.
 int64_t SharedMemoryBytes(const std::vector<Bucket>& buckets,
                           size_t block_bytes = wire::kSharedBlockBytes);
 
