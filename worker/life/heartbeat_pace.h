@@ -1,6 +1,6 @@
-// HeartbeatPace: when the heartbeats of one life are sent, how long their answers are waited for,
-// and when it is the connection that is in doubt. A lease is three intervals; a heartbeat that is
-// lost uses up one of them, and the next follows at once. Pure: the time is given.
+// HeartbeatPace decides when the heartbeats of one life are sent, how long each answer is waited
+// for, and when the connection needs to be replaced. A lease is three intervals. A lost heartbeat
+// uses up one interval, and the next one follows at once. The caller passes the time in.
 #pragma once
 
 #include <algorithm>
@@ -14,24 +14,25 @@ class HeartbeatPace {
  public:
   HeartbeatPace(absl::Duration interval, absl::Time now) : interval_(interval), answered_at_(now) {}
 
-  // How long the answer to a heartbeat that is sent now is waited for: an interval, and longer
-  // where answers take longer, but no longer than a lease.
+  // Returns how long to wait for the answer to a heartbeat that is sent now. It is one interval, or
+  // more if answers take longer, but at most a lease.
   absl::Duration patience() const { return path_.Patience(interval_, 3 * interval_); }
   void OnSent(absl::Time now) { sent_at_ = now; }
   void OnAnswered(absl::Time now) {
     answered_at_ = now;
     path_.OnAnswered(now - sent_at_);
   }
-  // No answer came in time. Whether the next heartbeat needs a connection of its own: this one has
-  // been silent, not refused, for longer than a busy server is.
+  // Must be called when no answer came in time. Returns true if the next heartbeat needs a new
+  // connection, because this one has been silent for longer than a busy server would be.
   bool OnSilence(absl::Time now) {
     const absl::Duration waited = patience();
     path_.OnUnanswered(waited);
     if (now - answered_at_ < std::max(waited, kShortestSilence)) return false;
-    answered_at_ = now;  // for the new connection
+    // The new connection is given the same time.
+    answered_at_ = now;
     return true;
   }
-  // When to send the next one, or at once if that has been.
+  // Returns when to send the next heartbeat. If the time is past, send it at once.
   absl::Time next() const { return sent_at_ + interval_; }
 
  private:
@@ -40,7 +41,8 @@ class HeartbeatPace {
   const absl::Duration interval_;
   RoundTripTime path_;
   absl::Time sent_at_ = absl::InfinitePast();
-  absl::Time answered_at_;  // by the connection of now; or its beginning
+  // Last answer on the present connection, or the time when the connection began.
+  absl::Time answered_at_;
 };
 
 }  // namespace lodestar::life

@@ -1,5 +1,5 @@
-// A worker's life as a sequence of events and tasks: no thread, no connection, no time but what is
-// given.
+// Tests of a worker's life as a sequence of events and tasks. There are no threads or connections,
+// and the test sets the time.
 
 #include <algorithm>
 #include <optional>
@@ -33,7 +33,7 @@ std::string ReportText(const std::optional<RoundReport>& report) {
   return report.has_value() ? absl::StrCat(" report=", report->round.value()) : "";
 }
 
-// What people read of an effect, and what the tests compare.
+// Text of each effect, which the tests compare.
 struct Words {
   std::string operator()(const Lifecycle::Connect&) const { return "connect"; }
   std::string operator()(const Lifecycle::Prepare&) const { return "prepare"; }
@@ -72,8 +72,8 @@ RoundReport Report(int64_t round) {
   return report;
 }
 
-// Each method tells the lifecycle an event and returns the effects in words, but for what is told
-// to people, which is in told_.
+// Each method below passes an event to the lifecycle and returns the effects as text. Log messages
+// are left out and kept in told_.
 class LifecycleTest : public testing::Test {
  protected:
   std::string Take(const Lifecycle::Effects& effects) {
@@ -117,7 +117,7 @@ class LifecycleTest : public testing::Test {
     now_ = lifecycle_->next_wake();
     return Take(lifecycle_->OnTick(now_));
   }
-  // From `connect` until the first grant is asked for; returns that.
+  // Goes from `connect` to the first request for a grant. Returns the text of that request.
   std::string Begin(const LifeId& life = kFirstLife) {
     EXPECT_EQ(Register(life), "prepare");
     EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::OkStatus())), "try paths");
@@ -128,7 +128,7 @@ class LifecycleTest : public testing::Test {
     EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
     return Begin();
   }
-  // Until round `round` is carried out.
+  // Goes on until round `round` begins.
   void StartRound(int64_t round) {
     EXPECT_EQ(Start(), "ask");
     EXPECT_EQ(Get(GrantOf(Grant::Kind::kTrain, round)), absl::StrCat("work ", round));
@@ -160,7 +160,8 @@ class ConnectTimeoutTest : public LifecycleTest {
     lifecycle_.emplace(Lifecycle::Config{
         .connect = {.timeout = absl::Minutes(5), .servers = "server-of-the-job:1"}});
   }
-  // Registers in vain until `passed` later; returns the last effects.
+  // Registers again and again, and gets `answer` each time, until `passed` is over. Returns the
+  // last effects.
   std::string RegisterInVain(const absl::Status& answer, absl::Duration passed) {
     const absl::Time end = now_ + passed;
     std::string effects = Register(answer);
@@ -379,7 +380,8 @@ TEST_F(LifecycleTest, AHeldNameIsGivenUpOnceItsHolderHasRenewedItsLeaseAgainAndA
   const absl::Time asked_first_at = now_;
   EXPECT_EQ(Register(held_for(absl::Seconds(3))), "");
   EXPECT_THAT(told_, HasSubstr("held; waits up to 3s"));
-  // Heartbeats come more often than this worker asks: hardly any of the lease is over each time.
+  // The holder's heartbeats come more often than this worker asks, so its lease is always almost
+  // whole.
   int times_asked = 0;
   std::string next;
   for (; times_asked < 20 && next.empty(); ++times_asked) {
@@ -392,7 +394,7 @@ TEST_F(LifecycleTest, AHeldNameIsGivenUpOnceItsHolderHasRenewedItsLeaseAgainAndA
   EXPECT_THAT(Left(), HasSubstr("finish ALREADY_EXISTS"));
 }
 
-// Servers that were frozen end leases late, and what a process has sent may arrive after its end.
+// A server that was frozen ends leases late. Messages of a process may arrive after its end.
 TEST_F(LifecycleTest, AHeldNameWhoseHolderIsGoneIsWaitedForHoweverLateItsLeaseEnds) {
   const auto held_for = [](absl::Duration rest) {
     return WithRetryAfter(absl::AlreadyExistsError("held"), rest);
@@ -417,7 +419,7 @@ TEST_F(LifecycleTest, AHeldNameIsWaitedForUntilTheLastOfMuchLateNewsOfItsHolder)
   };
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(held_for(absl::Seconds(1))), "");
-  // Each has renewed the lease a while before this worker asks.
+  // These are the times that the lease still has. The holder has renewed it a while before each.
   for (const int rest_ms : {1000, 1000, 900, 400}) {
     EXPECT_EQ(Wake(), "connect");
     EXPECT_EQ(Register(held_for(absl::Milliseconds(rest_ms))), "");
@@ -433,7 +435,8 @@ TEST_F(LifecycleTest, LeasesThatAServerGivesWhenItIsStartedAgainAreNoSignsOfLife
   };
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(held(7)), "");
-  // Started again and again; at last a process that lives renews its lease with the new server.
+  // The server restarts again and again, and counts from 0 each time. In the end the holder, which
+  // lives, renews its lease with the last server.
   for (const int64_t times_renewed : {7, 0, 0, 0, 0, 1, 1, 2}) {
     now_ += absl::Seconds(1);
     EXPECT_EQ(Wake(), "connect");
@@ -581,7 +584,7 @@ TEST_F(LifecycleTest, BeforeItsMachineGoesAWorkerSaysWhatItCouldNotHandIn) {
   StartRound(5);
   EXPECT_EQ(Stop({.grace = absl::Minutes(2), .machine_goes = true}), "");
   lifecycle_->OnActivity(now_, "push");
-  // Its patience is not the end: there is no use in leaving sooner.
+  // The leave_timeout is past, but the machine still has time, so the worker stays.
   EXPECT_EQ(Tick(absl::Seconds(118)), "");
   lifecycle_->OnActivity(now_, "pull");
   EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
@@ -592,7 +595,8 @@ TEST_F(LifecycleTest, BeforeItsMachineGoesAWorkerSaysWhatItCouldNotHandIn) {
 TEST_F(LifecycleTest, AMachineThatIsStillThereAfterItsTimeIsUsedForAMomentMore) {
   StartRound(5);
   EXPECT_EQ(Stop({.grace = absl::Seconds(30), .machine_goes = true}), "");
-  now_ += absl::Seconds(40);  // a step took so long
+  // The present step takes this long.
+  now_ += absl::Seconds(40);
   lifecycle_->OnActivity(now_, "push");
   EXPECT_EQ(Tick(absl::Milliseconds(900)), "");
   EXPECT_EQ(Tick(absl::Milliseconds(100)), "cancel calls, cancel transfers");
@@ -670,15 +674,15 @@ TEST_F(LifecycleTest, AStoppingWorkerWhoseConnectionFailsSaysSo) {
                                 "5 is not handed in (nobody answers)"));
 }
 
-// Where contributions are deferred: a worker whose steps on the grant of round 5 wait for a round
-// that takes them.
+// Tests with deferred contributions. The worker has steps from the grant of round 5 that only a
+// later round can take.
 class StepsInHandTest : public LifecycleTest {
  protected:
   void BeginAnew() {
     lifecycle_.emplace(Lifecycle::Config{});
     StartRound(5);
   }
-  // Told to stop, it asks for the round that takes them.
+  // Stops the worker, which then asks for the round that takes its steps.
   void StopWithSteps() {
     BeginAnew();
     EXPECT_EQ(Stop(), "");
@@ -753,7 +757,7 @@ TEST_F(StepsInHandTest, AStopBetweenTwoConnectionsSaysThatTheyAreLost) {
   EXPECT_EQ(Register(kSecondLife), "leave (told to stop)") << "an answer that was on its way";
   ExpectLoss(" while it was connecting to the servers again");
 
-  // What an earlier life has lost is no matter of this one.
+  // The next life must not report what an earlier life has lost.
   cut_off();
   EXPECT_EQ(Wake(), "connect");
   EXPECT_EQ(Begin(kSecondLife), "ask");
@@ -801,7 +805,7 @@ TEST(HeartbeatPaceTest, ALostHeartbeatUsesUpOneThirdOfALeaseAndTheNextFollowsAtO
   absl::Time now = absl::UnixEpoch();
   HeartbeatPace pace(interval, now);
   int sent = 0;
-  // All are lost: how many go out before a lease is over?
+  // All heartbeats are lost. Counts how many are sent before the lease is over.
   while (now < absl::UnixEpoch() + absl::Seconds(10)) {
     ++sent;
     pace.OnSent(now);

@@ -10,13 +10,14 @@
 namespace lodestar::life {
 namespace {
 
-// As often as a process that is gone cannot renew a lease.
+// A lease that is renewed this often is held by a live process: messages of a dead process that
+// arrive late cannot renew it so often.
 constexpr int kMaxRenewals = 3;
 
-// Before a machine goes: what a worker has not handed in by then, its log still says.
+// Time before the machine goes in which the worker still logs what it has not handed in.
 constexpr absl::Duration kLastWords = absl::Seconds(1);
 
-// Returns true if a server has given this answer to a registration.
+// Returns true if the result of a registration comes from a server.
 bool IsOfServer(const absl::Status& status) {
   return IsAnswered(status) || !(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status));
 }
@@ -41,7 +42,7 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
   LODESTAR_CHECK(state_ == State::kConnecting);
   lost_ = absl::OkStatus();
   if (IsJobOver(life.status())) {
-    // There is no life that could be told DONE, or say good-bye.
+    // No life was begun, so there is nothing to leave.
     Effects effects = {
         Tell{LogLevel::kInfo, absl::StrCat("done: ", std::string(life.status().message()))}};
     for (Effect& effect : Conclude(absl::OkStatus())) effects.push_back(std::move(effect));
@@ -53,13 +54,15 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
     patience_.OnUnanswered(since_);
     if (patience_.IsOver(now)) return GiveUpOnServers(life.status());
   }
-  // The servers have gone back to an older state, and may give a life's number again.
+  // The servers have gone back to an older state, and may give a new life the number of the old
+  // one.
   if (absl::IsAborted(life.status())) life_.reset();
   if (!life.ok()) return EndLife(now, life.status());
   held_until_.reset();
   if (std::exchange(life_, *life) != *life) {
     unsent_report_.reset();
-    // A worker that goes on begins anew; one that stops has lost them.
+    // A worker that goes on begins anew. A worker that is stopping keeps these, to report them as
+    // lost.
     if (!is_stopping_) {
       round_at_hand_.reset();
       steps_in_hand_.reset();
@@ -72,7 +75,7 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
 Lifecycle::Effects Lifecycle::OnPrepared(absl::Time now, const absl::Status& status) {
   LODESTAR_CHECK(state_ == State::kPreparing);
   const bool has_stopped = is_stopping_ && absl::IsCancelled(status);
-  // What this machine lacks it will lack again, whatever became of the life meanwhile.
+  // An error of this machine is final, even if the life has ended meanwhile.
   if (!status.ok() && !has_stopped) return EndLife(now, AsFinal(status));
   if (is_stopping_) return EndLife(now, ToldToStop());
   if (!lost_.ok()) return EndLife(now, lost_);
@@ -85,7 +88,7 @@ Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& s
   if (is_stopping_) return EndLife(now, ToldToStop());
   if (!lost_.ok()) return EndLife(now, lost_);
   if (status.ok()) return Go(State::kJoining, now, Join{});
-  // The coordinator has just confirmed this life. If it ends the life meanwhile, lost_ says so.
+  // The coordinator has just confirmed this life. If the life ends meanwhile, lost_ says so.
   const bool is_of_another_job = absl::IsAborted(status);
   if (!is_of_another_job && RemedyFor(status) != Remedy::kRepeat) return EndLife(now, status);
   Effects effects;
@@ -112,7 +115,7 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
   LODESTAR_CHECK(state_ == State::kJoining);
   if (!lost_.ok() || !status.ok()) {
     Effects effects;
-    // The outage was told of already: this is another reason for it.
+    // The log has the outage already, but not this reason.
     if (lost_.ok() && !is_stopping_ && failed_lives_ > 0 && RemedyFor(status) == Remedy::kRepeat &&
         !std::exchange(is_join_told_, true)) {
       effects.push_back(Tell{LogLevel::kWarn, absl::StrCat("cannot take part yet: ",
@@ -124,7 +127,7 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
     return effects;
   }
   is_join_told_ = false;
-  // Also told to stop: a member may have been granted a round by now.
+  // A worker that is stopping also asks, because a member may have been granted a round by now.
   return Ask(now);
 }
 
@@ -138,12 +141,15 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
   LODESTAR_CHECK(state_ == State::kAsking);
   waited_ += now - asked_at_;
   if (!grant.ok()) {
-    // The call was cancelled to ask in this other way: a grant may have been on its way.
+    // The call was cancelled so that the worker can ask as one that leaves. A grant may have been
+    // on its way.
     if (is_stopping_ && !asks_leaving_ && lost_.ok() && !gave_up_) return Ask(now);
     return EndLife(now, Cause(grant.status()));
   }
-  unsent_report_.reset();  // the coordinator has it
-  round_at_hand_.reset();  // unless it is granted again
+  // The coordinator has got the report with the request.
+  unsent_report_.reset();
+  // If the round is granted again, it is set again below.
+  round_at_hand_.reset();
   switch (grant->kind) {
     case Grant::Kind::kDone: {
       if (grant->has_failed) {
@@ -166,7 +172,8 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
       Effects effects = {TellWait{grant->reason}};
       const absl::Time since = since_;
       for (Effect& effect : Ask(now)) effects.push_back(std::move(effect));
-      since_ = since;  // an answer that brings nothing is no end of waiting
+      // kWait does not end the wait, so the time of its beginning is kept.
+      since_ = since;
       return effects;
     }
     case Grant::Kind::kTrain:
@@ -188,11 +195,12 @@ Lifecycle::Effects Lifecycle::OnCarriedOut(absl::Time now,
                                            bool leaves_steps) {
   LODESTAR_CHECK(state_ == State::kWorking);
   if (!report.ok()) {
-    // This worker has not cancelled it: the program took no step of the round, so nothing is lost.
+    // The program, not this worker, has cancelled the round before its first step. Nothing is lost.
     if (absl::IsCancelled(report.status()) && is_stopping_ && !gave_up_ && lost_.ok()) {
       round_at_hand_.reset();
     }
-    // An error of this machine is what it is; of others the end of the life is the cause.
+    // An error of this machine is reported as such. Other errors are replaced by the end of the
+    // life, if the life has ended.
     const bool is_final = RemedyFor(report.status()) == Remedy::kGiveUp;
     return EndLife(now, is_final ? report.status() : Cause(report.status()));
   }
@@ -213,7 +221,8 @@ Lifecycle::Effects Lifecycle::EndLife(absl::Time now, const absl::Status& status
   Effects effects;
   if (is_refused_ || !MayTryAgain(now, status, effects)) {
     is_refused_ = true;
-    // The reason travels to the server's log, and no member waits for this worker's lease.
+    // Leave() brings the reason to the server's log, and the other members need not wait for this
+    // worker's lease.
     return Leave(now, std::string(status.message()));
   }
   for (Effect& effect : BackOff(now, status)) effects.push_back(std::move(effect));
@@ -324,8 +333,8 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     held_until_.reset();
     return remedy != Remedy::kGiveUp;
   }
-  // Mostly this worker before it was started again: then the lease ends, at the latest when what it
-  // had sent has arrived. A holder that lives renews it again and again.
+  // The holder of the name is mostly an earlier process of this worker. Its lease ends at the
+  // latest when all that it had sent has arrived. A live holder renews its lease again and again.
   const absl::Duration rest = RetryAfterOf(status).value_or(config_.longest_backoff);
   const absl::Time held_until = now + rest;
   const std::optional<int64_t> server_count = TimesRenewedOf(status);
@@ -341,15 +350,16 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     return true;
   }
   longest_rest_ = std::max(longest_rest_, rest);
-  // Answers that travel for a moment longer, or a server that ends the lease late, renew nothing.
+  // A small difference is no renewal: an answer was slower, or the server ends the lease late.
   if (rest > absl::ZeroDuration() && held_until - *held_until_ > longest_rest_ / 4) {
     held_until_ = held_until;
-    // A server that was started again gives whole leases and counts anew: that is no sign of life.
+    // A restarted server begins whole leases and counts from 0, which does not show that the holder
+    // lives.
     if (!server_count.has_value() || server_count > server_count_) ++times_found_renewed_;
     server_count_ = server_count;
   }
-  // What is almost over is not renewed by a live process: those were late messages of one that is
-  // gone.
+  // A lease that is almost over is not renewed by a live process. Its renewals were late messages
+  // of a process that has ended.
   return times_found_renewed_ < kMaxRenewals || rest < longest_rest_ / 2;
 }
 
@@ -367,8 +377,8 @@ Lifecycle::Effects Lifecycle::BackOff(absl::Time now, const absl::Status& reason
   state_ = State::kBackingOff;
   since_ = now;
   wake_at_ = now + PauseAfter(failed_lives_);
-  // Said once per outage, and then now and then: an unreachable server is the usual case when
-  // starting in any order.
+  // Logged once per outage and then from time to time. Servers that cannot be reached are normal
+  // when a job starts in any order.
   const bool is_due = failed_lives_ == 1 || failed_lives_ % 16 == 0;
   if (!is_due || held_until_.has_value()) return {};
   return {Tell{LogLevel::kWarn,
@@ -392,7 +402,7 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
   if (std::exchange(is_stopping_, true)) return {};
   since_ = now;
   Effects effects;
-  // A grant that is asked for comes soon, unless the servers are known not to answer. Other calls
+  // A request for a grant is answered soon, unless the servers are known not to answer. Other calls
   // end at once.
   if (waits_for_servers() &&
       (state_ == State::kWorking || (state_ == State::kAsking && !unanswered_.ok()))) {
@@ -413,8 +423,10 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
     case State::kTryingPaths:
       return {CancelTransfers{}};
     case State::kNotStarted:
-    case State::kPreparing:  // looks at is_stopping()
-    case State::kWorking:    // finishes its step
+    // Prepare looks at is_stopping().
+    case State::kPreparing:
+    // The present step is finished first.
+    case State::kWorking:
     case State::kLeaving:
     case State::kFinished:
       return effects;
@@ -455,8 +467,8 @@ Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& sta
 
 Lifecycle::Effects Lifecycle::OnHeartbeat(const std::string& waiting_for) {
   unanswered_ = absl::OkStatus();
-  // A grant that is waited for brings the reason itself. A worker that computes does not wait,
-  // though others may wait for it.
+  // While the worker waits for a grant, the answer brings the reason. While it computes, it does
+  // not wait, though other workers may wait for it.
   if (state_ != State::kWorking || round_activity_ == "compute") return {};
   return {TellWait{waiting_for}};
 }
@@ -475,7 +487,8 @@ bool Lifecycle::waits_for_servers() const {
       return true;
     case State::kWorking:
       return round_activity_ != "compute";
-    default:  // a good-bye has a deadline of its own
+    // SayGoodbye has its own deadline.
+    default:
       return false;
   }
 }
@@ -485,7 +498,7 @@ absl::Time Lifecycle::next_wake() const {
   if (state_ == State::kBackingOff) next = wake_at_;
   if (is_stopping_ && !gave_up_ && waits_for_servers()) {
     if (has_own_patience_) next = std::min(next, since_ + config_.leave_timeout);
-    // A machine that is still there after its time may be so for a moment longer.
+    // If the machine is still there after its time, it may stay a moment longer.
     next = std::min(next, std::max(machine_ends_, since_ + 2 * kLastWords) - kLastWords);
   }
   return next;

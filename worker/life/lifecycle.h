@@ -1,8 +1,7 @@
-// Lifecycle: what a worker does next, from its start to its exit code. It is told what has happened
-// and what time it is, and answers with effects: one task at a time that takes its time (a call, a
-// round), and what is done at once beside it. Nothing waits or sleeps in here: no thread, lock,
-// connection or model; the owner (worker/worker.h, or a simulator) carries the effects out, in
-// order.
+// Lifecycle decides what a worker does next, from its start to its exit code. The owner passes in
+// events and the time. It gets back effects: one long task at a time (a call, a round), and actions
+// that are done at once. Nothing in here waits or sleeps. There is no thread, lock, connection or
+// model. The owner (worker/worker.h, or a simulator) carries the effects out in order.
 //
 //              +------------------- back off <-----------------------+
 //              v                                                     | the life has ended, and
@@ -12,20 +11,20 @@
 //                                                        v
 //                                                say good-bye -> finish
 //
-// A life is what the coordinator knows by one incarnation. A connection that breaks does not end
-// it: after `connect` the same life goes on, and owes what it owed (the report of its last round,
-// the round at hand). With another incarnation, or servers that began anew, both are void.
+// A life is what the coordinator knows by one incarnation. A broken connection does not end the
+// life. After `connect` the same life goes on, and still owes the report of its last round or the
+// round at hand. With another incarnation, or with servers that began anew, the worker owes
+// neither.
 //
-// Told to stop, the worker finishes the round at hand, asks whether it was granted another one
-// meanwhile, and leaves. Of a window of local steps it makes those that fit into the time that it
-// has left (worker/trainer/window_end.h); a step takes its time. Servers that keep it waiting for
-// leave_timeout, or until its machine goes, are left without. Where contributions are deferred
-// (local_sgd with fragments or overlap), the steps of the last round are contributed to the one
-// after it: it asks for that, too. What is not handed in is told by the status that the worker ends
-// with.
+// A worker that is told to stop finishes the round at hand, asks whether it was granted another
+// round meanwhile, and leaves. Of a window of local steps it makes those that fit into the time
+// that is left (worker/trainer/window_end.h). It stops waiting for servers after leave_timeout, or
+// when its machine goes. With deferred contributions (local_sgd with fragments or overlap), the
+// steps of the last round are contributed to the next round, so the worker asks for that round too.
+// The final status names the work that was not handed in.
 //
-// If no server answers for the time of `connect`, the worker ends with Unavailable: its job may be
-// over, or its address wrong.
+// If no server answers for the time of `connect`, the worker ends with Unavailable. The job may be
+// over then, or the address may be wrong.
 #pragma once
 
 #include <cstdint>
@@ -45,24 +44,24 @@
 
 namespace lodestar::life {
 
-// A life of this worker under one life of the servers: what a contribution and its report belong
-// to.
+// A life of this worker with one incarnation of the servers. Contributions and reports belong to a
+// LifeId.
 struct LifeId {
   uint64_t server_incarnation = 0;
   Incarnation incarnation;
   friend bool operator==(const LifeId&, const LifeId&) = default;
 };
 
-// Why a worker is to stop, and how long it has.
+// A request to stop, with the time that is left.
 struct StopRequest {
-  // Local steps that fit into it are still made; zero: none after the one at hand.
+  // Local steps that fit into this time are still made. Zero means none after the present one.
   absl::Duration grace = absl::ZeroDuration();
-  // Its machine goes then, so that no patience with servers lasts longer, and none is of use
-  // before.
+  // True if the machine goes after `grace`. The worker then waits for servers until shortly before
+  // that time, whatever leave_timeout is.
   bool machine_goes = false;
 };
 
-// Not thread-safe. Times are of one clock and never go back.
+// Makes the decisions of one worker. Not thread-safe. Times are of one clock and must not go back.
 class Lifecycle {
  public:
   struct Config {
@@ -72,38 +71,49 @@ class Lifecycle {
     ConnectPatience::Config connect = {};
   };
 
-  // Tasks. The event that tells the outcome is named beside each. No other task is given before.
-  struct Connect {};  // ends what is left of the last connection, then registers: OnRegistered()
-  struct Prepare {};  // model and data of the job; heartbeats begin: OnPrepared()
-  // Whether every server can be reached for bulk: OnPathsTried(). Aborted means that a server does
-  // not know this life, which is tried again: its address leads to another job.
+  // Tasks. Each names the event to call with its result. The next task is given only after that.
+
+  // Ends the last connection and registers. Then OnRegistered().
+  struct Connect {};
+  // Makes the job's model and data, and starts heartbeats. Then OnPrepared().
+  struct Prepare {};
+  // Tests whether every server can be reached for bulk transfers. Then OnPathsTried(). Aborted
+  // means that a server does not know this life, because its address leads to another job. The task
+  // is then tried again.
   struct TryPaths {};
-  struct Join {};  // OnJoined()
+  // Then OnJoined().
+  struct Join {};
   struct AskForGrant {
     std::optional<RoundReport> report;
-    bool leaving = false;  // no new work is wanted
-  };                       // OnGrant()
+    // True if the worker wants no new work.
+    bool leaving = false;
+  };  // Then OnGrant().
   struct CarryOut {
     Grant grant;
-  };  // evaluate, or pull, compute and push: OnCarriedOut()
+  };  // Evaluates, or pulls, computes and pushes. Then OnCarriedOut().
   struct SayGoodbye {
     std::string reason;
     std::optional<RoundReport> report;
-  };  // OnLeft()
-  // The last one: what the process ends with.
+  };  // Then OnLeft().
+  // The last task. The process ends with `status`.
   struct Finish {
     absl::Status status;
   };
 
-  // At once. Calls and transfers end soon; the event of the task comes all the same.
-  struct CancelCalls {};      // to the coordinator, of the task at hand
-  struct CancelTransfers {};  // all of this connection, later ones too
+  // Actions that are done at once. Calls and transfers end soon, and the event of the task still
+  // comes.
+
+  // Ends the task's calls to the coordinator.
+  struct CancelCalls {};
+  // Ends all present and later transfers of this connection.
+  struct CancelTransfers {};
   struct Tell {
     LogLevel level = LogLevel::kInfo;
     std::string text;
   };
   struct TellWait {
-    std::string reason;  // why the cluster does not go on; empty: it does
+    // Why the cluster waits. Empty means that it does not wait.
+    std::string reason;
   };
 
   using Task =
@@ -113,51 +123,54 @@ class Lifecycle {
 
   explicit Lifecycle(const Config& config) : config_(config), patience_(config.connect) {}
 
-  // Called once, first.
+  // Must be called once, before all other events.
   Effects Start(absl::Time now);
 
-  // What tasks have brought.
+  // The results of tasks.
   Effects OnRegistered(absl::Time now, const absl::StatusOr<LifeId>& life);
   Effects OnPrepared(absl::Time now, const absl::Status& status);
   Effects OnPathsTried(absl::Time now, const absl::Status& status);
   Effects OnJoined(absl::Time now, const absl::Status& status);
   Effects OnGrant(absl::Time now, const absl::StatusOr<Grant>& grant);
-  // `leaves_steps`: what was computed on the grant is contributed to a round after it.
+  // `leaves_steps` means that steps of this grant will be contributed to a later round.
   Effects OnCarriedOut(absl::Time now, const absl::StatusOr<RoundReport>& report,
                        bool leaves_steps = false);
   Effects OnLeft(absl::Time now, const absl::Status& status);
 
-  // What happens beside them. Of several requests to stop the shortest time counts.
+  // Events beside the tasks. After several requests to stop, the shortest time counts.
   Effects OnStopRequested(absl::Time now, const StopRequest& request = {});
-  // A heartbeat was answered Aborted: the coordinator has ended this life.
+  // Must be called when a heartbeat was answered with Aborted: the coordinator has ended this life.
   Effects OnLifeLost(absl::Time now, const absl::Status& status);
-  // A heartbeat was answered: why the cluster does not go on, or nothing.
+  // Must be called when a heartbeat was answered, with the reason why the cluster waits. An empty
+  // text means that it does not wait.
   Effects OnHeartbeat(const std::string& waiting_for);
   void OnHeartbeatUnanswered(const absl::Status& status) { unanswered_ = status; }
-  // The round at hand computes ("compute"), or waits for servers ("pull", "push").
+  // Must be called when the round at hand begins to compute ("compute") or to wait for servers
+  // ("pull", "push").
   void OnActivity(absl::Time now, absl::string_view activity);
-  // next_wake() has come. Too early or too often does no harm.
+  // Must be called when next_wake() has come. Earlier or additional calls do no harm.
   Effects OnTick(absl::Time now);
   absl::Time next_wake() const;
 
-  // The report of the round at hand, with the time that was waited for its grant as well.
+  // Returns `report` with the time that was spent waiting for its grant added.
   RoundReport WithWait(RoundReport report) const;
-  // What keeps the worker from computing, for people: what it waits for, or why it is not
-  // connected. Empty: it computes.
+  // Returns what the worker waits for, or why it is not connected, for messages. Empty means that
+  // it computes.
   std::string Standing() const;
   static constexpr absl::string_view kPrepares = "prepares model and data";
   static constexpr absl::string_view kComputes = "computes";
   static constexpr absl::string_view kEndsLife = "ends its life";
-  // Returns what the worker does by itself, which no other process can end. The last kind: the life
-  // is over, so that the calls and transfers that the worker waited for are cancelled. Empty: the
-  // worker waits for servers, or for the time to try again.
+  // Returns what the worker does by itself, without another process that could end it. kEndsLife
+  // means that the life is over and the calls and transfers of the worker are being cancelled.
+  // Empty means that the worker waits for servers, or for the next attempt.
   absl::string_view OwnWork() const;
-  // What a heartbeat says that the worker does.
+  // Returns the activity that heartbeats report.
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }
-  // Told to stop: for local steps and for handing them in. Not below zero.
+  // Returns the time left for local steps and for handing them in, if the worker was told to stop.
+  // At least zero.
   absl::Duration time_left(absl::Time now) const;
-  // Returns true if no server will take what this life still computes.
+  // Returns true if no server will accept what this life still computes.
   bool is_life_over() const { return !lost_.ok(); }
 
  private:
@@ -176,68 +189,87 @@ class Lifecycle {
 
   Effects Go(State state, absl::Time now, Task task);
   Effects Ask(absl::Time now);
-  // The life has ended, or was not begun. OK: the job is done.
+  // Ends the life, or the attempt to begin one. OK means that the job is done.
   Effects EndLife(absl::Time now, const absl::Status& status);
   Effects Leave(absl::Time now, std::string reason);
-  // Says what the servers have not taken yet, and until when a worker that stops waits for them.
+  // Returns a log message that names what the servers have not taken yet (`owed`) and says until
+  // when the worker waits for them.
   Effect TellPatience(absl::string_view owed, absl::Time until) const;
   Effects BackOff(absl::Time now, const absl::Status& reason);
-  // No server has answered for the time of config_.connect.
+  // Ends the worker because no server has answered for the time of config_.connect.
   Effects GiveUpOnServers(const absl::Status& reason);
-  // Whether another life may go better; counts the signs of life of who holds this worker's name.
+  // Returns true if another life may succeed. If another process holds this worker's name, counts
+  // how often it is found to have renewed its lease.
   bool MayTryAgain(absl::Time now, const absl::Status& status, Effects& effects);
   Effects Conclude(const absl::Status& status);
-  // What Finish says of a worker that was told to stop; `left`: what its good-bye has brought.
+  // Returns the status of Finish for a worker that was told to stop. `left` is the result of
+  // SayGoodbye.
   absl::Status OutcomeOfStop(const absl::Status& left) const;
-  // What was computed, or is at hand, and no server has: "round 5 is not handed in"; empty:
-  // nothing.
+  // Returns the work that no server has, such as "round 5 is not handed in". Empty means none.
   std::string WhatIsLost() const;
   absl::Status KeptWaiting() const;
-  // A task that servers take part in has ended; if the life was lost meanwhile, that is why.
+  // Returns the reason why a task has ended in which servers take part. If the life was lost
+  // meanwhile, that is the reason.
   absl::Status Cause(const absl::Status& status) const { return lost_.ok() ? status : lost_; }
-  // Whether a life has been begun, and what it does is not over.
+  // Returns true if a life has begun and has not ended.
   bool IsLiving() const;
-  // Whether servers may keep the worker waiting now.
+  // Returns true if the worker may have to wait for servers now.
   bool waits_for_servers() const;
   absl::Duration PauseAfter(int failures) const;
 
   const Config config_;
   State state_ = State::kNotStarted;
-  absl::Time since_;         // when the worker began what it does, or was told to stop during it
-  absl::Status unanswered_;  // why the last heartbeat was not; OK: it was
+  // When the present state began, or when the worker was told to stop in it.
+  absl::Time since_;
+  // Why the last heartbeat got no answer. OK means that it got one.
+  absl::Status unanswered_;
   std::string round_activity_;
-  std::string wait_reason_;  // kAsking: that the last answer had; empty: it brought work
+  // In kAsking: the reason in the last answer. Empty means that the last answer brought work.
+  std::string wait_reason_;
 
-  std::optional<LifeId> life_;                // the last one, as long as it may go on
-  absl::Status lost_;                         // why it has ended, while it is at hand
-  std::optional<RoundReport> unsent_report_;  // until the coordinator has it
-  std::optional<Round> round_at_hand_;        // granted, and not handed over
-  // Where contributions are deferred: on whose grant the steps were computed that a later round is
-  // to take.
+  // The last life, as long as it may go on.
+  std::optional<LifeId> life_;
+  // Why the present life has ended. OK means that it has not.
+  absl::Status lost_;
+  // The report that the coordinator does not have yet.
+  std::optional<RoundReport> unsent_report_;
+  // The round that was granted and is not handed in.
+  std::optional<Round> round_at_hand_;
+  // With deferred contributions: the round on whose grant steps were computed that a later round
+  // has to take.
   std::optional<Round> steps_in_hand_;
   absl::Time asked_at_;
-  absl::Duration waited_;  // for grants, since the last report
+  // Time spent waiting for grants since the last report.
+  absl::Duration waited_;
   bool asks_leaving_ = false;
 
   bool is_stopping_ = false;
-  absl::Time gone_by_ = absl::InfiniteFuture();  // told to stop: computing ends in time for that
-  absl::Time machine_ends_ = absl::InfiniteFuture();  // as far as it was told
-  bool has_own_patience_ = false;                     // told to stop by others than the machine
-  bool gave_up_ = false;  // on servers that kept a worker waiting that was told to stop
-  absl::Status end_;      // kLeaving: what the last life has ended with
-  // Told to stop: why the servers have nothing more for this worker, once they have said so.
+  // After a request to stop: the time by which computing has to end.
+  absl::Time gone_by_ = absl::InfiniteFuture();
+  // When the machine goes, if that is known.
+  absl::Time machine_ends_ = absl::InfiniteFuture();
+  // True if leave_timeout counts, because not only the end of the machine stops the worker.
+  bool has_own_patience_ = false;
+  // True if the worker was told to stop and does not wait for the servers any longer.
+  bool gave_up_ = false;
+  // In kLeaving: the status that the last life has ended with.
+  absl::Status end_;
+  // After a request to stop: the reason that the servers gave for having no more work.
   std::optional<std::string> dismissal_;
   bool is_refused_ = false;
 
-  bool retries_paths_ = false;  // kBackingOff: within a life
-  absl::Time wake_at_;          // kBackingOff
-  int path_failures_ = 0;       // in a row
-  int failed_lives_ = 0;        // in a row
-  bool is_join_told_ = false;   // why it may not join, since it last did
-  bool did_work_ = false;       // in this life
-  // While another process holds this worker's name: the end of its lease when that was last found
-  // renewed and what its server had counted then, its longest rest, and how often it was found
-  // renewed.
+  // In kBackingOff: true if the life goes on and only its paths are tried again.
+  bool retries_paths_ = false;
+  // In kBackingOff: when to try again.
+  absl::Time wake_at_;
+  int path_failures_ = 0;  // Failures in a row.
+  int failed_lives_ = 0;   // Failures in a row.
+  // True if the log has said why the worker cannot join. Reset when it joins.
+  bool is_join_told_ = false;
+  bool did_work_ = false;  // True if this life did work.
+  // Used while another process holds this worker's name: the end of its lease and the server's
+  // count when the lease was last found renewed, the longest time that the lease had left, and how
+  // often it was found renewed.
   std::optional<absl::Time> held_until_;
   std::optional<int64_t> server_count_;
   absl::Duration longest_rest_;

@@ -1,6 +1,7 @@
-// RedialPace: when a worker dials again whose connection was closed: at once, and then after pauses
-// that grow while the connections that it gets do not last. Even the longest is well below the time
-// after which a server may take the worker for lost. Pure: the time is given.
+// RedialPace decides when a worker connects again after its connection was closed. The first
+// attempt is made at once. While new connections do not last, the pauses grow. The longest pause is
+// well below the time after which a server may take the worker for lost. The caller passes the time
+// in.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +16,10 @@ class RedialPace {
   static constexpr absl::Duration kLongestPause = absl::Milliseconds(400);
   static constexpr absl::Duration kLasting = absl::Seconds(1);
 
-  // A connection is held from now on.
+  // Must be called when a connection is held.
   void OnHeld(absl::Time now) { held_at_ = now; }
-  // The connection was closed, or could not be opened. Returns how long to wait.
+  // Must be called when the connection was closed or could not be opened. Returns the pause before
+  // the next attempt.
   absl::Duration OnFailed(absl::Time now) {
     const bool has_lasted = now - held_at_ >= kLasting;
     held_at_ = absl::InfiniteFuture();
