@@ -1,6 +1,6 @@
-// ActivationArena holds activations and scratch of a model. They are planned once for the largest
-// micro-batch and taken from the device in one piece. A model first plans all its buffers, then
-// allocates; nothing is allocated in a step.
+// ActivationArena holds activations and scratch buffers of a model. A model first plans all its
+// buffers for the largest micro-batch. Then Allocate() takes the memory from the device in one
+// piece. No memory is allocated in a step.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,25 @@ namespace lodestar::model {
 
 class ActivationArena {
  public:
-  // Every buffer starts at a multiple of this, so that vector loads of any device are aligned.
+  // Every buffer starts at a multiple of this, so that vector loads are aligned on every device.
   static constexpr int64_t kAlignmentBytes = 256;
 
-  // Reserves num_elements >= 0 of `dtype`. *target is filled by Allocate() and must stay where it
-  // is until then.
+  // Reserves num_elements >= 0 elements of `dtype`. Allocate() sets *target. Until then *target
+  // must not move.
   void Plan(kernels::Buf* target, int64_t num_elements, kernels::DType dtype);
 
-  // place() returns where the next buffer starts. After Rewind(place) buffers are planned from that
-  // place again, and overlap those that were planned there before. This is for buffers that are
-  // never in use at the same time.
+  // place() returns where the next buffer would start. After Rewind(place) buffers are planned from
+  // that place again, over those planned there before. Use it for buffers that are never in use at
+  // the same time.
   int64_t place() const { return next_byte_; }
   void Rewind(int64_t place) { next_byte_ = place; }
 
-  // Call once, after the last Plan(). `owner` names the model in errors.
-  // Errors: ResourceExhausted naming owner, bytes asked for and free, and the flags to change.
+  // Allocates all planned buffers. Call once, after the last Plan(). `owner` names the model in
+  // errors. Errors: ResourceExhausted naming the owner, the bytes wanted and free, and the flags to
+  // change.
   absl::Status Allocate(const std::string& owner, kernels::Device* device);
 
-  // Returns the size of the allocation, as far as it is planned.
+  // Returns the size of all buffers planned so far.
   int64_t num_bytes() const { return num_bytes_; }
 
  private:

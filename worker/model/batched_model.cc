@@ -10,7 +10,7 @@
 namespace lodestar::model {
 namespace {
 
-// Tokens, features and targets of a HostBatch all have elements of this size.
+// Size of the elements of tokens, features and targets of a HostBatch.
 constexpr int64_t kHostElementBytes = 4;
 
 size_t NumBytes(const kernels::Buf& buf, int64_t num_elements) {
@@ -43,9 +43,9 @@ double SumOf(const void* values, int64_t count) {
   return sum;
 }
 
-// This is 16 MB of weights; gpt-nano, the MLPs and the CNNs are below. A step of a larger model
-// takes longer than its launches, and gains more from pulling and pushing blocks while it runs. A
-// graph rules that out, because it runs as one piece.
+// 16 MB of weights. gpt-nano, the MLPs and the CNNs have fewer. Larger models compute longer than
+// their kernels take to launch. They gain more from pulling and pushing blocks during the step,
+// which a graph rules out because it runs as one piece.
 constexpr int64_t kMostElementsForGraph = 4 << 20;
 
 SampleShape WithStride(SampleShape sample) {
@@ -154,8 +154,8 @@ absl::StatusOr<BatchResult> BatchedModel::TrainStep(const data::HostBatch& batch
                                                     GradientSink* sink) {
   RETURN_IF_ERROR(CheckBatch(batch));
   OnBatch(batch);
-  // This is the scale of the mean over the whole batch, so that the gradients of micro-batches
-  // simply add up.
+  // The scale of the mean over the whole batch, so that the gradients of micro-batches can be
+  // added.
   const double scale = 1.0 / static_cast<double>(batch.MeanOver());
   BatchResult result;
   for (int64_t begin = 0; begin < batch.num_samples; begin += max_batch_) {
@@ -267,7 +267,7 @@ void BatchedModel::CopyToDevice(kernels::Buf to, const void* from, int64_t count
   if (pinned_batch_.data() != nullptr) {
     from = std::memcpy(static_cast<char*>(pinned_batch_.data()) + pinned_place, from, bytes);
   }
-  // The copy is on the compute stream, because the previous micro-batch's backward still reads the
+  // The copy uses the compute stream, because backward of the previous micro-batch still reads the
   // buffers.
   device_->Copy(to.data, from, bytes, kernels::StreamKind::kCompute);
 }

@@ -1,6 +1,6 @@
-// BatchedModel is what all models share: checks of a batch, cutting it into micro-batches, copies
-// to and from the device, and the loss. A derived model adds the network between inputs() and
-// logits(), and its backward.
+// BatchedModel is the part that all models share: it checks a batch, cuts it into micro-batches,
+// copies data to and from the device, and computes the loss. A derived model adds the network
+// between inputs() and logits(), and its backward.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,17 @@
 
 namespace lodestar::model {
 
-// The sizes of one sample. If token_limit > 0, inputs are tokens (i32), else features (floating).
+// The sizes of one sample. If token_limit > 0, the inputs are tokens (i32). Otherwise they are
+// features (floating point).
 struct SampleShape {
-  int64_t inputs = 0;       // per sample
-  int64_t predictions = 1;  // per sample; each has one target
+  int64_t inputs = 0;  // Inputs per sample.
+  // Predictions per sample. Each has one target.
+  int64_t predictions = 1;
   int64_t classes = 0;
   int64_t token_limit = 0;
-  // The number of elements from a row of logits to the next. 0 means `classes`.
+  // Number of elements from one row of logits to the next. 0 means `classes`.
   int64_t logits_stride = 0;
-  // True means that training is not the same function of weights and batch in every step.
+  // True means that steps with the same weights and batch may give different results.
   bool has_dropout = false;
 };
 
@@ -43,36 +45,37 @@ class BatchedModel : public Model {
   absl::StatusOr<BatchResult> Evaluate(const data::HostBatch& batch, WeightsGate* gate) override;
   int64_t samples_per_pass() const override { return max_batch_; }
 
-  // Call once, before anything else. Errors: ResourceExhausted.
+  // Must be called once, before all other methods. Errors: ResourceExhausted.
   absl::Status AllocateActivations();
   int64_t activation_bytes() const { return activation_arena_.num_bytes(); }
-  // Returns the size of the pinned host memory. It is 0 if the device's memory is the host's.
+  // Returns the size of the pinned host memory. It is 0 if the device's memory is host memory.
   int64_t pinned_bytes() const;
-  // Returns the size of a HostBatch with as many samples as a micro-batch.
+  // Returns the size of a HostBatch of one micro-batch.
   int64_t batch_bytes() const { return BatchBytes(); }
-  // Returns how many elements a model needs behind its parameters.
+  // Returns the number of elements that a model needs behind its parameters.
   static int64_t PaddingElements(const ModelConfig&, kernels::Device*) { return 0; }
 
  protected:
   // One pass of a micro-batch through the network.
   struct Pass {
     int64_t samples = 0;
-    int64_t first_position = 0;  // of its first sample, as in HostBatch
+    // HostBatch::first_position for the first sample of the pass.
+    int64_t first_position = 0;
     bool is_training = false;
   };
 
-  // The constructors of derived models plan their buffers in activation_arena().
+  // Constructors of derived models must plan their buffers in activation_arena().
   BatchedModel(const ModelConfig& config, const SampleShape& sample,
                std::unique_ptr<ParameterArena> parameter_arena, kernels::Device* device);
 
-  // Is called with all samples of a step or an evaluation, before their first Forward().
+  // Called with all samples of a step or an evaluation, before the first Forward() on them.
   virtual void OnBatch(const data::HostBatch&) {}
-  // Computes logits() from inputs(). `gate` may be null. It is asked for each block once, before
-  // the first read of the block. It may also be asked for parts of a block before those are read,
-  // and for the block before the rest is read.
+  // Computes logits() from inputs(). `gate` may be null. It must be asked for each block once,
+  // before the block is read. It may be asked for parts of a block before these are read. Then it
+  // must be asked for the block before the rest is read.
   virtual absl::Status Forward(const Pass& pass, WeightsGate* gate) = 0;
-  // Computes gradients() from the gradient in logits(). They are set or added to as `weights` says.
-  // `sink` may be null. It is told of each block once, last block first.
+  // Computes gradients() from the gradient in logits(). `weights` says whether gradients() are set
+  // or added to. `sink` may be null. It must be told of each block once, last block first.
   virtual absl::Status Backward(const Pass& pass, kernels::Accumulate weights,
                                 GradientSink* sink) = 0;
 
@@ -84,11 +87,11 @@ class BatchedModel : public Model {
   kernels::Buf inputs() const { return inputs_; }
   kernels::Buf logits() const { return logits_; }
 
-  // If there is a gate, waits until the block's weights have arrived, and brings them into the type
-  // that forward reads.
+  // Waits until the block's weights have arrived, if there is a gate, and converts them into the
+  // dtype that forward reads.
   absl::Status WaitForBlock(WeightsGate* gate, int block);
-  // WaitForParts() does the same for parts of the block. WaitForRest() does it for the other parts,
-  // once the gate has been asked for some.
+  // Do the same for parts of a block. WaitForRest() is for the parts that are left after
+  // WaitForParts().
   absl::Status WaitForParts(WeightsGate* gate, int block, absl::Span<const ElementRange> parts);
   absl::Status WaitForRest(WeightsGate* gate, int block, absl::Span<const ElementRange> rest);
   static absl::Status ReportBlock(GradientSink* sink, int block);
@@ -98,18 +101,17 @@ class BatchedModel : public Model {
  private:
   void PlanBatchBuffers();
   void RefreshNarrowParameters(absl::Span<const ElementRange> ranges);
-  // Return the size of the results and of the batch of one micro-batch, on the host.
+  // Return the size of the results, and of the batch, of one micro-batch in host memory.
   int64_t ResultBytes() const;
   int64_t BatchBytes() const;
   absl::Status CheckBatch(const data::HostBatch& batch) const;
   absl::Status CheckSizes(const data::HostBatch& batch) const;
   void Upload(const data::HostBatch& batch, int64_t begin, int64_t samples);
-  // Queues the copy of `count` elements of a batch. Meanwhile they lie at `pinned_place` of the
-  // pinned memory. A copy from memory that is not pinned would wait for the device and pass through
-  // a buffer of the driver's.
+  // Queues the copy of `count` elements of a batch, through pinned memory at `pinned_place`. A copy
+  // from memory that is not pinned would wait for the device and use a buffer of the driver.
   void CopyToDevice(kernels::Buf to, const void* from, int64_t count, int64_t pinned_place);
-  // Runs forward, loss and backward of one micro-batch. Returns when the copy of the losses is
-  // under way.
+  // Runs forward, loss and backward of one micro-batch. Returns when the copy of the losses to the
+  // host is queued.
   absl::StatusOr<kernels::EventId> TrainMicroBatch(const Pass& pass, double scale,
                                                    kernels::Accumulate weights, WeightsGate* gate,
                                                    GradientSink* sink);
@@ -117,11 +119,12 @@ class BatchedModel : public Model {
   absl::StatusOr<kernels::EventId> TrainAsGraph(const Pass& pass, double scale,
                                                 kernels::Accumulate weights, WeightsGate* gate,
                                                 GradientSink* sink);
-  // Computes the loss and, if `scale` is not 0, its gradient, which goes into logits(). Here and
-  // below `correct` is correct_, or empty if it is not wanted which predictions are right.
+  // Computes the loss. If `scale` is not 0, also sets logits() to the gradient of the loss.
+  // `correct`, here and below, is correct_. An empty buffer means that correct predictions are not
+  // counted.
   void ComputeLoss(int64_t samples, kernels::Buf correct, double scale);
   kernels::EventId CopyLossesToHost(int64_t samples, kernels::Buf correct);
-  // Blocks until `losses_copied`; adds the losses of `samples` samples to *result.
+  // Blocks until `losses_copied` has happened. Adds the losses of `samples` samples to *result.
   absl::Status ReadLosses(kernels::EventId losses_copied, int64_t samples, kernels::Buf correct,
                           BatchResult* result);
 
@@ -131,18 +134,21 @@ class BatchedModel : public Model {
   kernels::Device* const device_;
   const std::unique_ptr<ParameterArena> parameter_arena_;
   ActivationArena activation_arena_;
-  kernels::Buf staged_features_;  // f32; empty unless the device computes in another dtype
+  // f32. Empty if the device computes in f32.
+  kernels::Buf staged_features_;
   kernels::Buf inputs_;
   kernels::Buf targets_;
   kernels::Buf logits_;
   kernels::Buf losses_;
   kernels::Buf correct_;
-  DeviceMemory host_results_;  // [losses | correct] of one micro-batch
-  // [inputs | targets] of one micro-batch, as in a HostBatch; empty if nothing is pinned. It is
-  // written again once the losses of the micro-batch before have been read: these are computed
-  // after its copy.
+  // [losses | correct] of one micro-batch.
+  DeviceMemory host_results_;
+  // [inputs | targets] of one micro-batch, as in a HostBatch. Empty if nothing is pinned. It may be
+  // overwritten once the losses of the micro-batch before have been read, because these are
+  // computed after its copy.
   DeviceMemory pinned_batch_;
-  std::unique_ptr<StepGraphs> graphs_;  // null if steps are not recorded
+  // Null if steps are not recorded as graphs.
+  std::unique_ptr<StepGraphs> graphs_;
 };
 
 }  // namespace lodestar::model

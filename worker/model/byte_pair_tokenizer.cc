@@ -19,9 +19,10 @@ namespace {
 constexpr char kEndOfText[] = "<|endoftext|>";
 constexpr int32_t kNone = -1;
 
-// A part of a word that is a token; those of a word are linked in order.
+// A token that is part of a word. The parts of a word are a linked list.
 struct Part {
-  int32_t token = kNone;  // kNone: it has become part of the one before it
+  // kNone means that this part was merged into the part before it.
+  int32_t token = kNone;
   int32_t previous = kNone;
   int32_t next = kNone;
 };
@@ -108,7 +109,7 @@ std::vector<int32_t> BytePairTokenizer::Encode(absl::string_view text) const {
   return tokens;
 }
 
-// The leftmost, and of those the longest.
+// Finds the leftmost added token. If several begin there, finds the longest.
 std::optional<BytePairTokenizer::Found> BytePairTokenizer::FindAdded(const AddedTokens& added,
                                                                      absl::string_view text) {
   for (size_t begin = 0; begin < text.size(); ++begin) {
@@ -159,7 +160,8 @@ void BytePairTokenizer::EncodeWord(absl::string_view word, std::vector<int32_t>&
     parts[i] = {token_of_byte_[static_cast<uint8_t>(word[i])], index - 1,
                 i + 1 < parts.size() ? index + 1 : kNone};
   }
-  // Rank, left part, token that comes of it: the lowest rank first, of equals the leftmost.
+  // Rank, left part, and token that the merge gives. The lowest rank comes first. Among equal ranks
+  // the leftmost part comes first.
   using Step = std::tuple<int32_t, int32_t, int32_t>;
   std::priority_queue<Step, std::vector<Step>, std::greater<Step>> steps;
   const auto merge_at = [&](int32_t left) -> std::optional<Merge> {
@@ -177,7 +179,7 @@ void BytePairTokenizer::EncodeWord(absl::string_view word, std::vector<int32_t>&
   while (!steps.empty()) {
     const auto [rank, left, token] = steps.top();
     steps.pop();
-    // A step is void once one of its parts has become another.
+    // If one of the two parts has changed since, the step is skipped.
     const auto merge = merge_at(left);
     if (!merge.has_value() || merge->token != token) continue;
     Part& merged = parts[left];

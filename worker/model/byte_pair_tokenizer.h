@@ -1,7 +1,8 @@
-// Byte-level BPE, as GPT-2 has it: a text is cut into words (word_splitter.h), and in each word the
-// two neighbours that come first in a list of merges become one token, again and again. Source:
-// Sennrich et al. 2016, section 3.2; encoder.py of github.com/openai/gpt-2; where a list of merges
-// was not learned, so that the order of equals matters, github.com/huggingface/tokenizers.
+// Byte-level BPE as in GPT-2. A text is cut into words (word_splitter.h). In each word, the two
+// neighbouring tokens that come first in a list of merges become one token, until no merge fits.
+// Source: Sennrich et al. 2016, section 3.2; encoder.py of github.com/openai/gpt-2. For lists of
+// merges that were not learned, where the order among equals matters:
+// github.com/huggingface/tokenizers.
 #pragma once
 
 #include <array>
@@ -21,31 +22,36 @@ namespace lodestar::model {
 
 class BytePairTokenizer final : public Tokenizer {
  public:
-  // Found in a text before its words are.
+  // A token that is found in a text before the text is cut into words.
   struct AddedToken {
     std::string text;
     int32_t token = 0;
-    bool is_found_first = true;  // before those for which this is false
+    // If true, found before the added tokens for which this is false.
+    bool is_found_first = true;
   };
   struct Config {
-    // In letters of bytes (common/runtime/byte_letters.h).
+    // Text and number of each token. The text has one letter per byte
+    // (common/runtime/byte_letters.h).
     std::vector<std::pair<std::string, int32_t>> tokens;
-    std::vector<std::pair<std::string, std::string>> merges;  // the first come first
+    // In the order in which they are applied.
+    std::vector<std::pair<std::string, std::string>> merges;
     std::vector<AddedToken> added;
-    bool adds_space = false;   // before what does not begin with one
-    bool splits_words = true;  // false: all between added tokens is one word
+    // If true, a space is put before a text that does not begin with one.
+    bool adds_space = false;
+    // If false, all text between added tokens is one word.
+    bool splits_words = true;
   };
 
-  // Errors: InvalidArgument naming a token whose number is below 0 or twice there, a byte
-  // without a token, a merge of what are no tokens.
+  // Makes a tokenizer. Errors: InvalidArgument naming a token whose number is negative or used
+  // twice, a byte without a token, or a merge whose parts or result are not tokens.
   static absl::StatusOr<std::unique_ptr<BytePairTokenizer>> Create(const Config& config);
 
   int64_t vocabulary() const override { return vocabulary_; }
-  // Takes n log n steps for the n bytes of a word.
+  // Takes n log n steps for a word of n bytes.
   std::vector<int32_t> Encode(absl::string_view text) const override;
   absl::string_view BytesOf(int32_t token) const override;
   std::vector<int32_t> Beginning() const override;
-  // "<|endoftext|>", if there is one.
+  // Returns the number of "<|endoftext|>", if there is such a token.
   std::optional<int32_t> end_of_text() const override { return end_of_text_; }
 
  private:
@@ -53,7 +59,7 @@ class BytePairTokenizer final : public Tokenizer {
     int32_t rank = 0;
     int32_t token = 0;
   };
-  // By their first bytes.
+  // Indexed by the first byte of their text.
   using AddedTokens = std::array<std::vector<AddedToken>, 256>;
   struct Found {
     size_t begin = 0;
@@ -73,7 +79,8 @@ class BytePairTokenizer final : public Tokenizer {
   const bool adds_space_;
   const bool splits_words_;
   int64_t vocabulary_ = 0;
-  absl::flat_hash_map<int32_t, std::string> bytes_;  // by token
+  // The bytes of each token.
+  absl::flat_hash_map<int32_t, std::string> bytes_;
   std::array<int32_t, 256> token_of_byte_ = {};
   absl::flat_hash_map<std::pair<int32_t, int32_t>, Merge> merges_;
   AddedTokens found_first_;

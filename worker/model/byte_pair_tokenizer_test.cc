@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Bytes, what becomes of them by merges, and added tokens.
+// Returns a config with all bytes, some merges of them, and added tokens.
 BytePairTokenizer::Config SmallConfig() {
   BytePairTokenizer::Config config;
   for (int byte = 0; byte < 256; ++byte) {
@@ -36,7 +36,7 @@ BytePairTokenizer::Config SmallConfig() {
   return config;
 }
 
-// What is expected is what tokenizers 0.23 gives for the same vocabulary.
+// The expected tokens are those of tokenizers 0.23 for the same vocabulary.
 TEST(BytePairTokenizerTest, MergesWithinWordsAndFindsAddedTokens) {
   ASSERT_OK_AND_ASSIGN(const auto tokenizer, BytePairTokenizer::Create(SmallConfig()));
   EXPECT_THAT(tokenizer->Encode(""), IsEmpty());

@@ -1,5 +1,5 @@
-// Convolutional classifier: stages of convolution and pooling, a hidden layer, a linear classifier.
-// Each is a block.
+// CnnModel is a convolutional classifier: stages of convolution and pooling, a hidden layer, and a
+// linear classifier. Each stage or layer is a block.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace lodestar::model {
 
 class CnnModel final : public BatchedModel {
  public:
-  // config.spec must hold a CnnSpec. Made by model_factory.
+  // config.spec must hold a CnnSpec. Only model_factory makes models.
   CnnModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
            kernels::Device* device);
 
@@ -31,9 +31,9 @@ class CnnModel final : public BatchedModel {
 
   std::vector<ConvStage> stages_;
   LinearLayer hidden_;
-  LinearLayer classifier_;  // writes to logits()
+  LinearLayer classifier_;  // Writes to logits().
   kernels::Buf dhidden_;
-  kernels::Buf workspace_;  // shared by the stages
+  kernels::Buf workspace_;  // All stages use it in turn.
 };
 
 }  // namespace lodestar::model

@@ -1,5 +1,5 @@
-// 3x3 convolution, ReLU, 2x2 max pooling: one stage of the CNN with its parameters and saved
-// activations.
+// ConvStage is one stage of the CNN: 3x3 convolution, ReLU and 2x2 max pooling, with parameters and
+// saved activations.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,23 @@ namespace lodestar::model {
 
 class ConvStage {
  public:
-  // weight [out, in, 3, 3], bias [out]; `shape` is that of the largest micro-batch.
+  // `weight` is [out, in, 3, 3] and `bias` is [out]. `shape` is the shape of the largest
+  // micro-batch.
   ConvStage(Parameter weight, Parameter bias, const kernels::ConvShape& shape);
 
   void Plan(kernels::DType dtype, ActivationArena* arena);
 
-  // Per sample.
+  // Returns the number of outputs per sample.
   int64_t output_elements() const;
   const kernels::ConvShape& max_shape() const { return shape_; }
-  // [samples, out, height / 2, width / 2], and its gradient, which the next stage sets.
+  // The output [samples, out, height / 2, width / 2], and its gradient, which the next stage sets.
   kernels::Buf y() const { return pooled_; }
   kernels::Buf dy() const { return dpooled_; }
 
   void Forward(kernels::Device* device, kernels::Buf x, kernels::Buf workspace,
                int64_t samples) const;
-  // dx is set; empty: not wanted.
+  // Computes the gradients of the stage from dy(). Sets dx to the gradient to x, unless dx is
+  // empty.
   void Backward(kernels::Device* device, kernels::Buf dx, kernels::Buf x, kernels::Buf workspace,
                 int64_t samples, kernels::Accumulate weights) const;
 

@@ -1,4 +1,4 @@
-// One allocation on a Device, or of host memory for its copies, released with its owner.
+// DeviceMemory owns one allocation on a Device, or of host memory for the device's copies.
 #pragma once
 
 #include <cstddef>

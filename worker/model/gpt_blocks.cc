@@ -14,7 +14,7 @@ LinearLayer MakeLinear(const ParameterArena& parameters, const std::string& name
                                                                  : kernels::WeightOrder::kOutIn);
 }
 
-// The output of a branch, in place.
+// Applies dropout to the output of a branch, in place.
 void DropOutput(kernels::Device* device, kernels::Buf branch, int64_t num_elements,
                 const kernels::DropoutMask& mask) {
   if (mask.rate == 0.0) return;
@@ -22,8 +22,8 @@ void DropOutput(kernels::Device* device, kernels::Buf branch, int64_t num_elemen
   device->Dropout(output, output, mask);
 }
 
-// Gradient to a branch's output before dropout, from dy after it. dy itself stays: it is also the
-// gradient to what the branch is added to.
+// Returns the gradient to a branch's output before dropout, from `dy`, the gradient after it. `dy`
+// is not changed, because it is also the gradient to the stream that the branch is added to.
 kernels::Buf GradientBeforeDropout(kernels::Device* device, const GptScratch& scratch,
                                    kernels::Buf dy, int64_t num_elements,
                                    const kernels::DropoutMask& mask) {

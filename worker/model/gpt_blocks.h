@@ -1,5 +1,5 @@
-// The two kinds of branch of a transformer layer, attention and MLP, with their parameters and
-// saved activations.
+// The two branches of a transformer layer, attention and MLP, with parameters and saved
+// activations.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,35 @@
 
 namespace lodestar::model {
 
-// A tensor of BuildLayout(): under its name, or under the earlier one in the layout of a job that
-// goes on from a journal of an earlier release.
+// Returns a tensor of BuildLayout(). If the layout comes from a journal of an earlier release, the
+// tensor's earlier name is used.
 Parameter GetGptTensor(const ParameterArena& parameters, const std::string& name,
                        int64_t extra_elements = 0);
 
-// Memory that all layers share, each for the time of one call.
+// Memory that all layers share. Each layer uses it during one call.
 struct GptScratch {
-  kernels::Buf branch;      // [rows, width] output of a branch in forward; gradients to its output,
-                            // where dropout changes it, and to its input in backward
+  // [rows, width]. In forward: the output of a branch. In backward: the gradient to the output, if
+  // there is dropout, then the gradient to the input.
+  kernels::Buf branch;
   kernels::Buf dattention;  // [rows, width]
-  kernels::Buf dwide;       // [rows, 4 * width] gradient to qkv or to the hidden values of the MLP
-  kernels::Buf workspace;   // of the attention
+  // [rows, 4 * width]. The gradient to qkv, or to the hidden values of the MLP.
+  kernels::Buf dwide;
+  kernels::Buf workspace;  // Workspace of the attention.
 };
 
-// dropout(projection(attention(qkv(x)))); `mask` is of the outer dropout, the inner one is in
-// `shape`.
+// dropout(projection(attention(qkv(x)))). `mask` is for the outer dropout. `shape` has the dropout
+// inside the attention.
 class AttentionBranch {
  public:
-  // `prefix` of the tensors' names: "h.3.attn.".
+  // `prefix` is the beginning of the tensors' names, such as "h.3.attn.".
   AttentionBranch(const ParameterArena& parameters, const std::string& prefix, const GptSpec& gpt);
 
   void Plan(const kernels::AttentionShape& max_shape, kernels::DType dtype, ActivationArena* arena);
-  // Into scratch.branch.
+  // Writes the output to scratch.branch.
   void Forward(kernels::Device* device, const GptScratch& scratch, kernels::Buf x,
                const kernels::AttentionShape& shape, const kernels::DropoutMask& mask) const;
-  // From dy (the gradient to the branch's output, kept) to scratch.branch (to x).
+  // Sets scratch.branch to the gradient to `x`. `dy` is the gradient to the branch's output, and is
+  // not changed.
   void Backward(kernels::Device* device, const GptScratch& scratch, kernels::Buf dy, kernels::Buf x,
                 const kernels::AttentionShape& shape, const kernels::DropoutMask& mask,
                 kernels::Accumulate weights) const;
@@ -53,20 +56,22 @@ class AttentionBranch {
 // dropout(projection(gelu(fc(x))))
 class MlpBranch {
  public:
-  // `prefix` of the tensors' names: "h.3.mlp.".
+  // `prefix` is the beginning of the tensors' names, such as "h.3.mlp.".
   MlpBranch(const ParameterArena& parameters, const std::string& prefix, const GptSpec& gpt);
 
-  // All but the output of the GELU.
+  // Plan() reserves all saved activations except the output of the GELU. PlanHidden() reserves that
+  // output.
   void Plan(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
   void PlanHidden(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
-  // Into scratch.branch.
+  // Writes the output to scratch.branch.
   void Forward(kernels::Device* device, const GptScratch& scratch, kernels::Buf x, int64_t rows,
                const kernels::DropoutMask& mask) const;
-  // As far as backward needs it: the GELU and the values before it.
+  // Computes only what backward needs: the output of the GELU and the values before it.
   void ForwardHidden(kernels::Device* device, kernels::Buf x, int64_t rows) const;
-  // The output of the GELU once more.
+  // Computes the output of the GELU again, from the values before it.
   void RecomputeHidden(kernels::Device* device, int64_t rows) const;
-  // From dy (the gradient to the branch's output, kept) to scratch.branch (to x).
+  // Sets scratch.branch to the gradient to `x`. `dy` is the gradient to the branch's output, and is
+  // not changed.
   void Backward(kernels::Device* device, const GptScratch& scratch, kernels::Buf dy, kernels::Buf x,
                 int64_t rows, const kernels::DropoutMask& mask, kernels::Accumulate weights) const;
 

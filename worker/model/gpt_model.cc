@@ -16,12 +16,12 @@ const GptSpec& SpecOf(const ModelConfig& config) {
   return std::get<GptSpec>(config.spec.architecture);
 }
 
-// If memory is a GPU's, rows of logits start at multiples of this: matrix products of odd widths
-// take slow paths (50257 tokens, which is odd, become 50304 columns).
+// On a GPU, rows of logits start at multiples of this number of elements, because products of
+// matrices of odd width are slow. 50257 tokens become 50304 columns.
 constexpr int64_t kLogitsAlignment = 128;
 
-// Names the sequences of dropout among all that Philox gives for a seed; the places that drop are
-// counted from it.
+// Separates the random numbers of dropout from others of the same seed. Each place that drops adds
+// its number.
 constexpr uint64_t kDropoutStream = 0x64726f706f757400;
 
 int64_t HeadRows(const GptSpec& gpt, const kernels::Device& device) {
@@ -87,8 +87,8 @@ void GptModel::PlanBuffers() {
     arena->Plan(&prompt_logits_, gpt_.vocabulary, kernels::DType::kF32);
 }
 
-// What backward will find as forward left it is planned once per layer; the rest lies at the same
-// place for all layers.
+// Plans memory per layer only for activations that backward reads without computing them again. All
+// layers share the memory of the others.
 void GptModel::PlanLayers(int64_t max_rows) {
   const kernels::AttentionShape max_shape =
       Attention({{.samples = max_batch()}, gpt_.context}, /*layer=*/0);
@@ -184,7 +184,7 @@ void GptModel::ForwardLayer(int layer, kernels::Buf residual, kernels::Buf branc
                             const Sequences& sequences) {
   const Layer& at = layers_[layer];
   const int64_t rows = sequences.rows();
-  // The stream is a sum; each norm does the addition first.
+  // The residual stream is a sum. Each norm adds the last branch before it normalizes.
   at.norm1.Forward(device(), residual, branch, rows);
   at.attention.Forward(device(), scratch_, at.norm1.y(), Attention(sequences, layer),
                        MaskOfAttention(sequences, layer));
@@ -202,8 +202,8 @@ absl::Status GptModel::Backward(const Pass& pass, kernels::Accumulate weights, G
   const Sequences sequences{pass, gpt_.context};
   const int64_t rows = sequences.rows();
   BackwardHead(rows, weights);
-  // Without a sink, all of the table's gradient is added at the end: what a graph repeats must not
-  // depend on the data.
+  // Without a sink, the whole gradient of the table is added at the end. The step may be recorded
+  // as a graph, which must not depend on the data.
   if (sink != nullptr) RETURN_IF_ERROR(ReportRest(weights, sink));
   last_norm_.Backward(device(), dresidual_, scratch_.branch, rows, kernels::Accumulate::kSet,
                       weights);
@@ -239,8 +239,8 @@ absl::Status GptModel::ReportRest(kernels::Accumulate weights, GradientSink* sin
   return ReportParts(sink, 0, rest);
 }
 
-// This must come first in backward: with padded rows it also writes zeros behind the table's
-// gradient, where the gradients of other tensors are still to come.
+// Must come first in backward. With padded rows it also writes zeros behind the table's gradient,
+// where the gradients of other tensors are written later.
 void GptModel::BackwardHead(int64_t rows, kernels::Accumulate weights) {
   device()->LinearBackward(scratch_.branch, TableGradient(weights), /*db=*/{}, logits(),
                            /*pre_activation=*/{}, last_norm_.y(), token_table_.value, rows,
@@ -249,7 +249,7 @@ void GptModel::BackwardHead(int64_t rows, kernels::Accumulate weights) {
 }
 
 void GptModel::RecomputeLayer(int layer, const Sequences& sequences) {
-  // The activations of the last layer are still there.
+  // The activations of the last layer have not been overwritten yet.
   if (recompute_ == Recompute::kNone || layer + 1 == gpt_.num_layers) return;
   const Layer& at = layers_[layer];
   const int64_t rows = sequences.rows();
@@ -283,7 +283,7 @@ void GptModel::BackwardTables(const Sequences& sequences, kernels::Accumulate we
     const kernels::Buf gradient = dresidual_.Slice(0, rows * gpt_.width);
     device()->Dropout(gradient, gradient, mask);
   }
-  // The token table's already holds the gradient of the head.
+  // The gradient of the token table already has the part of the head.
   if (weights == kernels::Accumulate::kSet) device()->Fill(position_table_.gradient, 0.0);
   device()->EmbedBackward(TableGradient(weights), position_table_.gradient, dresidual_, inputs(),
                           rows, gpt_.context, gpt_.width, gpt_.vocabulary);

@@ -1,4 +1,5 @@
-// What only the GPT does: logits of the next token, and the token table in parts.
+// Tests of what only the GPT has: logits of the next token, and a token table that is used in
+// parts.
 #include "worker/model/gpt_model.h"
 
 #include <cmath>
@@ -50,7 +51,7 @@ TEST_P(NextTokenTest, LogitsAfterEachPrefixGiveTheLossOfTraining) {
     loss +=
         LossOf(LogitsAfter(absl::MakeSpan(batch.tokens).first(length)), batch.targets[length - 1]);
   }
-  // Logits come as f32: 6e-8 of values around 1.
+  // Logits are rounded to f32, which is 6e-8 for values around 1.
   EXPECT_NEAR(loss, expected, 1e-5);
 }
 
@@ -99,8 +100,8 @@ TEST_P(NextTokenTest, AJobInTheLayoutOfEarlierReleasesComputesTheSameBits) {
 
 using ::testing::ElementsAre;
 
-// A block that a gate was asked for or a sink was told of, with the ranges of its parts. There are
-// no ranges if it was the block itself.
+// A block that the gate was asked for, or that the sink was told of. `ranges` are its parts. Empty
+// means the whole block.
 struct Told {
   int block = 0;
   std::vector<ElementRange> ranges;
@@ -130,7 +131,7 @@ class TellingGate final : public WeightsGate, public GradientSink {
 
 class TokenRowsTest : public NextTokenTest {
  protected:
-  // Makes a step with two samples of these tokens, and returns what the gate was asked and told.
+  // Makes a step on two samples with these tokens. Returns the calls of gate and sink.
   TellingGate Step(std::vector<int32_t> tokens) {
     data::HostBatch batch = RandomBatch(SmallGptSpec(), 2, /*seed=*/8);
     for (size_t i = 0; i < batch.tokens.size(); ++i) batch.tokens[i] = tokens[i % tokens.size()];
@@ -141,7 +142,7 @@ class TokenRowsTest : public NextTokenTest {
   }
 };
 
-// Rows of 32; the position table is [1280, 1536).
+// Rows have 32 elements. The position table is [1280, 1536).
 TEST_P(TokenRowsTest, RowsThatTheDataDoesNotHaveAreReadAndChangedByTheHeadAlone) {
   const TellingGate first = Step({3, 4});
   EXPECT_THAT(first.asked, ElementsAre(Told{0, {{96, 160}, {1280, 1536}}}, Told{1, {}}, Told{2, {}},

@@ -1,4 +1,4 @@
-// Dropout and recomputation of the GPT.
+// Tests of dropout and recomputation in the GPT.
 #include <cmath>
 #include <memory>
 #include <string>
@@ -45,7 +45,7 @@ class GptTrainingTest : public testing::Test {
 
 TEST_F(GptTrainingTest, RecomputingGivesTheSameBits) {
   for (const ModelSpec& spec : {SmallGptSpec(), SmallDroppingGptSpec()}) {
-    // Micro-batches of 3, 3 and 1.
+    // Seven samples make micro-batches of 3, 3 and 1.
     const data::HostBatch batch = BatchAt(100, 7);
     const Step kept = TrainStep({.spec = spec, .max_batch = 3}, batch);
     for (const Recompute recompute : {Recompute::kGelu, Recompute::kBlock}) {
@@ -63,7 +63,7 @@ TEST_F(GptTrainingTest, DropoutFollowsThePlaceOfASample) {
   const Step whole = TrainStep(config, batch);
   const Step first = TrainStep(config, SliceBatch(batch, 0, 1));
   const Step rest = TrainStep(config, SliceBatch(batch, 1, 3));
-  // Sums of losses around 4 nats in fp32.
+  // The losses are around 4 nats and are summed in fp32.
   EXPECT_NEAR(first.loss_sum + rest.loss_sum, whole.loss_sum, 1e-4);
   for (size_t i = 0; i < whole.gradient.size(); ++i) {
     ASSERT_NEAR(0.25 * first.gradient[i] + 0.75 * rest.gradient[i], whole.gradient[i], 1e-5);

@@ -1,4 +1,5 @@
-// y = activation(x w^T + b), or x w + b, with its parameters and saved activations.
+// LinearLayer computes y = activation(x w^T + b), or with x w + b. It has its parameters and saved
+// activations.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,14 @@ namespace lodestar::model {
 
 class LinearLayer {
  public:
-  // weight [out, in] or [in, out] as `order` says, bias [out].
+  // `weight` is [out, in] or [in, out], as `order` says. `bias` is [out].
   LinearLayer(Parameter weight, Parameter bias, int64_t in, int64_t out,
               kernels::Activation activation, kernels::WeightOrder order);
 
-  // Reserves y (and the values before the activation) for max_rows. Layers whose output goes
-  // elsewhere skip this and have no activation.
+  // Reserves y() for max_rows, and the values before the activation if there is one. A layer that
+  // writes its output elsewhere does not call it, and must not have an activation.
   void Plan(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
-  // The two parts of it.
+  // Do the two parts of Plan().
   void PlanOutput(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
   void PlanPreActivation(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
 
@@ -26,17 +27,19 @@ class LinearLayer {
   int64_t out() const { return out_; }
 
   void Forward(kernels::Device* device, kernels::Buf y, kernels::Buf x, int64_t rows) const;
-  // y() once more, from the values before the activation.
+  // Computes y() again, from the values before the activation.
   void Reactivate(kernels::Device* device, int64_t rows) const;
-  // dy is overwritten where there is an activation. dx is set; empty: not wanted.
+  // Sets dx to the gradient to `x`, unless dx is empty. If the layer has an activation, overwrites
+  // dy.
   void Backward(kernels::Device* device, kernels::Buf dx, kernels::Buf dy, kernels::Buf x,
                 int64_t rows, kernels::Accumulate weights) const;
-  // The same in two parts that meet before the activation of the layer before this one, whose y()
-  // is this layer's x. This one has no activation. dx is set to the gradient there, and the
-  // gradient of the other's bias is done, too.
+  // BackwardUpTo() and before.BackwardFrom() together are the backward of this layer and the layer
+  // `before`, whose y() is this layer's x. Requires: this layer has no activation. BackwardUpTo()
+  // sets dx to the gradient before the activation of `before`, and also sets the gradient of its
+  // bias.
   void BackwardUpTo(const LinearLayer& before, kernels::Device* device, kernels::Buf dx,
                     kernels::Buf dy, int64_t rows, kernels::Accumulate weights) const;
-  // The rest of the other, from the dx of BackwardUpTo().
+  // Does the rest of the backward of this layer, from the dx of BackwardUpTo() of the next layer.
   void BackwardFrom(kernels::Device* device, kernels::Buf dx, kernels::Buf dpre_activation,
                     kernels::Buf x, int64_t rows, kernels::Accumulate weights) const;
 

@@ -1,4 +1,4 @@
-// Fully connected classifier: ReLU between layers. Each layer is a block.
+// MlpModel is a fully connected classifier with ReLU between layers. Each layer is a block.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace lodestar::model {
 
 class MlpModel final : public BatchedModel {
  public:
-  // config.spec must hold an MlpSpec. Made by model_factory.
+  // config.spec must hold an MlpSpec. Only model_factory makes models.
   MlpModel(const ModelConfig& config, std::unique_ptr<ParameterArena> parameters,
            kernels::Device* device);
 
@@ -26,8 +26,10 @@ class MlpModel final : public BatchedModel {
   int last() const { return static_cast<int>(layers_.size()) - 1; }
   kernels::Buf InputOf(int layer) const { return layer == 0 ? inputs() : layers_[layer - 1].y(); }
 
-  std::vector<LinearLayer> layers_;  // the last one writes to logits()
-  std::vector<kernels::Buf> dy_;     // gradient to the output of each layer but the last
+  // The last layer writes to logits().
+  std::vector<LinearLayer> layers_;
+  // Gradient to the output of each layer but the last.
+  std::vector<kernels::Buf> dy_;
 };
 
 }  // namespace lodestar::model

@@ -1,5 +1,5 @@
-// From a config to a model with memory, or to the bytes that it would take, for every architecture
-// alike. `M` is a BatchedModel.
+// Makes a model with memory from a config, or computes the memory that it would take, for every
+// architecture. `M` is a BatchedModel.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace lodestar::model {
 
-// Errors: those of BuildLayout().
+// Returns the layout of the model. Errors: those of BuildLayout().
 inline absl::StatusOr<Layout> LayoutOf(const ModelConfig& config) {
   if (config.layout.has_value()) return *config.layout;
   return BuildLayout(config.spec);
 }
 
-// Errors: those of MakeModel().
+// Makes a model and allocates its memory. Errors: those of MakeModel().
 template <typename M>
 absl::StatusOr<std::unique_ptr<M>> AllocateModel(const ModelConfig& config,
                                                  kernels::Device* device) {
@@ -38,10 +38,11 @@ struct PlannedBytes {
   int64_t parameters = 0;
   int64_t activations = 0;
   int64_t pinned = 0;
-  int64_t batch = 0;  // of the host: the samples as they are read
+  // Host memory for the samples as they are read.
+  int64_t batch = 0;
 };
 
-// Errors: those of BuildLayout().
+// Returns the memory that a model would take. Errors: those of BuildLayout().
 template <typename M>
 absl::StatusOr<PlannedBytes> PlanModel(const ModelConfig& config, kernels::Device* device) {
   ASSIGN_OR_RETURN(Layout layout, LayoutOf(config));

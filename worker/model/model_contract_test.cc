@@ -1,4 +1,4 @@
-// What every model promises, whatever its architecture and device.
+// Tests of what every model must do, on every architecture and device.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -21,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// After these a device with graphs has run, recorded and run again what it was asked to.
+// After this number of steps, a device with graphs has run a step, recorded it, and run the graph.
 constexpr int kStepsToRecord = 3;
 
 struct ContractCase {
@@ -38,13 +38,14 @@ std::vector<ContractCase> AllCases() {
   return cases;
 }
 
-// Writes what happens to a shared journal, a block once; fails at `failing_block`.
+// Records the blocks that are waited for in a shared journal, each block once. Fails at
+// `failing_block`.
 class JournalGate : public WeightsGate {
  public:
   explicit JournalGate(std::vector<int>* journal, int failing_block = -1)
       : journal_(journal), failing_block_(failing_block) {}
   absl::Status WaitForBlock(int block) override {
-    // The rest of a block of which there were parts.
+    // The block was recorded when its parts were waited for.
     if (parted_.erase(block) > 0) return absl::OkStatus();
     return Note(block);
   }
@@ -52,7 +53,7 @@ class JournalGate : public WeightsGate {
     EXPECT_TRUE(parted_.insert(block).second);
     return Note(block);
   }
-  // A step is over.
+  // Must be called after each step.
   void Reset() {
     journal_->clear();
     parted_.clear();
@@ -85,7 +86,7 @@ class JournalSink : public GradientSink {
   int failing_block_;
 };
 
-// Remembers each gradient at the time of its report.
+// Copies each gradient when it is reported.
 class SnapshotSink : public GradientSink {
  public:
   SnapshotSink(kernels::Device* device, Model* model)
@@ -131,17 +132,17 @@ class ModelContractTest : public testing::TestWithParam<ContractCase> {
     return RandomBatch(GetParam().spec, num_samples, /*seed=*/9);
   }
 
-  // Sums of different association, a few hundred terms of f32 or f64. In bf16 a card takes another
-  // algorithm for another number of rows, whose results round to other neighbours: 2e-3 in the
-  // mean at each of some ten to twenty places between weights and gradient, whose errors are
-  // independent, so 1e-2.
+  // A few hundred terms of f32 or f64 are summed in different order. In bf16 a card uses another
+  // algorithm for another number of rows, and its results round differently. At each of some ten to
+  // twenty places between weights and gradient the error is 2e-3 on average. The errors are
+  // independent, so the sum is below 1e-2.
   double tolerance() const {
     if (GetParam().device == "oracle") return 1e-12;
     return absl::StrContains(GetParam().device, "bf16") ? 1e-2 : 2e-5;
   }
 
-  // What is evaluated keeps nothing for a backward pass. Where that is another epilogue, it may be
-  // another algorithm on a card; all else gives equal bits.
+  // Evaluation keeps nothing for backward. On a card this may be another epilogue with another
+  // algorithm. In all other cases the bits are equal.
   void ExpectSameLoss(double evaluated, double trained) {
     const double off = GetParam().device == "cuda-bf16-always" ? tolerance() * trained : 0.0;
     EXPECT_NEAR(evaluated, trained, off);
@@ -225,7 +226,7 @@ TEST_P(ModelContractTest, ReportedBlocksAndPartsAreFinal) {
 }
 
 TEST_P(ModelContractTest, WeightsAreNotReadBeforeTheGate) {
-  // Each block, or part of one, holds garbage until its gate opens.
+  // A gate that leaves garbage in each block, or part of a block, until it is waited for.
   class FillingGate : public WeightsGate {
    public:
     FillingGate(kernels::Device* device, Model* model, std::vector<double> values)
@@ -289,7 +290,8 @@ TEST_P(ModelContractTest, EvaluateCountsWhatIsPredictedRightAndTrainStepDoesNot)
   data::HostBatch batch = Batch(7);
   int64_t correct = 0;
   int64_t predictions = 0;
-  // Each prediction is right for one of the classes, up to the first that the model does not know.
+  // Tries all classes, until the model refuses the target. Each prediction is correct for exactly
+  // one.
   for (int32_t target = 0;; ++target) {
     std::fill(batch.targets.begin(), batch.targets.end(), target);
     const absl::StatusOr<BatchResult> result = model->Evaluate(batch, nullptr);

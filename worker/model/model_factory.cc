@@ -1,4 +1,4 @@
-// MakeModel() and EstimateModelMemory(): the only place that chooses among the architectures.
+// Defines MakeModel() and EstimateModelMemory(). No other code branches on the architecture.
 #include <utility>
 #include <vector>
 
@@ -67,7 +67,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config,
 
 absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config,
                                                 kernels::Device* device) {
-  // Two batches tell the line; large ones, so that what alignment adds to each buffer drowns.
+  // Memory is a linear function of the samples, so two plans determine it. They are large, so that
+  // the alignment of each buffer does not matter.
   constexpr int64_t kSamples = 256;
   ModelConfig planned = config;
   planned.max_batch = kSamples;
@@ -78,8 +79,8 @@ absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config,
                    std::visit(ModelPlanner{planned, device}, config.spec.architecture));
   ModelMemory memory;
   memory.parameter_bytes = once.parameters;
-  // Each parameter has a value, a gradient and, if arithmetic is narrower than those, a narrow
-  // value.
+  // Each parameter has a value and a gradient. If the device computes in a narrower dtype, it also
+  // has a narrow value.
   const kernels::DType compute = device->capabilities().compute;
   const auto wide = static_cast<int64_t>(kernels::DTypeBytes(kernels::StatisticsDType(compute)));
   const int64_t narrow =

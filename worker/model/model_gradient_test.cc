@@ -1,4 +1,4 @@
-// Hand-written backward against central differences, in f64 on the oracle.
+// Tests hand-written backward against central differences, in f64 on the oracle.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -14,13 +14,13 @@
 namespace lodestar::model {
 namespace {
 
-// Truncation is h^2 f'''/6 = 2e-11 f''', rounding eps * loss / h = 1e-10: together well below the
-// tolerances.
+// The truncation error is h^2 f'''/6 = 2e-11 f'''. The rounding error is eps * loss / h = 1e-10.
+// Their sum is well below the tolerances.
 constexpr double kStep = 1e-5;
 constexpr double kRelativeTolerance = 1e-6;
 constexpr double kAbsoluteTolerance = 2e-9;
-// As many elements of every tensor are tested, so that small tensors (norms, biases) are looked at
-// as closely as tables.
+// The same number of elements is tested of every tensor, so that small tensors (norms, biases) are
+// tested as well as tables.
 constexpr int kElementsPerTensor = 8;
 
 class ModelGradientTest : public testing::TestWithParam<ModelSpec> {
@@ -42,7 +42,7 @@ class ModelGradientTest : public testing::TestWithParam<ModelSpec> {
     return MeanLoss();
   }
 
-  // Returns the mean loss of a training step. What dropout drops is fixed by the batch's position.
+  // Returns the mean loss of a training step. The batch's position fixes what dropout drops.
   double MeanLoss() {
     const BatchResult result = *model_->TrainStep(batch_, nullptr, nullptr);
     return result.loss_sum / result.num_predictions;
@@ -74,7 +74,7 @@ TEST_P(ModelGradientTest, EqualsCentralDifferences) {
   }
 }
 
-// Random elements can miss a part of a tensor; a random direction misses none.
+// Random elements may miss a part of a tensor. A random direction has all parts.
 TEST_P(ModelGradientTest, EqualsCentralDifferencesAlongRandomDirections) {
   constexpr int kDirections = 4;
   ASSERT_TRUE(model_->TrainStep(batch_, nullptr, nullptr).ok());
@@ -89,7 +89,8 @@ TEST_P(ModelGradientTest, EqualsCentralDifferencesAlongRandomDirections) {
     std::mt19937_64 random(seed);
     std::normal_distribution<double> normal;
     std::vector<double> direction(parameters_.size());
-    // Unit length, so that one step stays short of the kinks of ReLU and pooling.
+    // The direction has about unit length, so that one step does not reach the kinks of ReLU and
+    // pooling.
     for (double& value : direction) value = normal(random) / std::sqrt(parameters_.size());
     double expected = 0.0;
     for (size_t i = 0; i < direction.size(); ++i) expected += direction[i] * gradient[i];

@@ -48,7 +48,7 @@ absl::Status LoadParameters(const TrainedWeights& weights, Model* model, kernels
     device->Copy(staged.data, values.data(), count * sizeof(float), kernels::StreamKind::kCompute);
     device->Cast(parameters.Slice(tensor.offset, count), staged.Slice(0, count), 1.0,
                  kernels::StreamKind::kCompute);
-    // `values` is written again.
+    // Waits for the copy, because `values` is overwritten next.
     RETURN_IF_ERROR(device->Synchronize(device->Record(kernels::StreamKind::kCompute)));
   }
   model->RefreshNarrowParameters();

@@ -1,4 +1,4 @@
-// A model with its trained weights from a checkpoint, or from a file that `psctl export` wrote.
+// Makes a model with trained weights from a checkpoint, or from a file that `psctl export` wrote.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace lodestar::model {
 
-// The files themselves say which model it is. `device` must outlive the model. Errors:
-// InvalidArgument naming file and tensor if the files name no model, or if their tensors do not fit
-// it; those of TrainedWeights::Open(), MakeModel() and LoadParameters().
+// Makes the model that the files describe. `device` must outlive it. Errors: InvalidArgument naming
+// file and tensor if the files describe no model or their tensors do not fit it; those of
+// TrainedWeights::Open(), MakeModel() and LoadParameters().
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, int64_t max_batch,
                                                  kernels::Device* device);
 
 // Copies all tensors of the model's layout into model->parameters(). Errors: those of
-// TrainedWeights::CheckTensors(); FailedPrecondition naming the tensor for values that are not
+// TrainedWeights::CheckTensors(); FailedPrecondition naming a tensor with a value that is not
 // finite.
 absl::Status LoadParameters(const TrainedWeights& weights, Model* model, kernels::Device* device);
 

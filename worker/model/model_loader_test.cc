@@ -27,7 +27,7 @@ class ModelLoaderTest : public testing::TestWithParam<std::string> {
     path_ = testing::TempDir() + "/model_" + GetParam() + ".safetensors";
   }
 
-  // Writes the tensors of `layout` with the values of the small GPT, as far as they go.
+  // Writes the tensors of `layout`, with the first values of the small GPT.
   void Write(const Layout& layout, const SafetensorsMetadata& metadata) {
     std::vector<SafetensorsEntry> entries;
     for (const TensorSpec& tensor : layout.tensors())

@@ -15,22 +15,24 @@
 namespace lodestar::model {
 namespace {
 
-// See ChooseMicroBatch().
+// Activations get 1 / kMainMemoryParts of the free main memory. See ChooseMicroBatch().
 constexpr int64_t kMainMemoryParts = 16;
-// A twentieth of a card's free memory is left to libraries and fragmentation.
+// 1 / kCardReserveParts of a card's free memory is left to libraries and fragmentation.
 constexpr int64_t kCardReserveParts = 20;
 
 std::string SamplesText(int64_t samples) {
   return samples == 1 ? "1 sample" : absl::StrCat(samples, " samples");
 }
 
-// Returns the bytes that the program takes beside the model, if both are in main memory.
+// Returns the bytes that the program takes in the same memory as the model. On a card it takes
+// none.
 int64_t ProgramBytes(bool memory_is_host) { return memory_is_host ? kProgramBytes : 0; }
 
-// The memory that there is for a model and what belongs to it.
+// The memory that is there for a model and its other data.
 struct Room {
-  int64_t bytes = 0;  // 0 means unknown
-  std::string text;   // "cpu (avx512, 2 threads) has 512.0 MB (the control group /jobs)"
+  int64_t bytes = 0;  // 0 means unknown.
+  // For messages: "cpu (avx512, 2 threads) has 512.0 MB (the control group /jobs)".
+  std::string text;
 };
 
 Room RoomOf(kernels::Device* device) {
@@ -52,7 +54,8 @@ int64_t RunnerBytes(const OtherMemory& other, bool memory_is_host) {
   return other.device_bytes - (memory_is_host ? other.batch_bytes : 0);
 }
 
-// "parameters 6.23 GB, gradients 6.23 GB, activations of 8 samples 28.10 GB (3.51 GB each), ..."
+// Returns the memory by parts: "parameters 6.23 GB, gradients 6.23 GB, activations of 8 samples
+// 28.10 GB (3.51 GB each), ...".
 std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMemory& other,
                       bool memory_is_host) {
   std::string text;
@@ -74,7 +77,7 @@ std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMem
   return text;
 }
 
-// A change of a worker or its job with which it needs less memory.
+// A change of a worker's or job's flags that takes less memory.
 struct Change {
   std::vector<std::string> flags;
   ModelMemory memory;
@@ -83,8 +86,8 @@ struct Change {
   std::string Text() const { return absl::StrJoin(flags, " "); }
 };
 
-// In the order in which they cost: what is as it is, more recomputation, bf16 with as much and with
-// more, and all of that without local steps. Errors: those of EstimateModelMemory().
+// Returns changes in the order of their cost: no change, more recomputation, then both with bf16,
+// then all of these without local steps. Errors: those of EstimateModelMemory().
 absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const OtherMemory& other,
                                               kernels::Device* device) {
   kernels::PlannedCard bf16(kernels::DType::kBf16);
@@ -100,7 +103,7 @@ absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const O
       changed.recompute = recompute;
       Change change = {.flags = {}, .memory = {}, .other_bytes = other.device_bytes};
       ASSIGN_OR_RETURN(change.memory, EstimateModelMemory(changed, in));
-      // Some models have nothing to recompute: then recomputation saves no memory.
+      // Some models have nothing to recompute, so recomputation saves no memory.
       if (change.memory.bytes_per_sample >= least_per_sample) continue;
       least_per_sample = change.memory.bytes_per_sample;
       if (in != device) change.flags.emplace_back("--dtype=bf16");
@@ -121,7 +124,7 @@ absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const O
   return changes;
 }
 
-// "--max_micro_batch=3; --recompute=block; ..."
+// Returns the changes that would fit, for messages: "--max_micro_batch=3; --recompute=block; ...".
 absl::StatusOr<std::string> WhatWouldFit(const ModelConfig& config, const OtherMemory& other,
                                          kernels::Device* device, const Room& room,
                                          int64_t wanted) {
@@ -160,7 +163,8 @@ absl::StatusOr<std::string> WhatWouldFit(const ModelConfig& config, const OtherM
 }  // namespace
 
 int64_t ModelMemory::BytesFor(int64_t samples) const {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;  // others are added
+  // Half of the largest value, so that other sizes can be added.
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;
   const absl::int128 bytes =
       absl::int128(samples) * bytes_per_sample + parameter_bytes + fixed_bytes;
   return bytes > kMost ? kMost : static_cast<int64_t>(bytes);

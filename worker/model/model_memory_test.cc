@@ -45,8 +45,9 @@ TEST_F(ModelMemoryTest, CountsParametersAndTheirGradients) {
   }
 }
 
-// width 64, 32 tokens: a [tokens, width] of fp32 is 8 KiB; 12 layers of sum, norm, qkv (3),
-// attention, sum, norm, values before and after the GELU (8) and some statistics.
+// The model has width 64 and 32 tokens, so [tokens, width] of fp32 is 8 KiB, which is kUnit. Each
+// of 12 layers keeps 16 units (sum, norm, qkv (3), attention, sum, norm, and 8 before and after the
+// GELU) and some statistics.
 TEST_F(ModelMemoryTest, RecomputingKeepsLess) {
   constexpr int64_t kUnit = 32 * 64 * 4;
   const int64_t none = BytesPerSample(Recompute::kNone);
@@ -57,7 +58,7 @@ TEST_F(ModelMemoryTest, RecomputingKeepsLess) {
   EXPECT_LT(block, (12 + 16 + 20) * kUnit);
 }
 
-// A token and its target, or a class, of four bytes each.
+// A sample is a token and its target, or a class, of four bytes each.
 TEST_F(ModelMemoryTest, SamplesOfAStepCountWhereTheyAreReadIntoTheDevicesMemory) {
   const ModelConfig config{.spec = MiddlingGpt(), .max_batch = 2};
   const ModelMemory memory = *EstimateModelMemory(config, device_.get());
@@ -94,7 +95,8 @@ TEST(ChooseMicroBatchTest, ACardIsFilledButForAReserve) {
                                                 .other_bytes = other_bytes,
                                                 .memory_is_host = false});
   };
-  EXPECT_EQ(chosen(4000), 23);  // 4000 - 200 - 1500
+  // (4000 - 200 - 1500) / 100.
+  EXPECT_EQ(chosen(4000), 23);
   EXPECT_EQ(chosen(4000, 1000), 13);
   EXPECT_EQ(chosen(1'000'000), kMostChosenSamples);
   EXPECT_EQ(chosen(700), 1) << "CheckModelFits() says what is missing";
@@ -197,7 +199,7 @@ class LargeModelMemoryTest : public testing::Test {
   ~LargeModelMemoryTest() override { emulator::Configure({}); }
 };
 
-// 12 wide^2 + 13 wide of a layer, the two tables, and the last norm.
+// A layer has 12 wide^2 + 13 wide parameters. The two tables and the last norm are added.
 TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16ItsNarrowValue) {
   const auto fp32 = CardOf(140, kernels::DType::kF32);
   const auto bf16 = CardOf(140, kernels::DType::kBf16);
@@ -209,7 +211,7 @@ TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16Its
     ASSERT_EQ(BuildLayout(spec)->num_elements(), parameters);
     const ModelMemory wide = *EstimateModelMemory({.spec = spec}, fp32.get());
     const ModelMemory narrow = *EstimateModelMemory({.spec = spec}, bf16.get());
-    // Padding of the tables, for rows of logits of a good length.
+    // Tables are padded for the length of rows of logits.
     const int64_t padding = 256 * 4096;
     const auto expect_near = [&](int64_t bytes, int64_t bytes_each) {
       EXPECT_GE(bytes, bytes_each * parameters) << spec.name;
@@ -224,7 +226,8 @@ TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16Its
   }
 }
 
-// What is chosen can be allocated, and what is refused cannot, on cards of each size.
+// Tests cards of each size. A micro-batch that is chosen must be allocated, and a model that is
+// refused must not fit.
 TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
   int num_fitting = 0, num_refused = 0;
   for (const ModelSpec& spec : {*ModelPreset("gpt2-1.5b"), SevenBillion()}) {
@@ -260,7 +263,8 @@ TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
   EXPECT_GT(num_fitting, 20);
 }
 
-// Which cards do for which, with one sample at a time and the reserve: docs/howto/planning.md.
+// Tests the smallest card for each model and way to train, with one sample at a time and the
+// reserve. deploy/docs/planning.md has the same table.
 TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
   const auto smallest = [](const ModelSpec& spec, kernels::DType compute,
                            Recompute recompute) -> int64_t {
@@ -308,7 +312,7 @@ TEST_F(LargeModelMemoryTest, ALocalOptimizerIsNamedAndAModeWithoutItOffered) {
   const ModelSpec spec = *ModelPreset("gpt2-1.5b");
   const ModelConfig config{.spec = spec, .recompute = Recompute::kBlock};
   const ModelMemory memory = *EstimateModelMemory(config, card.get());
-  // AdamW and the weights of the round.
+  // Two vectors of AdamW and the weights of the round.
   const int64_t local_steps = 3 * 4 * BuildLayout(spec)->num_elements();
   const OtherMemory other = {.device_bytes = local_steps + 1000, .local_step_bytes = local_steps};
   EXPECT_THAT(std::string(CheckModelFits(memory, config, other, card.get()).message()),
@@ -326,7 +330,7 @@ TEST_F(LargeModelMemoryTest, WhereNothingFitsTheLeastIsSaid) {
                     HasSubstr("GB, with --max_micro_batch=1 --recompute=block; use a card with")));
 }
 
-// For every architecture, as much pinned memory is taken as was said.
+// Every architecture must take as much pinned memory as EstimateModelMemory() says.
 TEST_F(CardMemoryTest, PinnedHostMemoryIsReported) {
   for (const ModelSpec& spec : SmallModelSpecs()) {
     const ModelConfig config{.spec = spec, .max_batch = 3};
@@ -345,7 +349,7 @@ TEST_F(CardMemoryTest, PinnedHostMemoryIsReported) {
                         "machine; "));
 }
 
-// On a card a copy from memory that is not pinned would wait for all that is queued.
+// On a card, a copy from memory that is not pinned would wait for all queued work.
 TEST_F(CardMemoryTest, BatchesAreCopiedFromPinnedMemory) {
   for (const kernels::DType compute : {kernels::DType::kF32, kernels::DType::kBf16}) {
     const auto card = cuda::MakeEmulatedDevice({.compute = compute}, {});

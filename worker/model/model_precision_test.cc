@@ -1,5 +1,5 @@
-// f32 on the CPU against f64 on the oracle, and the CUDA device, on its emulated card, against the
-// CPU, over several optimizer steps; on a real card also at GPT-2's shapes.
+// Compares f32 on the CPU with f64 on the oracle, and the CUDA device on its emulated card with the
+// CPU, over several optimizer steps. A real card is also tested at GPT-2's shapes.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -16,14 +16,16 @@ namespace lodestar::model {
 namespace {
 
 constexpr int kSteps = 10;
-// Rounding of f32 is 6e-8; a gradient sums up to a few hundred products, and errors of ten steps
-// add up.
+// f32 rounds by 6e-8. A gradient sums up to a few hundred products, and the errors of ten steps add
+// up.
 constexpr double kLossTolerance = 2e-6;
-constexpr double kWeightTolerance = 2e-5;  // of the distance that training has moved the weights
-// The CUDA device has other exponentials, good to some units of f32, and other orders of sums.
+// Relative to the distance that training has moved the weights.
+constexpr double kWeightTolerance = 2e-5;
+// The CUDA device computes exponentials with errors of some units of f32, and sums in another
+// order.
 constexpr double kCudaTolerance = 1e-4;
-// bf16 rounds by up to 4e-3 at every place where an activation is stored; averaged over a batch and
-// some tens of places that stays below these.
+// bf16 rounds by up to 4e-3 wherever an activation is stored. On average over a batch and some tens
+// of such places, the error is below these tolerances.
 constexpr double kBf16LossTolerance = 2e-2;
 constexpr double kBf16WeightTolerance = 1e-1;
 
@@ -45,8 +47,8 @@ Trajectory Train(const ModelSpec& spec, const std::string& device_kind, int thre
       device.get(), weights.num_elements * kernels::DTypeBytes(weights.dtype));
   const kernels::Buf state{memory.data(), weights.dtype, weights.num_elements};
   device->Fill(state, 0.0);
-  // Not AdamW: it blows rounding up where a gradient is zero in theory, as that of the bias of the
-  // keys.
+  // AdamW is not used, because it magnifies rounding if a gradient is zero in theory, as for the
+  // bias of the keys.
   const kernels::MomentumStep step{.learning_rate = 0.05, .momentum = 0.9, .weight_decay = 0.01};
   for (int i = 0; i < kSteps; ++i) {
     const data::HostBatch batch = RandomBatch(spec, 6, /*seed=*/100 + i % 3);
@@ -99,13 +101,13 @@ TEST_P(CudaPrecisionTest, CudaFollowsTheCpu) {
       continue;
     }
     expect_near(cuda, kBf16LossTolerance, kBf16WeightTolerance);
-    // Not fp32 by another name; and what it learns is what fp32 learns.
+    // The results must differ from fp32, or bf16 was not used. Training must still learn.
     EXPECT_GT(Distance(cuda.end, cpu.end), kCudaTolerance * moved);
     EXPECT_LT(cuda.losses.back(), cuda.losses.front());
   }
 }
 
-// All devices drop the same activations.
+// Includes a model with dropout, because all devices must drop the same activations.
 std::vector<ModelSpec> AllSpecs() {
   std::vector<ModelSpec> specs = SmallModelSpecs();
   specs.push_back(SmallDroppingGptSpec());

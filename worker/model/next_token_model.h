@@ -1,4 +1,4 @@
-// What text generation asks of a model.
+// NextTokenModel is the interface of a model for text generation.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ class NextTokenModel {
  public:
   virtual ~NextTokenModel() = default;
   virtual int64_t vocabulary() const = 0;
-  // Tokens that the model looks back on.
+  // Returns the maximum number of tokens that the model reads.
   virtual int64_t context() const = 0;
-  // Logits [vocabulary] of the token after `tokens`, of which the last context() count.
-  // Errors: InvalidArgument for no tokens, or tokens outside the vocabulary; those of the device.
+  // Sets *logits to the logits [vocabulary] of the token after `tokens`. Only the last context() of
+  // `tokens` are read. Errors: InvalidArgument for no tokens, or tokens outside the vocabulary;
+  // those of the device.
   virtual absl::Status NextTokenLogits(absl::Span<const int32_t> tokens,
                                        std::vector<float>* logits) = 0;
 };

@@ -1,4 +1,4 @@
-// Layer norm of a residual stream, fused with the addition of the branch that ends before it.
+// NormLayer is the layer norm of a residual stream, fused with the addition of the last branch.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ class NormLayer {
   NormLayer(Parameter gamma, Parameter beta, int64_t width);
 
   void Plan(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
-  // The two parts of it: sum(), and what follows from it.
+  // Do the two parts of Plan(): memory for sum(), and for the values computed from sum().
   void PlanSum(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
   void PlanOutput(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
 
-  // The stream after the addition, and its norm.
+  // The residual stream after the addition, and its norm.
   kernels::Buf sum() const { return sum_; }
   kernels::Buf y() const { return y_; }
 
-  // sum() = residual + branch (empty: none), y() = norm(sum()).
+  // Computes sum() = residual + branch and y() = norm(sum()). An empty `branch` counts as zero.
   void Forward(kernels::Device* device, kernels::Buf residual, kernels::Buf branch,
                int64_t rows) const;
-  // From sum() again, which is kept.
+  // Computes y() again from sum(), which must have been kept.
   void Recompute(kernels::Device* device, int64_t rows) const;
-  // dresidual (set or added as `input` says) = gradient to sum().
+  // Computes the gradient to sum(), and sets or adds it to dresidual, as `input` says.
   void Backward(kernels::Device* device, kernels::Buf dresidual, kernels::Buf dy, int64_t rows,
                 kernels::Accumulate input, kernels::Accumulate weights) const;
 

@@ -8,9 +8,9 @@
 namespace lodestar::model {
 namespace {
 
-// Every vector starts at a multiple of this.
+// Every vector starts at a multiple of this number of elements.
 constexpr int64_t kAlignmentElements = 128;
-// Not null, as empty buffers are, and never read.
+// An address that is never read. It is not null, because null means an empty buffer.
 constexpr uintptr_t kNoMemory = 4096;
 
 int64_t Aligned(int64_t num_elements) {

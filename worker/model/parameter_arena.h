@@ -1,6 +1,6 @@
-// Parameters and gradients of a model in device memory: flat vectors in the order of the layout.
-// Where the device computes in a narrow type, parameters are also there in that type, for
-// forward and backward to read.
+// ParameterArena holds parameters and gradients of a model in device memory, as flat vectors in the
+// order of the layout. If the device computes in a narrow dtype, it also holds the parameters in
+// that dtype, for forward and backward.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace lodestar::model {
 
-// One tensor, in the compute dtype, and its gradient, in StatisticsDType.
+// One tensor in the compute dtype, and its gradient in StatisticsDType.
 struct Parameter {
   kernels::Buf value;
   kernels::Buf gradient;
@@ -23,38 +23,38 @@ struct Parameter {
 
 class ParameterArena {
  public:
-  // Contents are undefined. `owner` names the model in errors; `device` must outlive the arena.
-  // `padding_elements` of every vector lie behind its last tensor, and are zero.
-  // Errors: ResourceExhausted naming owner and bytes, and what to change.
+  // Allocates the vectors. Their contents are undefined, except for `padding_elements` behind the
+  // last tensor of each vector, which are zero. `owner` names the model in errors. `device` must
+  // outlive the arena. Errors: ResourceExhausted naming owner, bytes and what to change.
   static absl::StatusOr<std::unique_ptr<ParameterArena>> Create(const std::string& owner,
                                                                 Layout layout,
                                                                 int64_t padding_elements,
                                                                 kernels::Device* device);
-  // Without memory, to plan with: all addresses are invalid.
+  // Makes an arena without memory, for planning. All its addresses are invalid.
   static std::unique_ptr<ParameterArena> CreateUnallocated(Layout layout, int64_t padding_elements,
                                                            kernels::DType compute);
 
   const Layout& layout() const { return layout_; }
-  // StatisticsDType, layout().num_elements() each.
+  // Vectors of layout().num_elements() in StatisticsDType.
   kernels::Buf values() const { return values_; }
   kernels::Buf gradients() const { return gradients_; }
-  // The values in the compute dtype; empty where that is the dtype of values().
+  // The values in the compute dtype. Empty if values() have that dtype.
   kernels::Buf narrow_parameters() const { return narrow_; }
-  // Brings a range of them up to date, on the compute stream.
+  // Updates a range of narrow_parameters() from values(), on the compute stream.
   void RefreshNarrowParameters(ElementRange range, kernels::Device* device) const;
-  // `name` must be in the layout: a model and BuildLayout() that disagree are a broken invariant,
-  // and abort. The buffers end `extra_elements` behind the tensor, in what follows it.
+  // Returns a tensor. `name` must be in the layout. Otherwise the model and BuildLayout() disagree,
+  // and the program aborts. The buffers also include `extra_elements` behind the tensor.
   Parameter Get(absl::string_view name, int64_t extra_elements = 0) const;
 
   int64_t num_bytes() const { return num_bytes_; }
 
  private:
   ParameterArena(Layout layout, int64_t padding_elements, kernels::DType compute);
-  // Tells the vectors where they are.
+  // Sets the addresses of all vectors.
   void Place(void* memory);
 
   Layout layout_;
-  int64_t padded_elements_;  // of each vector
+  int64_t padded_elements_;  // Size of each vector.
   int64_t num_bytes_;
   DeviceMemory memory_;  // [values | gradients | narrow]
   kernels::Buf values_;

@@ -12,7 +12,7 @@
 namespace lodestar::model {
 namespace {
 
-// While a block's gradients travel, the first device computes the next one's.
+// Number of blocks whose gradients travel while the first device computes the next block.
 constexpr size_t kBlocksUnderWay = 1;
 
 kernels::Buf BlockOf(kernels::Buf vector, const Layout& layout, int block) {
@@ -20,10 +20,10 @@ kernels::Buf BlockOf(kernels::Buf vector, const Layout& layout, int block) {
   return vector.Slice(range.begin, range.size());
 }
 
-// The weights of the first device go to the others as they arrive.
+// The gate of the first device. It sends the weights to the other devices as they arrive.
 class SendingGate final : public WeightsGate {
  public:
-  // Without `gate` all weights are there.
+  // A null `gate` means that all weights are there.
   SendingGate(Model* model, WeightsGate* gate, kernels::DeviceGroup* group)
       : model_(model), gate_(gate), group_(group), is_sent_(model->layout().num_blocks()) {}
 
@@ -36,7 +36,7 @@ class SendingGate final : public WeightsGate {
     return absl::OkStatus();
   }
 
-  // What comes after the step may overwrite the weights.
+  // Waits until the weights are sent, because later work may overwrite them.
   void Finish() {
     if (last_.has_value()) group_->Await(0, *last_);
   }
@@ -45,7 +45,8 @@ class SendingGate final : public WeightsGate {
   Model* const model_;
   WeightsGate* const gate_;
   kernels::DeviceGroup* const group_;
-  std::vector<bool> is_sent_;  // by block
+  // One entry per block.
+  std::vector<bool> is_sent_;
   std::optional<int64_t> last_;
 };
 
@@ -56,7 +57,7 @@ class ReceivingGate final : public WeightsGate {
     group->Begin(member);
   }
 
-  // Before any block is waited for.
+  // Must be called before any block is waited for.
   absl::Status ReceiveAll() {
     for (int block = 0; block < model_->layout().num_blocks(); ++block) {
       RETURN_IF_ERROR(Receive(block));
@@ -81,10 +82,11 @@ class ReceivingGate final : public WeightsGate {
   Model* const model_;
   const int member_;
   kernels::DeviceGroup* const group_;
-  std::vector<std::optional<int64_t>> received_;  // operations, by block
+  // The operation that brings each block.
+  std::vector<std::optional<int64_t>> received_;
 };
 
-// The sink of the first device. A block is ready when the gradients of the other devices have been
+// The sink of the first device. A block is ready once the gradients of the other devices have been
 // added to it.
 class SummingSink final : public GradientSink {
  public:
@@ -137,7 +139,7 @@ class GivingSink final : public GradientSink {
     return absl::OkStatus();
   }
 
-  // What comes after the step may overwrite the gradients.
+  // Waits until the gradients have been read, because later work may overwrite them.
   void Finish() {
     if (last_.has_value()) group_->Await(member_, *last_);
   }
@@ -169,7 +171,7 @@ void Add(const BatchResult& part, BatchResult* whole) {
   whole->num_predictions += part.num_predictions;
 }
 
-// Copies the values of some samples; values lie sample by sample.
+// Copies the values of samples [begin, begin + samples). The values of each sample are contiguous.
 template <typename T>
 void CopyPart(const std::vector<T>& from, const data::HostBatch& batch, int64_t begin,
               int64_t samples, std::vector<T>* to) {
@@ -206,7 +208,8 @@ absl::StatusOr<BatchResult> ReplicatedModel::Evaluate(const data::HostBatch& bat
 
 absl::StatusOr<BatchResult> ReplicatedModel::RunOnAll(const data::HostBatch& batch,
                                                       const Step& step) {
-  if (batch.num_samples < 1) return first().Evaluate(batch, /*gate=*/nullptr);  // refuses it
+  // Evaluate() refuses an empty batch.
+  if (batch.num_samples < 1) return first().Evaluate(batch, /*gate=*/nullptr);
   Split(batch);
   group_->Reset();
   std::vector<absl::StatusOr<BatchResult>> results(replicas_.size());

@@ -1,6 +1,6 @@
-// A model on several devices: each computes a part of every batch. The first has the weights and,
-// after a step, the gradient of the whole batch; the others get weights from it and give it their
-// gradients block by block, while they compute.
+// ReplicatedModel is a model on several devices, each of which computes a part of every batch. The
+// first device holds the weights and, after a step, the gradient of the whole batch. The other
+// devices get the weights from it and send it their gradients, block by block, while they compute.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace lodestar::model {
 
-// One thread per device computes, that of the caller for the first. Gradients are those of one
-// device that accumulates as many micro-batches as there are devices, with the same bits where the
-// group sums in the order of its members and each has one micro-batch.
+// Uses one thread per device. The caller's thread serves the first device. Gradients are those of
+// one device that adds up as many micro-batches as there are devices. The bits are the same if the
+// group sums in the order of its members and each device has one micro-batch.
 class ReplicatedModel final : public Model {
  public:
-  // `replicas` are of one config, each on the device with its index, at least two. `devices`
-  // outlives the model.
+  // Requires: `replicas` have the same config, each is on the device with its index, and there are
+  // at least two. `devices` must outlive the model.
   ReplicatedModel(std::vector<std::unique_ptr<Model>> replicas, const kernels::DeviceSet* devices);
 
   const Layout& layout() const override { return first().layout(); }
@@ -41,14 +41,16 @@ class ReplicatedModel final : public Model {
   using Step = std::function<absl::StatusOr<BatchResult>(int member, const data::HostBatch& part)>;
 
   Model& first() const { return *replicas_.front(); }
-  // Cuts `batch` into a part per device and takes the step with each. Errors: the first failure.
+  // Cuts `batch` into one part per device and runs `step` with each. Errors: the first failure.
   absl::StatusOr<BatchResult> RunOnAll(const data::HostBatch& batch, const Step& step);
-  // The contiguous parts of the batch differ by at most one sample; the last ones may be empty.
+  // Cuts the batch into contiguous parts that differ by at most one sample. The last parts may be
+  // empty.
   void Split(const data::HostBatch& batch);
-  // A step of the first device, whose weights `gate` waits for.
+  // Makes the step of the first device, with `gate` for the weights.
   absl::StatusOr<BatchResult> TrainFirst(const data::HostBatch& part, WeightsGate* gate,
                                          GradientSink* sink);
-  // `weights_are_there`: all of them may travel before the step.
+  // Makes the step of another device. `weights_are_there` means that all weights may be sent before
+  // the step.
   absl::StatusOr<BatchResult> TrainOther(int member, const data::HostBatch& part,
                                          bool weights_are_there);
   absl::StatusOr<BatchResult> EvaluateFirst(const data::HostBatch& part, WeightsGate* gate);

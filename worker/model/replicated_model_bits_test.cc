@@ -1,4 +1,5 @@
-// A model on several emulated cards: its bits beside those of one card, and a card that fails.
+// Compares the bits of a model on several emulated cards with those on one card, and tests a card
+// that fails.
 
 #include <memory>
 #include <vector>
@@ -43,7 +44,7 @@ TEST(ReplicatedModelBitsTest, GradientsAreThoseOfOneCardThatAccumulatesAsManyMic
   }
 }
 
-// A kernel that fails on one card fails the process's cards: all come back, with its words.
+// If a kernel fails on one card, the steps of all cards end with the error of that kernel.
 TEST(ReplicatedModelFailureTest, FailingCardEndsTheStepOfAll) {
   const ModelSpec spec = SmallGptSpec();
   const data::HostBatch batch = RandomBatch(spec, 5, 3);

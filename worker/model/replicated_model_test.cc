@@ -1,5 +1,6 @@
-// A model on several cards beside the same on one. Where cards are emulated, bits are compared in
-// replicated_model_bits_test.cc, and whole rounds in worker/trainer/cuda_rounds_test.cc.
+// Compares a model on several cards with the same model on one. For emulated cards, bits are
+// compared in replicated_model_bits_test.cc, and whole rounds in
+// worker/trainer/cuda_rounds_test.cc.
 #include "worker/model/replicated_model.h"
 
 #include <memory>
@@ -21,7 +22,8 @@ class ReplicatedModelTest : public ::testing::Test {
  protected:
   ReplicatedModelTest() : spec_(SmallGptSpec()), batch_(RandomBatch(spec_, 5, 3)) {}
 
-  // The weights are on the first card; the others have what their memory was filled with.
+  // Makes a model whose weights are set on the first card only. The other cards have arbitrary
+  // values.
   std::unique_ptr<Model> ModelOn(const kernels::DeviceSet& cards) {
     auto model = MakeModel({.spec = spec_, .max_batch = 8}, cards);
     EXPECT_OK(model);
@@ -37,7 +39,7 @@ class ReplicatedModelTest : public ::testing::Test {
   const data::HostBatch batch_;
 };
 
-// 5 samples on 2 cards, on 4, of which the last has the fewest, and on 7, of which two have none.
+// Five samples run on 2 cards, on 4, and on 7, of which two have no sample.
 TEST_F(ReplicatedModelTest, UnevenPartsGiveLossAndGradientOfOneCard) {
   const kernels::DeviceSet one = MakeTestCards(1);
   const std::unique_ptr<Model> single = ModelOn(one);
@@ -99,7 +101,7 @@ TEST_F(ReplicatedModelTest, BlocksAreReportedOnceInTheOrderOfBackward) {
   EXPECT_EQ(sink.calls_, expected);
 }
 
-// What ends one card's step ends those of the others, and the next step is whole again.
+// An error on one card ends the steps of all cards. The next step must succeed.
 TEST_F(ReplicatedModelTest, StepThatIsCutShortCanBeTakenAgain) {
   const kernels::DeviceSet cards = MakeTestCards(3);
   const std::unique_ptr<Model> model = ModelOn(cards);

@@ -5,7 +5,8 @@
 namespace lodestar::model {
 namespace {
 
-// Batches of many different sizes would fill the memory with graphs; the rest runs unrecorded.
+// Maximum number of graphs. Batches of many sizes would fill the memory. Further sizes run without
+// a graph.
 constexpr size_t kMostKeys = 16;
 
 }  // namespace

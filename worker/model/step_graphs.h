@@ -1,5 +1,5 @@
-// Steps recorded as graphs of the device and run again, one launch instead of some hundred: for
-// models so small that launching takes longer than computing.
+// StepGraphs records steps as graphs of the device and runs them again. A step is then one launch
+// instead of some hundred. This is for models so small that launching takes longer than computing.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@ namespace lodestar::model {
 
 class StepGraphs {
  public:
-  // All that a step depends on besides the contents of its buffers.
+  // Everything that a step depends on except the contents of its buffers.
   struct Key {
     int64_t samples = 0;
     kernels::Accumulate weights = kernels::Accumulate::kSet;
     double scale = 0.0;
   };
 
-  // `device` supports graphs and outlives this.
+  // `device` must support graphs and outlive the object.
   explicit StepGraphs(kernels::Device* device) : device_(device) {}
 
-  // Queues the step. `queue_step` queues operations on the compute stream, the same for the same
-  // key. The first time of a key it is run as it is, so that whatever the device sets up with the
-  // first call is there; the second time it is recorded. Errors: those of queue_step and of the
+  // Queues a step. `queue_step` must queue the same operations on the compute stream each time it
+  // is called for a key. The first step of a key runs without a graph, so that the device can set
+  // up what it needs. The second step is recorded. Errors: those of queue_step and of the
   // recording.
   absl::Status Run(const Key& key, absl::FunctionRef<absl::Status()> queue_step);
 
  private:
   kernels::Device* const device_;
-  // Empty: has run once.
+  // Not set means that the step has run once and is not recorded yet.
   std::map<std::tuple<int64_t, kernels::Accumulate, double>, std::optional<kernels::GraphId>>
       graphs_;
 };

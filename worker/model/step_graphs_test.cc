@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Writes down what is asked of it; a graph is its number.
+// A device that records the calls it gets. Graphs are numbers.
 class JournalDevice : public oracle::OracleDevice {
  public:
   bool supports_graphs() const override { return true; }

@@ -1,5 +1,5 @@
-// TableRows tells which rows of a table inputs have looked up. The weights of the other rows need
-// not be there for a lookup, and a lookup's backward leaves the gradient of these rows as it is.
+// TableRows keeps which rows of a table were looked up. A lookup needs the weights of these rows
+// only, and its backward changes the gradient of these rows only.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,19 @@
 
 namespace lodestar::model {
 
-// Neighbouring rows form at most kMostGroups groups, so that there are few ranges.
+// Keeps groups of neighbouring rows, at most kMostGroups, so that the number of ranges is small.
 class TableRows {
  public:
   static constexpr int64_t kMostGroups = 256;
 
-  // The table is [rows, width], and its first element is element `begin` of the parameter space.
+  // The table is [rows, width]. Its first element is element `begin` of the parameter space.
   TableRows(int64_t begin, int64_t rows, int64_t width);
 
-  // Notes that inputs look up the rows with these indices, each in [0, rows).
+  // Notes that the rows with these indices are looked up. Each index must be in [0, rows).
   void Note(absl::Span<const int32_t> indices);
 
-  // The functions below return elements of the parameter space, in order and in as few ranges as
-  // possible. used() returns those of the groups of which a row has been noted, and unused() those
-  // of the other groups.
+  // Return elements of the parameter space, in order and in as few ranges as possible. used() has
+  // the groups in which some row was looked up, and unused() the other groups.
   std::vector<ElementRange> used() const { return RangesOf(true); }
   std::vector<ElementRange> unused() const { return RangesOf(false); }
   std::vector<ElementRange> all() const { return {{begin_, begin_ + rows_ * width_}}; }
@@ -34,8 +33,8 @@ class TableRows {
   const int64_t begin_;
   const int64_t rows_;
   const int64_t width_;
-  int shift_ = 0;              // a group has 1 << shift_ rows
-  std::vector<bool> is_used_;  // by group
+  int shift_ = 0;              // A group has 1 << shift_ rows.
+  std::vector<bool> is_used_;  // One entry per group.
 };
 
 }  // namespace lodestar::model

@@ -28,7 +28,7 @@ TEST(TableRowsTest, KeepsWhatWasNotedBefore) {
 }
 
 TEST(TableRowsTest, RowsOfALargeTableAreTakenTogether) {
-  // Groups of 256 rows; the last has 81.
+  // The rows are in groups of 256. The last group has 81.
   TableRows rows(/*begin=*/0, /*rows=*/50257, /*width=*/2);
   rows.Note({0, 50256});
   EXPECT_THAT(rows.used(), ElementsAre(ElementRange{0, 512}, ElementRange{100352, 100514}));

@@ -11,10 +11,11 @@
 namespace lodestar::model {
 namespace {
 
-// Names the sequence of draws among all that Philox gives for a seed.
+// Separates the random numbers of the draws from others of the same seed.
 constexpr uint64_t kDrawStream = 0x67656e6572617465;
 
-// Indices of the `count` largest logits, largest first; the lower index first among equals.
+// Returns the indices of the `count` largest logits, largest first. Among equal logits the lower
+// index comes first.
 std::vector<int32_t> LargestFirst(absl::Span<const float> logits, size_t count) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -26,7 +27,7 @@ std::vector<int32_t> LargestFirst(absl::Span<const float> logits, size_t count) 
   return order;
 }
 
-// Every comparison with NaN is false: what is drawn then means nothing.
+// Checks that all logits are finite. Comparisons with NaN are false, so a draw would mean nothing.
 absl::Status CheckFinite(absl::Span<const float> logits, int64_t num_generated) {
   const auto wrong =
       std::find_if(logits.begin(), logits.end(), [](float logit) { return !std::isfinite(logit); });
@@ -93,7 +94,8 @@ absl::Status TextGenerator::Generate(
     if (tokens.back() == tokenizer_->end_of_text()) break;
     const absl::string_view bytes = tokenizer_->BytesOf(tokens.back());
     RETURN_IF_ERROR(emit(bytes));
-    // One of no bytes, which a vocabulary may have behind those of its tokenizer, counts as well.
+    // A token without bytes counts as one byte. A vocabulary may have such tokens behind those of
+    // its tokenizer.
     bytes_left -= std::max<int64_t>(1, static_cast<int64_t>(bytes.size()));
   }
   return absl::OkStatus();

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The next byte is the last one plus 1 or plus 2, the latter half as likely.
+// A model whose next byte is the last byte plus 1 or plus 2. Plus 2 is half as likely.
 class CountingModel : public NextTokenModel {
  public:
   explicit CountingModel(int64_t vocabulary = 256) : vocabulary_(vocabulary) {}
@@ -85,7 +85,7 @@ TEST(TextGeneratorTest, SeedDecides) {
   const std::string text = Generate({.seed = 1}, "\x01", 60);
   EXPECT_EQ(Generate({.seed = 1}, "\x01", 60), text);
   EXPECT_NE(Generate({.seed = 2}, "\x01", 60), text);
-  // A longer text begins with the shorter.
+  // A longer text begins with the same bytes.
   EXPECT_EQ(Generate({.seed = 1}, "\x01", 90).substr(0, 60), text);
 }
 
@@ -111,7 +111,7 @@ TEST(TextGeneratorTest, EndsWithItsReader) {
   EXPECT_EQ(bytes, 3);
 }
 
-// Token 3 ends a text; the others are as long as their number.
+// A tokenizer in which token 3 ends a text. Each other token has as many bytes as its number.
 class CountedTokenizer : public Tokenizer {
  public:
   int64_t vocabulary() const override { return 6; }

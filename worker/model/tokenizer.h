@@ -1,4 +1,4 @@
-// Text as tokens of a model, and back.
+// Tokenizer converts text to the tokens of a model and back.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,19 @@ namespace lodestar::model {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // Tokens are below it.
+  // Returns the number of tokens. All tokens are below it.
   virtual int64_t vocabulary() const = 0;
   virtual std::vector<int32_t> Encode(absl::string_view text) const = 0;
-  // Empty for what is no token.
+  // Returns the bytes of a token. Empty if `token` is not a token.
   virtual absl::string_view BytesOf(int32_t token) const = 0;
-  // What an empty prompt begins with; nothing if only a text can be gone on from.
+  // Returns the tokens that stand for an empty prompt. Empty means that a prompt is required.
   virtual std::vector<int32_t> Beginning() const = 0;
-  // The token behind which another text begins.
+  // Returns the token that ends a text, if there is one.
   virtual std::optional<int32_t> end_of_text() const = 0;
 };
 
-// A token per byte, as models have that were trained on text. An empty prompt is a line break.
+// A tokenizer with one token per byte, for models that were trained on text files. An empty prompt
+// is a line break.
 class ByteTokenizer final : public Tokenizer {
  public:
   ByteTokenizer();

@@ -31,7 +31,7 @@ absl::StatusOr<Json> ParseObject(absl::string_view text) {
   return json;
 }
 
-// Returns the value of `key`, or null.
+// Returns the value of `key`, or null if there is none.
 const Json& Get(const Json& object, const std::string& key) {
   static const Json none;
   const auto entry = object.is_object() ? object.find(key) : object.end();
@@ -43,7 +43,7 @@ absl::Status Unknown(absl::string_view field, const Json& seen, absl::string_vie
       "\"", PeerText(field), "\" is ", PeerText(FormatJson(seen)), "; known here is ", known));
 }
 
-// Checks that the value of `key`, which may be absent, is one of `values`.
+// Checks that the value of `key` is one of `values`, or that there is no value.
 absl::Status CheckOneOf(absl::string_view where, const Json& object, const std::string& key,
                         const std::vector<Json>& values) {
   const Json& seen = Get(object, key);
@@ -89,7 +89,7 @@ absl::Status AddMerge(const std::vector<std::string>& parts, BytePairTokenizer::
   return absl::OkStatus();
 }
 
-// Each is "a b" or ["a", "b"].
+// Reads merges of the form "a b" or ["a", "b"].
 absl::Status ReadMerges(const Json& merges, BytePairTokenizer::Config& config) {
   if (!merges.is_array()) return Unknown("merges", merges, "an array");
   for (const Json& merge : merges) {
@@ -133,8 +133,7 @@ absl::Status ReadAddedToken(const Json& added, BytePairTokenizer::Config& config
   return absl::OkStatus();
 }
 
-// Returns OK if the post-processor adds no tokens: it is byte level, or a template of nothing but
-// the text.
+// Checks that the post-processor adds no tokens: it is byte level, or a template of the text alone.
 absl::Status CheckPostProcessor(const Json& seen) {
   if (seen.is_null() || Get(seen, "type") == "ByteLevel") return absl::OkStatus();
   const Json& single = Get(seen, "single");
@@ -209,7 +208,7 @@ absl::StatusOr<BytePairTokenizer::Config> ParseVocabulary(absl::string_view voca
     if (line.empty() || absl::StartsWith(line, "#version")) continue;
     RETURN_IF_ERROR(AddMerge(absl::StrSplit(line, ' '), config));
   }
-  // The one that transformers adds by itself.
+  // transformers adds this token by itself.
   constexpr char kEndOfText[] = "<|endoftext|>";
   for (const auto& [text, token] : config.tokens) {
     if (text == kEndOfText) config.added.push_back({.text = text, .token = token});

@@ -1,4 +1,4 @@
-// Tokenizers in the files that Hugging Face's models come with.
+// Reads tokenizers from the files of Hugging Face's models.
 #pragma once
 
 #include <memory>
@@ -11,20 +11,20 @@
 
 namespace lodestar::model {
 
-// What a tokenizer.json says. Errors: InvalidArgument naming the field, what it says and what is
-// known here, for anything but byte-level BPE as GPT-2 has it.
+// Reads a tokenizer.json. Errors: InvalidArgument naming the field, its value and the known values,
+// for anything but byte-level BPE as in GPT-2.
 absl::StatusOr<BytePairTokenizer::Config> ParseTokenizerJson(absl::string_view text);
 
-// What a vocab.json and a merges.txt say. Errors: InvalidArgument naming what is wrong where.
+// Reads a vocab.json and a merges.txt. Errors: InvalidArgument naming what is wrong and where.
 absl::StatusOr<BytePairTokenizer::Config> ParseVocabulary(absl::string_view vocabulary,
                                                           absl::string_view merges);
 
-// Whether a folder has files of a tokenizer.
+// Returns true if the folder has files of a tokenizer.
 bool HasTokenizer(FileSystem& file_system, const std::string& folder);
 
-// `path`: a tokenizer.json, or a folder with one, or with vocab.json and merges.txt. Errors: those
-// of files; NotFound for a folder without them; those of parsing and of
-// BytePairTokenizer::Create(), behind the path.
+// Makes the tokenizer at `path`: a tokenizer.json, or a folder with a tokenizer.json or with
+// vocab.json and merges.txt. Errors: those of files; NotFound for a folder without these files;
+// those of parsing and of BytePairTokenizer::Create(), with the path in front.
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(FileSystem& file_system,
                                                          const std::string& path);
 

@@ -11,7 +11,7 @@ struct Range {
   char32_t last;
 };
 
-// Ascending; printed by tests/hugging_face/unicode_classes.py.
+// Ranges in ascending order, printed by tests/hugging_face/unicode_classes.py.
 // clang-format off
 constexpr Range kLetters[] = {
     {0x41, 0x5a}, {0x61, 0x7a}, {0xaa, 0xaa}, {0xb5, 0xb5}, {0xba, 0xba}, {0xc0, 0xd6},

@@ -1,4 +1,4 @@
-// Letters, numbers and white space of Unicode 16, as GPT-2's pattern for words tells them apart.
+// Tells letters, numbers and white space of Unicode 16 apart, as GPT-2's pattern for words does.
 #pragma once
 
 namespace lodestar::model {
@@ -7,7 +7,7 @@ enum class CharacterClass {
   kLetter,  // \p{L}
   kNumber,  // \p{N}
   kSpace,   // \s
-  kOther,   // also what is no character
+  kOther,   // Also bytes that are no character.
 };
 
 CharacterClass ClassOf(char32_t character);

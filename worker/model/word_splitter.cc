@@ -16,7 +16,7 @@ struct Character {
   size_t num_bytes;
 };
 
-// The character at the front of `text`, which is not empty.
+// Returns the first character of `text`, which must not be empty.
 Character FrontOf(absl::string_view text) {
   const auto byte_at = [text](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte_at(0);
@@ -29,12 +29,13 @@ Character FrontOf(absl::string_view text) {
     if ((byte_at(i) & 0xc0) != 0x80) return kInvalid;
     character = (character << 6) | (byte_at(i) & 0x3f);
   }
-  constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // of so many bytes
+  // The smallest character that takes this number of bytes.
+  constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
   if (character < kLeast[num_bytes]) return kInvalid;
   return {ClassOf(character), num_bytes};
 }
 
-// Bytes of the longest run of characters of `type` at the front.
+// Returns the length in bytes of the run of characters of `type` at the beginning of `text`.
 size_t RunLength(absl::string_view text, CharacterClass type) {
   size_t length = 0;
   while (length < text.size()) {
@@ -45,8 +46,9 @@ size_t RunLength(absl::string_view text, CharacterClass type) {
   return length;
 }
 
-// Bytes of a run of white space, but for its last character if another word follows: that goes to
-// the word if it is a space, and is a word by itself if not. A single one stays.
+// Returns the length in bytes of the run of white space at the beginning of `text`. If a word
+// follows, the last character of the run is left out: a space is taken into the word, and other
+// white space is a word of its own. A run of one character is not shortened.
 size_t SpaceLength(absl::string_view text) {
   size_t length = 0;
   size_t before_last = 0;

@@ -1,4 +1,4 @@
-// GPT-2's words: the parts of a text within which byte-level BPE merges. Source: encoder.py of
+// Splits a text into GPT-2's words, within which byte-level BPE merges. Source: encoder.py of
 // github.com/openai/gpt-2, the pattern
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 #pragma once
@@ -9,8 +9,8 @@
 
 namespace lodestar::model {
 
-// All of `text` in order, as parts of it. A byte that begins no UTF-8 is a character by itself,
-// neither letter nor number nor white space.
+// Returns the words of `text` in order. Together they are the whole text. A byte that is not valid
+// UTF-8 counts as a character that is neither letter nor number nor white space.
 std::vector<absl::string_view> SplitIntoWords(absl::string_view text);
 
 }  // namespace lodestar::model

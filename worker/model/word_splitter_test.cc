@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// What is expected is what pre_tokenizers.ByteLevel of tokenizers 0.23 gives.
+// The expected words are those of pre_tokenizers.ByteLevel in tokenizers 0.23.
 TEST(WordSplitterTest, CutsAsThePatternOfGpt2Does) {
   EXPECT_THAT(SplitIntoWords(""), IsEmpty());
   EXPECT_THAT(SplitIntoWords("Hello, world's  best!"),

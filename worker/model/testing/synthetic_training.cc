@@ -7,7 +7,7 @@
 namespace lodestar::model {
 namespace {
 
-// How many inputs and targets a sample has, and their ranges.
+// Number and range of the inputs and targets of a sample.
 struct SampleSizes {
   int64_t tokens = 0;
   int64_t features = 0;
@@ -65,7 +65,7 @@ ModelSpec SmallDroppingGptSpec() {
 }
 
 std::vector<ModelSpec> SmallModelSpecs() {
-  // An odd image height: the last row is left out by the pooling.
+  // The image height is odd, so pooling leaves out the last row.
   const CnnSpec cnn{.image_height = 9,
                     .image_width = 8,
                     .image_channels = 2,

@@ -1,5 +1,5 @@
-// Small models of every architecture, random batches and weights, and plain access to device
-// memory.
+// Small models of every architecture, random batches and weights, and access to device memory, for
+// tests.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,23 @@
 
 namespace lodestar::model {
 
-// One per architecture, each with at least two layers of every kind.
+// Returns one model per architecture, each with at least two layers of every kind.
 std::vector<ModelSpec> SmallModelSpecs();
 ModelSpec SmallGptSpec();
-// The same with dropout.
+// Returns SmallGptSpec() with dropout.
 ModelSpec SmallDroppingGptSpec();
 
-// Features in 0..1, tokens and targets over the whole range. The same seed gives the same batch.
+// Returns a batch with features in 0..1, and tokens and targets over their whole range. The same
+// seed gives the same batch.
 data::HostBatch RandomBatch(const ModelSpec& spec, int64_t num_samples, uint64_t seed);
-// Samples [begin, begin + count) of `batch`.
+// Returns samples [begin, begin + count) of `batch`.
 data::HostBatch SliceBatch(const data::HostBatch& batch, int64_t begin, int64_t count);
 
-// The layout's initialisers plus N(0, noise^2) everywhere, rounded to f32, so that devices of every
-// dtype start equal and no gradient is zero by symmetry.
+// Returns the layout's initial weights plus N(0, noise^2), rounded to f32. So devices of every
+// dtype start with equal weights, and no gradient is zero by symmetry.
 std::vector<double> RandomParameters(const Layout& layout, double noise, uint64_t seed);
 
-// Between host doubles and a buffer of the compute dtype (f32 or f64).
+// Copy between host doubles and a buffer of the compute dtype (f32 or f64).
 void WriteBuf(kernels::Device* device, kernels::Buf to, const std::vector<double>& values);
 std::vector<double> ReadBuf(kernels::Device* device, kernels::Buf from);
 

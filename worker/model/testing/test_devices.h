@@ -1,4 +1,4 @@
-// Devices by name, with the CUDA device on its emulated card.
+// Makes devices by name, for tests. The CUDA device runs on its emulated card.
 #pragma once
 
 #include <memory>
@@ -15,9 +15,8 @@
 
 namespace lodestar::model {
 
-// "cuda-" and, of the compute dtype and the fusion, "fp32-never", "fp32-always", "bf16-never" or
-// "bf16-always". Choices that are measured may differ between two runs, and so may last bits: they
-// are for no test that compares runs.
+// The names say compute dtype and fusion. Fusion that is chosen by measurement is left out, because
+// its last bits may differ between two runs.
 inline constexpr const char* kCudaTestDevices[] = {"cuda-fp32-never", "cuda-fp32-always",
                                                    "cuda-bf16-never", "cuda-bf16-always"};
 
@@ -26,7 +25,7 @@ struct CudaTestDevice {
   factory::FusionPolicy fusion;
 };
 
-// Nothing for a name that is none of these.
+// Returns nothing if the name is none of kCudaTestDevices.
 inline std::optional<CudaTestDevice> CudaTestDeviceOf(absl::string_view name) {
   if (!absl::StartsWith(name, "cuda-")) return std::nullopt;
   return CudaTestDevice{
@@ -35,15 +34,15 @@ inline std::optional<CudaTestDevice> CudaTestDeviceOf(absl::string_view name) {
                                                : factory::FusionPolicy::kNever};
 }
 
-// "cpu", "oracle", or one of kCudaTestDevices, of which there may be one at a time; `threads` are
-// those of the CPU.
+// Returns the device "cpu", "oracle" or one of kCudaTestDevices. There may be only one CUDA device
+// at a time. `threads` are those of the CPU.
 std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int threads);
 
-// So many cards in fp32 that compute parts of one step, without fusion; one real card may be
-// several of them.
+// Returns `count` cards in fp32, without fusion, that compute parts of one step. One real card may
+// stand for several.
 kernels::DeviceSet MakeTestCards(int count);
 
-// Models that are too large to be trained on the emulated card, but not on this one.
+// Returns models that are too large for the emulated card. Empty if the card is emulated.
 std::vector<ModelSpec> SpecsOfTestCards();
 
 }  // namespace lodestar::model
