@@ -19,7 +19,7 @@
 namespace lodestar::data {
 namespace {
 
-// Record: [label | 1024 red | 1024 green | 1024 blue]
+// A record is [label | 1024 red | 1024 green | 1024 blue].
 constexpr ImageShape kShape = {3, 32, 32};
 constexpr int64_t kRecordBytes = 1 + 3 * 32 * 32;
 constexpr int kNumTrainFiles = 5;
@@ -54,10 +54,11 @@ absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string
   return file;
 }
 
-// Names of files that look like batches and are not read.
+// Returns the names of files that are named like batches but are not read.
 std::vector<std::string> OtherBatches(const std::string& folder) {
   std::vector<std::string> names;
-  std::error_code none;  // what cannot be listed has no others
+  // A folder that cannot be listed counts as one without such files.
+  std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
     std::string name = entry.path().filename().string();
     if (absl::StartsWith(name, "data_batch_") && absl::EndsWith(name, ".bin")) {

@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const std::string& folder,
 
 ImageInput Input() { return {"cifar", false, {3, 32, 32}, 10}; }
 
-// Record i of a batch has label i and all pixels base + i.
+// Returns a batch whose record i has label i, and base + i in all pixels.
 std::string Batch(int count, int base) {
   std::string content;
   for (int i = 0; i < count; ++i) {
@@ -78,7 +78,7 @@ TEST(Cifar10ReaderTest, ReadsAllBatchesInOrder) {
   ASSERT_EQ((*dataset)->num_train_samples(), 15);
   ASSERT_EQ((*dataset)->num_heldout_samples(), 2);
   HostBatch batch;
-  // Image 4 is the second of the third batch, image 14 the last of the fifth.
+  // Image 4 is the second of the third batch, and image 14 is the last of the fifth batch.
   ASSERT_TRUE((*dataset)->ReadTrain({SampleRef{0, 4}, SampleRef{0, 14}}, &batch).ok());
   EXPECT_EQ(batch.targets, (std::vector<int32_t>{1, 4}));
   EXPECT_FLOAT_EQ(batch.features[0], 61 / 255.0f);

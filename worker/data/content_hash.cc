@@ -9,12 +9,12 @@ namespace lodestar::data {
 namespace {
 
 constexpr int kLanes = 4;
-// First fractional digits of sqrt(2), sqrt(3), sqrt(5), sqrt(7), the last made odd: multiplying by
-// an odd number is a bijection of 64-bit words.
+// The first fractional digits of sqrt(2), sqrt(3), sqrt(5) and sqrt(7). The last digit is made odd,
+// because multiplying by an odd number is a bijection of 64-bit words.
 constexpr uint64_t kMultipliers[kLanes] = {0x6a09e667f3bcc909u, 0xbb67ae8584caa73bu,
                                            0x3c6ef372fe94f82bu, 0xa54ff53a5f1d36f1u};
-// A product carries a difference upwards only. Two products with a rotation in between leave no
-// bit, high or low, whose change could be undone by one bit of the next word.
+// A product carries a difference to higher bits only. With two products and a rotation between
+// them, no change of a bit can be undone by a change of one bit in the next word.
 constexpr uint64_t kWordMultiplier = 0x9e3779b97f4a7c15u;
 
 uint64_t RotateLeft(uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
@@ -40,8 +40,8 @@ ContentHash::Pieces::Pieces() {
 }
 
 void ContentHash::Pieces::Add(absl::Span<const uint8_t> piece) {
-  // Four independent chains keep the multiplier busy; every step is a bijection of its lane. In a
-  // local copy, so that they stay in registers.
+  // Four independent chains keep the multiplier busy, and every step is a bijection of its lane.
+  // The lanes are copied to a local variable, so that they stay in registers.
   std::array<uint64_t, kLanes> lanes = lanes_;
   constexpr size_t kStride = kLanes * sizeof(uint64_t);
   for (size_t at = 0; at < piece.size(); at += kStride) {

@@ -1,5 +1,5 @@
-// 64-bit hash of a corpus, in one pass at several GB/s. Tells data sets apart; not a defence
-// against forgery.
+// ContentHash is a 64-bit hash of a corpus, computed in one pass at several GB/s. It tells data
+// sets apart, but does not protect against forgery.
 #pragma once
 
 #include <array>
@@ -11,15 +11,15 @@
 
 namespace lodestar::data {
 
-// The hash depends on the order of the calls and on how content is cut into calls. The same on
-// every machine of the same byte order.
+// The hash depends on the order of the calls, and on how the content is divided between calls. It
+// is the same on all machines with the same byte order.
 class ContentHash {
  public:
-  // One AddBytes() whose bytes come in pieces.
+  // The argument of one AddBytes() call, for bytes that come in pieces.
   class Pieces {
    public:
     Pieces();
-    // All pieces but the last have a multiple of 32 bytes.
+    // Adds a piece. All pieces but the last must be a multiple of 32 bytes long.
     void Add(absl::Span<const uint8_t> piece);
 
    private:
@@ -32,7 +32,7 @@ class ContentHash {
   void AddText(absl::string_view text);
   void AddBytes(absl::Span<const uint8_t> bytes);
   void AddBytes(const Pieces& bytes);
-  // 16 lower-case hex digits.
+  // Returns the hash as 16 lower-case hex digits.
   std::string Hex() const;
 
  private:

@@ -43,20 +43,21 @@ absl::StatusOr<std::vector<std::string>> EntryNames(const std::string& path) {
   return names;
 }
 
-// True for names of what a run keeps in its folder beside checkpoints.
+// Returns true for the names of files that a run keeps in its folder beside checkpoints.
 bool IsOfRun(absl::string_view name) {
   return name == kFolderLockName || name == kJournalFolder ||
          absl::StartsWith(name, kHistoryFileName);
 }
 
-// Walks depth first in order of names, so which of two ways to a folder counts as the first is the
-// same everywhere.
+// Walks a folder tree depth first, in the order of names. If two ways lead to a folder, the first
+// one is therefore the same on every machine.
 class TreeWalk {
  public:
   absl::Status Visit(const std::string& path, const std::string& relative_path) {
     struct stat info;
     if (stat(path.c_str(), &info) != 0) {
-      if (errno == ELOOP) return absl::OkStatus();  // a link that only leads to itself
+      // The path is a link that leads to itself.
+      if (errno == ELOOP) return absl::OkStatus();
       if (errno == ENOENT && lstat(path.c_str(), &info) == 0) {
         return absl::NotFoundError(absl::StrCat(
             "data file ", path, " is a link that leads nowhere; mend it or take it away"));

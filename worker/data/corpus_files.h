@@ -1,4 +1,4 @@
-// Finds the files of a corpus. Knows paths and sizes only, not formats.
+// Finds the files of a corpus by paths and sizes. Formats are not looked at.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,34 @@
 namespace lodestar::data {
 
 struct CorpusFile {
-  std::string path;  // to open it
+  // The path for opening the file.
+  std::string path;
   std::string
-      relative_path;  // to the root of the corpus; the file's own name if the corpus is one file
+      relative_path;  // Path below the root of the corpus, or the name of a corpus of one file.
   int64_t num_bytes = 0;
 };
 
 struct CorpusListing {
   std::vector<CorpusFile> files;
-  // Relative paths of the files and folders that IsSideEntry() knows, and of what servers of ours
-  // have written: folders of runs and checkpoints, or a run's own files in the folder of the data.
-  // What is in such a folder is not listed.
+  // Relative paths of files and folders that are not data: those for which IsSideEntry() is true,
+  // folders of runs and checkpoints, and a run's own files in the folder of the data. Entries
+  // within these folders are not listed.
   std::vector<std::string> side_entries;
 };
 
-// True for names of what programs leave beside data: hidden entries (.git, .nfs000012, temporary
-// files of rsync), backups of editors, parts of downloads, and folders of operating systems.
+// Returns true for names that programs leave beside data: hidden entries (.git, .nfs000012,
+// temporary files of rsync), backups of editors, parts of downloads, and folders of operating
+// systems.
 bool IsSideEntry(absl::string_view name);
 
-// The file at `path`, or all files of the folder tree below it but for side entries, sorted
-// bytewise by relative path, so that machines with the same tree agree. Links are followed; a
-// folder reached a second time (a link to a parent) is skipped. Errors: NotFound (nothing there,
-// dangling link), PermissionDenied, InvalidArgument for what is neither file nor folder.
+// Returns the file at `path`, or all files of the folder tree at `path` except side entries. They
+// are sorted bytewise by relative path, so that machines with the same tree agree. Links are
+// followed, and a folder that is reached a second time is skipped. Errors: NotFound if there is
+// nothing at `path`, or a link leads nowhere; PermissionDenied; InvalidArgument for an entry that
+// is neither file nor folder.
 absl::StatusOr<CorpusListing> ListCorpusFiles(const std::string& path);
 
-// False also if there is nothing at `path`.
+// Return true if there is a folder, or a file, at `path`.
 bool IsFolder(const std::string& path);
 bool IsFile(const std::string& path);
 

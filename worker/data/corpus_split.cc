@@ -31,10 +31,11 @@ std::vector<std::string> WordsOf(absl::string_view name) {
   return words;
 }
 
-// What a name says only beside files for training.
+// The meaning of names that count only if there are also files for training.
 struct WeakName {
   FilePart part = FilePart::kCut;
-  int rank = 0;  // among held-out data: of what is there the lowest rank is held out
+  // Order among names of held-out data. The lowest rank that occurs is held out.
+  int rank = 0;
 };
 
 WeakName WeakNameOfWord(absl::string_view word) {
@@ -45,8 +46,9 @@ WeakName WeakNameOfWord(absl::string_view word) {
   return {PartOfWord(word)};
 }
 
-// Any word of the file's own name counts, and the first and the last one of a folder's, as in
-// "validation-shuffled/1.txt"; the nearest folder first.
+// Returns the meaning of the words in a path. All words of the file's name count, and the first and
+// the last word of each folder's name, as in "validation-shuffled/1.txt". The nearest folder comes
+// first.
 WeakName WeakNameOf(absl::string_view relative_path) {
   std::vector<absl::string_view> names = absl::StrSplit(relative_path, '/');
   std::vector<std::string> words = WordsOf(names.back());
@@ -63,7 +65,7 @@ WeakName WeakNameOf(absl::string_view relative_path) {
   return {};
 }
 
-// Gives a part to files that have none, if files for training are beside them.
+// If there are files for training, gives a part to other files by their weak names.
 void AddWeakNames(const std::vector<absl::string_view>& relative_paths,
                   std::vector<FilePart>& parts) {
   std::vector<WeakName> weak(parts.size());
@@ -92,7 +94,8 @@ FilePart PartByName(absl::string_view relative_path) {
   std::vector<std::string> words = WordsOf(names.back());
   names.pop_back();
   for (absl::string_view folder : names) words.push_back(absl::AsciiStrToLower(folder));
-  // Rather too little training data than training on what was to be held out.
+  // Held-out names come first, because too little training data is better than training on held-out
+  // data.
   for (const FilePart part : {FilePart::kHeldout, FilePart::kLeftOut, FilePart::kTrain}) {
     if (std::any_of(words.begin(), words.end(),
                     [part](const std::string& word) { return PartOfWord(word) == part; })) {
@@ -167,7 +170,7 @@ std::vector<FilePart> HoldOutWholeFiles(const std::vector<int64_t>& num_tokens) 
   int64_t heldout = 0;
   for (const int64_t count : num_tokens) {
     total += count;
-    // Whether a tenth of the tokens so far is nearer with this file than without.
+    // Holds the file out if the share of held-out tokens is then nearer to a tenth.
     const bool is_heldout = kHeldoutDivisor * (2 * heldout + count) < 2 * total;
     if (is_heldout) heldout += count;
     parts.push_back(is_heldout ? FilePart::kHeldout : FilePart::kTrain);

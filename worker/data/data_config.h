@@ -1,4 +1,4 @@
-// Which data a worker has been given.
+// The data that a worker reads.
 #pragma once
 
 #include <string>
@@ -6,10 +6,12 @@
 namespace lodestar::data {
 
 struct DataConfig {
-  std::string path;               // a file or a folder
-  std::string heldout_path = {};  // the same, of held-out data; empty: it is part of `path`
-  std::string format = "auto";    // auto, text, tokens, idx, cifar10
-  int token_bytes = 0;            // 2 or 4; 0 means by header, else what the vocabulary needs
+  std::string path;  // A file or a folder.
+  // A file or folder of held-out data. Empty means that it is part of `path`.
+  std::string heldout_path = {};
+  std::string format = "auto";  // One of auto, text, tokens, idx, cifar10.
+  // 2 or 4. 0 means what the header says. Without a header, 0 means what the vocabulary needs.
+  int token_bytes = 0;
 };
 
 }  // namespace lodestar::data

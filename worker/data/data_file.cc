@@ -23,9 +23,9 @@
 namespace lodestar::data {
 namespace {
 
-// Fits the second-level cache, so that checking and hashing a piece reads memory once.
+// A piece that fits the second-level cache, so that checking and hashing it read memory once.
 constexpr int64_t kScanBytes = int64_t{1} << 18;
-// Largest window; 16 asks zlib for gzip with its header and checksum.
+// 15 is the largest window of zlib. Adding 16 asks zlib for gzip, with header and checksum.
 constexpr int kGzipWindowBits = 15 + 16;
 constexpr size_t kInflateStepBytes = size_t{1} << 20;
 
@@ -47,7 +47,7 @@ class GzipReader {
   GzipReader(const GzipReader&) = delete;
   GzipReader& operator=(const GzipReader&) = delete;
 
-  // Appends at most kInflateStepBytes to *output. Sets *is_done behind the last member of the file.
+  // Appends at most kInflateStepBytes to *output. Sets *is_done after the last member of the file.
   absl::Status Step(std::vector<uint8_t>* output, bool* is_done) {
     if (!is_open_) return absl::ResourceExhaustedError("no memory for decompression");
     RETURN_IF_ERROR(Refill());
@@ -87,12 +87,12 @@ class GzipReader {
 
   const DataFile& file_;
   std::vector<uint8_t> input_;
-  int64_t fed_ = 0;  // bytes of the file given to zlib
+  int64_t fed_ = 0;  // Bytes of the file that zlib has got.
   z_stream stream_ = {};
   bool is_open_ = false;
 };
 
-// Whether a file begins as gzip data do.
+// Checks that a file begins like gzip data.
 absl::Status CheckGzip(const DataFile& file) {
   constexpr int64_t kStartBytes = 512;
   std::vector<uint8_t> start(std::min(kStartBytes, file.num_bytes()));
@@ -179,13 +179,13 @@ absl::Status DataFile::Read(int64_t offset, absl::Span<uint8_t> out) const {
   return status;
 }
 
-// Looks at the file after reading: what was read before a change is as it was.
+// Looks at the file after reading. Bytes that were read before a change are still the old ones.
 absl::Status DataFile::ReadFrom(int descriptor, int64_t offset, absl::Span<uint8_t> out) const {
   while (!out.empty()) {
     const ssize_t count = pread(descriptor, out.data(), out.size(), offset);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return ErrnoStatus(errno, "read", path_);
-    if (count == 0) break;  // cut short
+    if (count == 0) break;  // The file was cut short.
     out.remove_prefix(count);
     offset += count;
   }

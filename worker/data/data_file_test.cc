@@ -34,7 +34,7 @@ std::string ReadWhole(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
-// Larger than one step of inflation, and not one byte repeated.
+// Returns content larger than one step of inflation, in which bytes differ.
 std::string LongContent() {
   std::string content;
   uint32_t state = 1;
@@ -50,7 +50,7 @@ absl::Status ReadByte(const DataFile& file, int64_t offset = 0) {
   return file.Read(offset, absl::MakeSpan(&byte, 1));
 }
 
-// Later than any time at which a test wrote the file.
+// Sets the time of the file's last change to a later time.
 void Touch(const std::string& path) {
   std::filesystem::last_write_time(path,
                                    std::filesystem::last_write_time(path) + std::chrono::hours(1));
@@ -132,7 +132,7 @@ TEST_P(OpenDataFileTest, WhatIsNoFileIsRefusedWithoutWaiting) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("fifo")));
 }
 
-// If a file is replaced as a whole, a process that has the old one open still reads the old one.
+// If a file is replaced, a process that has the old file open still reads the old one.
 TEST(DataFileTest, AReplacedFileIsTheOldOneForWhoKeepsItOpenAndAnErrorForWhoDoesNot) {
   TestFolder folder;
   const std::string path = folder.Write("f", "before");
@@ -146,7 +146,7 @@ TEST(DataFileTest, AReplacedFileIsTheOldOneForWhoKeepsItOpenAndAnErrorForWhoDoes
   EXPECT_THAT(ReadByte(*reopened), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path)));
 }
 
-// Files of sysfs say that they have a page.
+// Files of sysfs have fewer bytes than their size, which is one page.
 TEST(DataFileTest, AFileWithLessThanItsSizeIsAnError) {
   const auto file = DataFile::Open("/sys/kernel/uevent_seqnum");
   if (!file.ok()) GTEST_SKIP() << file.status();

@@ -1,5 +1,5 @@
-// Dataset: random access to training and held-out samples of one corpus; files are read
-// as samples are needed, never loaded whole.
+// Dataset gives random access to training and held-out samples of one corpus. Files are read when
+// samples are needed, and are never loaded whole.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace lodestar::data {
 
-// A training sample: the epoch matters because windows of text shift from epoch to epoch.
+// A training sample. The epoch matters because windows of text begin at other places in each epoch.
 struct SampleRef {
   int64_t epoch = 0;
-  int64_t index = 0;  // in [0, num_train_samples)
+  int64_t index = 0;  // In [0, num_train_samples).
   friend bool operator==(const SampleRef&, const SampleRef&) = default;
 };
 
@@ -22,16 +22,18 @@ struct SampleRef {
 // filled.
 struct HostBatch {
   int64_t num_samples = 0;
-  // Place of the first training sample in the global order of all samples of the job, the others
-  // follow: what random masks depend on, so that they do not depend on who computes a sample.
+  // Place of the first training sample in the order of all samples of the job. The others follow
+  // it. Random masks depend on the place, so that they do not depend on which worker computes a
+  // sample.
   int64_t first_position = 0;
-  std::vector<int32_t> tokens;   // [num_samples, context]
-  std::vector<float> features;   // [num_samples, channels, height, width], 0..1
-  std::vector<int32_t> targets;  // [num_samples, context] next tokens, or [num_samples] classes
-  // Which they are, for a model that reads them itself. Of held-out ones the epoch is 0.
+  std::vector<int32_t> tokens;  // [num_samples, context]
+  std::vector<float> features;  // [num_samples, channels, height, width], from 0 to 1.
+  // [num_samples, context] next tokens, or [num_samples] classes.
+  std::vector<int32_t> targets;
+  // The samples by number, for a model that reads them itself. The epoch of held-out samples is 0.
   std::vector<SampleRef> samples = {};
-  // Predictions over which the gradient is the mean, where this is a part of a larger batch. 0
-  // means those of this one.
+  // If this is a part of a larger batch: the number of predictions of the whole batch, over which
+  // the gradient is the mean. 0 means the predictions of this batch.
   int64_t mean_over = 0;
 
   int64_t MeanOver() const {
@@ -44,14 +46,15 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual int64_t num_train_samples() const = 0;
   virtual int64_t num_heldout_samples() const = 0;
-  // Units that throughput is told in: "tokens" (context per sample) or "samples" (1).
+  // Returns the context if throughput is counted in tokens, or 1 if it is counted in samples.
   virtual int64_t tokens_per_sample() const = 0;
-  // Same content and same cut into samples: same fingerprint (16 hex digits), whatever the path.
+  // Returns 16 hex digits. Data sets with the same content and the same cut into samples have the
+  // same fingerprint, whatever their paths.
   virtual const std::string& fingerprint() const = 0;
-  // One line for the log: format, files, bytes, samples.
+  // Returns one line for the log: format, files, bytes and samples.
   virtual std::string Describe() const = 0;
 
-  // Fill *batch (reusing its memory). Thread-safe for distinct batches.
+  // Fill *batch, whose memory is reused. Thread-safe for different batches.
   virtual absl::Status ReadTrain(absl::Span<const SampleRef> samples, HostBatch* batch) const = 0;
   virtual absl::Status ReadHeldout(absl::Span<const int64_t> samples, HostBatch* batch) const = 0;
 };

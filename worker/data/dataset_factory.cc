@@ -70,7 +70,7 @@ int64_t NumBytesOfCorpus(const TokenCorpus& corpus) {
   return num_bytes;
 }
 
-// One overload per architecture: what data it takes.
+// Makes a data set. Each architecture has an overload that says which data it takes.
 class DatasetMaker {
  public:
   DatasetMaker(const DataSource& source, const ModelSpec& model, uint64_t seed,

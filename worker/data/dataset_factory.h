@@ -1,5 +1,5 @@
-// From paths to samples, in two steps: what can be known of the data alone, and what a model takes
-// of it. The only place that chooses among the readers.
+// Makes samples from paths in two steps: OpenData() checks what is known without a model, and
+// MakeDataset() what depends on the model. No other code chooses among the readers.
 #pragma once
 
 #include <cstdint>
@@ -21,21 +21,22 @@ namespace lodestar::data {
 struct DataSource {
   std::string path;
   DataFormat format = DataFormat::kText;
-  // The first is text, the second tokens, the third images.
+  // Text, tokens or images, in this order.
   std::variant<TokenCorpus, TokensSource, std::shared_ptr<const ImageCorpus>> content;
 };
 
-// Returns the bytes of all files, as MakeDataset() reads them.
+// Returns the number of bytes that MakeDataset() reads.
 int64_t NumBytesOf(const DataSource& source);
 
-// Finds the data, opens every file and checks what needs no model: rights, format, headers, sizes.
-// Errors: InvalidArgument, NotFound or PermissionDenied, naming file, offset, what was expected and
-// the flag that decides.
+// Finds the data, opens every file, and checks what needs no model: rights, format, headers, sizes.
+// Errors: InvalidArgument, NotFound or PermissionDenied naming the file, the offset, what was
+// expected, and the flag that decides.
 absl::StatusOr<DataSource> OpenData(const DataConfig& config);
 
-// Checks the rest before training: labels, tokens against the model's vocabulary, context, image
-// size against the model's input. `seed` shifts windows of text per epoch. Reads every byte, and
-// asks `stop_requested` now and then. Errors: as OpenData(); Cancelled if it was told to stop.
+// Makes the data set and checks the rest: labels, tokens against the model's vocabulary, the
+// context, and image sizes against the model's input. `seed` shifts the windows of text in each
+// epoch. Reads every byte, and asks `stop_requested` from time to time. Errors: those of
+// OpenData(); Cancelled if a stop is requested.
 absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(const DataSource& source,
                                                      const ModelSpec& model, uint64_t seed,
                                                      StopRequested stop_requested = NeverStopped);

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Open(const DataConfig& config, const st
   return MakeDataset(*source, Preset(preset), /*seed=*/1);
 }
 
-// Eight digits-sized images, all of class 3.
+// Writes eight images of 8x8 pixels, all of class 3.
 std::string WriteDigits(const TestFolder& folder) {
   const std::string header = BigEndianBytes({0x803, 8, 8, 8});
   const std::string labels = BigEndianBytes({0x801, 8}) + std::string(8, '\x03');
@@ -100,7 +100,7 @@ TEST(DatasetFactoryTest, MissingPathAndUnknownFormatAreErrors) {
               AllOf(HasSubstr("csv"), HasSubstr("auto, text, tokens, idx, cifar10")));
 }
 
-// Everything but what the model takes is known before there is a model.
+// OpenData() must find every error that does not depend on the model.
 TEST(DatasetFactoryTest, OpenDataFindsWhatIsWrongWithoutAModel) {
   TestFolder folder;
   const std::string text = folder.Write("t.txt", std::string(2000, 'a'));

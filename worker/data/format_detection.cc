@@ -26,15 +26,17 @@ namespace lodestar::data {
 namespace {
 
 constexpr int64_t kProbeBytes = int64_t{1} << 16;
-constexpr size_t kMostNamed = 3;  // files in a message
+constexpr size_t kMostNamed = 3;  // Maximum number of files in a message.
 
-// Files told apart by their content: paths, of strange ones with the reason.
+// Paths of the files, sorted by content. `strange` also has the reasons.
 struct Census {
   std::vector<std::string> text;
   std::vector<std::string> tokens;
   std::vector<std::string> strange;
-  bool has_parts_of_idx = false;  // among the strange ones
-  bool has_known_kind = false;    // among the strange ones, such as a PNG image
+  // True if some strange files are parts of IDX.
+  bool has_parts_of_idx = false;
+  // True if some strange files are of a known kind, such as PNG images.
+  bool has_known_kind = false;
 };
 
 absl::StatusOr<std::vector<uint8_t>> ReadProbe(const DataFile& file, int64_t offset) {
@@ -43,7 +45,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadProbe(const DataFile& file, int64_t off
   return probe;
 }
 
-// Start, middle and end: a file that was cut short by a crash ends in zeros.
+// Looks at start, middle and end of the file, because a file that a crash cut short ends in zeros.
 absl::StatusOr<std::string> WhyNoTextAnywhere(const DataFile& file) {
   const int64_t last = std::max<int64_t>(0, file.num_bytes() - kProbeBytes);
   for (const int64_t offset : {int64_t{0}, last / 2, last}) {
@@ -84,7 +86,7 @@ std::string Named(const std::vector<std::string>& files) {
       named < files.size() ? absl::StrCat(" and ", files.size() - named, " more") : "");
 }
 
-// The next step is to give the folder with the images, not one above it.
+// Checks that no folder below `path` holds images. The error says to give that folder.
 absl::Status CheckNoImagesBelow(const std::string& path, const std::vector<CorpusFile>& files) {
   std::set<std::string> folders;
   for (const CorpusFile& file : files) folders.insert(file.path.substr(0, file.path.rfind('/')));
@@ -165,7 +167,7 @@ absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path) {
     return file.num_bytes > 0 && HasTokenFileName(file.path) &&
            std::find(census.tokens.begin(), census.tokens.end(), file.path) == census.tokens.end();
   });
-  // nanoGPT keeps what its tokens were made of, and with, beside them; DataTrove keeps an index.
+  // nanoGPT keeps files about its tokens beside them, and DataTrove keeps an index.
   const bool has_notes_of_writer =
       std::any_of(files.begin(), files.end(), [](const CorpusFile& file) {
         return file.path.substr(file.path.rfind('/') + 1) == "meta.pkl" ||

@@ -1,4 +1,4 @@
-// Tells the format of a data set by looking at it.
+// Finds the format of a data set by its files.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@ enum class DataFormat : uint8_t { kText, kTokens, kIdx, kCifar10 };
 
 absl::string_view DataFormatName(DataFormat format);
 
-// text, tokens, idx or cifar10. Errors: InvalidArgument naming what is allowed ("auto" is the
-// caller's business).
+// Returns the format with this name: text, tokens, idx or cifar10. Errors: InvalidArgument naming
+// the allowed names. The caller handles "auto".
 absl::StatusOr<DataFormat> ParseDataFormat(absl::string_view name);
 
-// Folders with file names of IDX or CIFAR-10 are that. Else every file that is not empty is looked
-// at. It holds tokens if it has a header of tokens, or is called .bin, .npy or .ds and has zero
-// bytes, as tokens of 2 or 4 bytes have and text has not. It is text if it looks like text at three
-// places. Errors: those of ListCorpusFiles() and DataFile; InvalidArgument naming what is there,
-// and the flag that decides, for files that are neither, and for both in one folder; naming the
-// folder, if images lie in one below `path`.
+// Returns the format of the data at `path`. A folder with file names of IDX or CIFAR-10 has that
+// format. Otherwise every file that is not empty is looked at. A file holds tokens if it has a
+// header of tokens. It also does if its name ends in .bin, .npy or .ds and it has zero bytes, which
+// tokens of 2 or 4 bytes have and text has not. A file is text if it looks like text at three
+// places. Errors: those of ListCorpusFiles() and DataFile; InvalidArgument naming the files and the
+// flag that decides, if files are neither text nor tokens, or if both are in one folder;
+// InvalidArgument naming the folder, if a folder below `path` holds images.
 absl::StatusOr<DataFormat> DetectDataFormat(const std::string& path);
 
 }  // namespace lodestar::data

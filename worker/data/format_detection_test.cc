@@ -141,7 +141,7 @@ TEST(FormatDetectionTest, SpeaksOfIdxOnlyForItsNames) {
               Not(HasSubstr("IDX")));
 }
 
-// Under the flag, notes.bin would be read as tokens.
+// The message must not advise a flag that would make notes.bin be read as tokens.
 TEST(FormatDetectionTest, AdvisesNoFlagUnderWhichTextIsReadAsTokens) {
   TestFolder folder;
   folder.Write("d/notes.bin", "some text");
@@ -164,7 +164,7 @@ TEST(FormatDetectionTest, TokensAreKnownByHeaderOrZeroBytes) {
   TestFolder folder;
   ExpectFormat(folder.Write("raw/0.bin", TokenBytes({464, 13, 198})), DataFormat::kTokens);
   ExpectFormat(folder.Path("raw"), DataFormat::kTokens);
-  // 20240520 little-endian, version 1.
+  // The header is 20240520, little-endian, and version 1.
   const std::string start("\x88\xd8\x34\x01\x01\0\0\0\0\0\0\0", 12);
   ExpectFormat(folder.Write("train.data", start), DataFormat::kTokens);
   ExpectFormat(folder.Write("npy/0.npy", "\x93NUMPY"), DataFormat::kTokens);

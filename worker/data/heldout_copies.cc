@@ -9,7 +9,7 @@
 
 namespace lodestar::data {
 
-// Tells nearly all different files apart.
+// Returns the first bytes of the file, which tell nearly all files apart.
 absl::StatusOr<std::string> HeldoutCopies::StartOf(const Part& part) {
   constexpr int64_t kStartBytes = 4096;
   std::string start(std::min(kStartBytes, part.num_bytes()), '\0');

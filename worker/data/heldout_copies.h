@@ -1,4 +1,4 @@
-// Finds files for training that are held out, too: copies of, or links to, a held-out file.
+// HeldoutCopies finds training files that are copies of held-out files, or links to them.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,13 @@ namespace lodestar::data {
 
 class HeldoutCopies {
  public:
-  // The bytes of the held-out `file` from `begin` on count; a header in front of them does not.
-  // `file` must outlive this. Errors: those of DataFile::Read().
+  // Adds a held-out file. Only its bytes from `begin` on are compared, without the header. `file`
+  // must outlive the object. Errors: those of DataFile::Read().
   absl::Status Add(const DataFile& file, int64_t begin);
 
-  // Returns a held-out file whose bytes are those of `file` from `begin` on, or null. Reads few
-  // files but those of the same size. Errors: those of DataFile::Read().
+  // Returns a held-out file whose bytes equal those of `file` from `begin` on. Null means that
+  // there is none. Reads few files beside those of the same size. Errors: those of
+  // DataFile::Read().
   absl::StatusOr<const DataFile*> Find(const DataFile& file, int64_t begin) const;
 
  private:

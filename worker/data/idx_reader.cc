@@ -19,18 +19,20 @@
 namespace lodestar::data {
 namespace {
 
-// Magic number: 0, 0, element type (8: unsigned byte), number of dimensions.
+// A magic number is 0, 0, the element type (8 means unsigned byte) and the number of dimensions.
 constexpr uint32_t kImagesMagic = 0x00000803;
 constexpr uint32_t kLabelsMagic = 0x00000801;
-constexpr int64_t kImagesHeaderBytes = 16;  // magic, count, rows, columns; all big-endian
-constexpr int64_t kLabelsHeaderBytes = 8;   // magic, count
+// Magic number, count, rows and columns, all big-endian.
+constexpr int64_t kImagesHeaderBytes = 16;
+constexpr int64_t kLabelsHeaderBytes = 8;  // Magic number and count.
 constexpr int64_t kMaxImageSide = 1 << 14;
 
 constexpr std::array<const char*, 4> kFileNames = {
     "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte"};
 
-// Returns the words of the header after its magic number. `start` has the first bytes of the file.
+// Returns the numbers after the magic number of the header. `start` has the first bytes of the
+// file.
 absl::StatusOr<std::vector<int64_t>> ParseWords(const std::string& path,
                                                 absl::Span<const uint8_t> start, uint32_t magic,
                                                 int64_t header_bytes) {
@@ -52,11 +54,11 @@ absl::StatusOr<std::vector<int64_t>> ParseWords(const std::string& path,
   return words;
 }
 
-// What the header of one file says.
+// The header of one file.
 struct IdxHeader {
   int64_t header_bytes = 0;
   int64_t num_entries = 0;
-  ImageShape shape = {1, 1, 1};  // of an entry
+  ImageShape shape = {1, 1, 1};  // Shape of one entry.
 
   int64_t FileBytes() const { return header_bytes + num_entries * shape.num_pixels(); }
 };
@@ -121,7 +123,7 @@ absl::StatusOr<IdxFile> OpenPart(const std::string& folder, const std::string& n
   return part;
 }
 
-// Reads the pair of files `images_name`, `labels_name`; sets *shape.
+// Opens the files `images_name` and `labels_name`, and sets *shape.
 absl::StatusOr<ImageFile> OpenPair(const std::string& folder, const char* images_name,
                                    const char* labels_name, ImageCorpus* corpus,
                                    ImageShape* shape) {

@@ -1,5 +1,5 @@
-// The MNIST family: a folder with four IDX files, each gzip-compressed or not. The t10k files are
-// the held-out part.
+// Reads data sets of the MNIST family: a folder with four IDX files, compressed with gzip or not.
+// The t10k files are the held-out part.
 #pragma once
 
 #include <string>
@@ -9,18 +9,18 @@
 
 namespace lodestar::data {
 
-// Errors: NotFound naming a missing file; InvalidArgument for gzip damage, a wrong magic number,
-// sizes that do not match the header, unequal numbers of images and labels, train and t10k images
-// of different sizes; those of DataFile.
+// Opens the files. Errors: NotFound naming a missing file; InvalidArgument for damaged gzip data, a
+// wrong magic number, a size that does not match the header, different numbers of images and
+// labels, or train and t10k images of different sizes; those of DataFile.
 absl::StatusOr<ImageCorpus> OpenIdx(const std::string& folder);
 
-// True if the folder has any of the files.
+// Returns true if the folder has any of the files.
 bool LooksLikeIdxFolder(const std::string& folder);
 
-// True if the folder has all of them.
+// Returns true if the folder has all of the files.
 bool HasAllIdxFiles(const std::string& folder);
 
-// What OpenIdxDataset() looks for, for messages.
+// Returns the names of the files, for messages.
 std::string IdxFileNames();
 
 }  // namespace lodestar::data

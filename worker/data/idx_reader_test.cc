@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const std::string& folder,
 
 ImageInput Input() { return {"tiny", false, {1, 2, 3}, 10}; }
 
-// 2x3 images; pixel p of image i is (10 * i + p) % 256.
+// Returns a file of 2x3 images. Pixel p of image i is (10 * i + p) % 256.
 std::string Images(uint32_t count, uint32_t height = 2, uint32_t width = 3) {
   std::string content = BigEndianBytes({0x803, count, height, width});
   for (uint32_t i = 0; i < count; ++i) {
@@ -56,7 +56,7 @@ void WriteGood(const TestFolder& folder) {
   folder.Write(kTestLabels, Labels(3));
 }
 
-// The error after one file of a good folder was replaced.
+// Returns the error after one file of a good folder was replaced by `content`.
 std::string ErrorWith(const std::string& name, const std::string& content,
                       const ImageInput& input = Input()) {
   TestFolder folder;
@@ -125,7 +125,7 @@ TEST(IdxReaderTest, CompressedFilesAreTheSameData) {
   EXPECT_NE((*a)->fingerprint(), (*c)->fingerprint());
 }
 
-// Megabytes of zeros behind a header of two images, and behind one that is no header.
+// Tests megabytes of zeros after a header of two images, and after a wrong header.
 TEST(IdxReaderTest, InflatesNoMoreThanTheHeaderTells) {
   for (const uint32_t magic : {0x803u, 0u}) {
     TestFolder folder;

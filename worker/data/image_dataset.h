@@ -1,5 +1,5 @@
-// Labelled images of one byte per channel and pixel, in files: what the IDX and CIFAR-10 formats
-// have in common. Pixels are read when they are needed; labels are kept.
+// Labelled images with one byte per channel and pixel, as both IDX and CIFAR-10 have. Pixels are
+// read from the files when they are needed. Labels are kept in memory.
 #pragma once
 
 #include <cstdint>
@@ -18,33 +18,33 @@ struct ImageShape {
   int64_t height = 0;
   int64_t width = 0;
   int64_t num_pixels() const { return channels * height * width; }
-  std::string ToString() const;  // "3x32x32"
+  std::string ToString() const;  // As in "3x32x32".
   friend bool operator==(const ImageShape&, const ImageShape&) = default;
 };
 
-// What the model takes and tells apart.
+// The images and classes that a model takes.
 struct ImageInput {
   std::string model_name;
-  bool is_flat = false;  // only the number of pixels counts
-  ImageShape shape;      // {1, 1, inputs} if is_flat
+  bool is_flat = false;  // True if only the number of pixels counts.
+  ImageShape shape;      // {1, 1, inputs} if is_flat.
   int64_t num_classes = 0;
 };
 
-// Where the labels of one file lie: label i at offset + i * stride.
+// The places of the labels in one file. Label i is at offset + i * stride.
 struct LabelPlaces {
   std::shared_ptr<const DataFile> file;
   int64_t offset = 0;
   int64_t stride = 1;
 };
 
-// The images of one file: image i has its first pixel at image_offset + i * image_stride. The
-// reader has checked that all lie within the files.
+// The images of one file. The first pixel of image i is at image_offset + i * image_stride. The
+// reader must have checked that all images lie within the file.
 struct ImageFile {
   std::shared_ptr<const DataFile> images;
   int64_t image_offset = 0;
   int64_t image_stride = 0;
   LabelPlaces label_places;
-  std::vector<uint8_t> labels;  // one per image
+  std::vector<uint8_t> labels;  // One label per image.
   int64_t num_images() const { return static_cast<int64_t>(labels.size()); }
 };
 
@@ -52,21 +52,22 @@ struct ImageFile {
 absl::StatusOr<std::vector<uint8_t>> ReadLabels(const LabelPlaces& places, int64_t count);
 
 struct ImageCorpus {
-  std::string format;  // for messages and the fingerprint
+  std::string format;  // Used in messages and in the fingerprint.
   ImageShape shape;
-  std::vector<std::shared_ptr<const DataFile>> files;  // all, in order
+  std::vector<std::shared_ptr<const DataFile>> files;  // All files, in order.
   std::vector<ImageFile> train;
   std::vector<ImageFile> heldout;
-  std::vector<std::string> notes = {};  // what is worth knowing, for the log
+  // Notes for the log.
+  std::vector<std::string> notes = {};
 };
 
-// Takes files out of the training data whose images are those of a held-out file, and notes how
-// many. Errors: InvalidArgument if no file is left; those of DataFile::Read().
+// Removes files from the training data whose images are those of a held-out file, and adds a note
+// with their number. Errors: InvalidArgument if no file is left; those of DataFile::Read().
 absl::Status LeaveOutHeldoutCopies(ImageCorpus* corpus);
 
-// Pixels are divided by 255. Reads every byte once.
-// Errors: InvalidArgument for images of another size than the model's, labels out of its range, no
-// images; those of ScanDataFile().
+// Makes the data set. Pixels are divided by 255. Reads every byte once. Errors: InvalidArgument for
+// no images, images of another size than the model's, or labels out of its range; those of
+// ScanDataFile().
 absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(
     std::shared_ptr<const ImageCorpus> corpus, const ImageInput& input,
     StopRequested stop_requested = NeverStopped);

@@ -5,13 +5,13 @@
 namespace lodestar::data {
 namespace {
 
-// Steps of the Feistel network. Four already give a permutation that small statistics cannot tell
-// from a random one (Luby and Rackoff 1988); two more cost a few nanoseconds and cover the narrow
-// halves of tiny data sets.
+// Number of steps of the Feistel network. Four steps already give a permutation that simple
+// statistics cannot tell from a random one (Luby and Rackoff 1988). Two more cost a few
+// nanoseconds, and are for the narrow halves of tiny data sets.
 constexpr int kFeistelSteps = 6;
 
-// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words with good
-// avalanche.
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014). It is a bijection of 64-bit words in which
+// every input bit affects all output bits.
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -19,7 +19,7 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Smallest w with 4^w >= n, at least 1: the network permutes [0, 4^w).
+// Returns the smallest w >= 1 with 4^w >= n. The network permutes [0, 4^w).
 int HalfWidthBits(uint64_t n) {
   int half_bits = 1;
   while (half_bits < 31 && (uint64_t{1} << (2 * half_bits)) < n) ++half_bits;
@@ -51,8 +51,8 @@ SampleRef SampleOrder::At(int64_t position) const {
   ref.epoch = position / num_samples_;
   const uint64_t key = Mix(Mix(seed_) ^ static_cast<uint64_t>(ref.epoch));
   const int half_bits = HalfWidthBits(n);
-  // Cycle walking: the network permutes a superset of [0, n); following a cycle until it is back
-  // inside permutes [0, n). The superset is less than 4 n, so this takes under 4 steps on average.
+  // The network permutes more than [0, n). Applying it until the value is in [0, n) again gives a
+  // permutation of [0, n). 4^w is less than 4 n, so that takes fewer than 4 steps on average.
   uint64_t value = static_cast<uint64_t>(position % num_samples_);
   do {
     value = Feistel(value, key, half_bits);

@@ -1,6 +1,6 @@
-// The order of training samples: a keyed permutation per epoch, stateless and O(1) in memory, the
-// same for any number of workers. Position p of a data set's cursor is sample Permute(p mod n) of
-// epoch p / n.
+// SampleOrder is the order of training samples: a keyed permutation per epoch. It is stateless,
+// takes O(1) memory, and is the same for any number of workers. Position p of a data set's cursor
+// is sample Permute(p mod n) of epoch p / n.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@ namespace lodestar::data {
 
 class SampleOrder {
  public:
-  // num_samples >= 1.
+  // Requires: num_samples >= 1.
   SampleOrder(uint64_t seed, int64_t num_samples);
-  // The sample at `position` >= 0 of the cursor. Thread-safe.
+  // Returns the sample at `position` >= 0 of the cursor. Thread-safe.
   SampleRef At(int64_t position) const;
 
  private:

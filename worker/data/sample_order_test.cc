@@ -56,7 +56,7 @@ TEST(SampleOrderTest, DependsOnThePositionOnly) {
 }
 
 TEST(SampleOrderTest, ScattersNeighbours) {
-  // For a random permutation |Permute(i + 1) - Permute(i)| is n / 3 on average.
+  // For a random permutation the mean of |Permute(i + 1) - Permute(i)| is n / 3.
   constexpr int64_t kSamples = 100000;
   const std::vector<int64_t> indices = OneEpoch(5, kSamples, 0);
   double sum = 0.0;
@@ -66,7 +66,7 @@ TEST(SampleOrderTest, ScattersNeighbours) {
     num_fixed += indices[i] == i;
   }
   EXPECT_NEAR(sum / kSamples, kSamples / 3.0, kSamples / 100.0);
-  EXPECT_LT(num_fixed, 12);  // one expected
+  EXPECT_LT(num_fixed, 12);  // One is expected.
 }
 
 TEST(SampleOrderTest, TakesPositionsFarBeyondOneEpoch) {

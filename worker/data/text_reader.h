@@ -1,4 +1,4 @@
-// Text: a file or a folder tree of files, whose bytes are the tokens.
+// Reads text: a file, or a tree of folders with files, whose bytes are the tokens.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -7,7 +7,8 @@
 
 namespace lodestar::data {
 
-// Errors: those of OpenTokenCorpus(); InvalidArgument for --token_bytes, which is for tokens.
+// Opens the files. Errors: those of OpenTokenCorpus(); InvalidArgument if --token_bytes is set,
+// which is for files of tokens.
 absl::StatusOr<TokenCorpus> OpenText(const DataConfig& config);
 
 }  // namespace lodestar::data

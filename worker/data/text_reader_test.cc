@@ -33,7 +33,7 @@ std::unique_ptr<Dataset> OpenOrDie(const std::string& path, const WindowCut& cut
   return dataset.ok() ? *std::move(dataset) : nullptr;
 }
 
-// Text whose byte at i is a function of i, so that a window tells where it comes from.
+// Returns text whose byte at i depends on i, so that a window shows where it begins.
 std::string Ramp(int64_t begin, int64_t count) {
   std::string text;
   for (int64_t i = begin; i < begin + count; ++i) text.push_back(static_cast<char>(i % 251));
@@ -42,13 +42,14 @@ std::string Ramp(int64_t begin, int64_t count) {
 
 TEST(TextReaderTest, HoldsOutTheLastTenthOfEveryFile) {
   TestFolder folder;
-  folder.Write("a", std::string(109, 'a'));  // 10 held out
+  folder.Write("a", std::string(109, 'a'));  // 10 bytes are held out.
   folder.Write("b", std::string(90, 'b') + std::string(10, 'B'));
-  folder.Write("c", std::string(9, 'c'));  // too small for a held-out byte
+  folder.Write("c", std::string(9, 'c'));  // Too short to hold out a byte.
   folder.Write("empty", "");
   auto dataset = OpenOrDie(folder.root());
   ASSERT_NE(dataset, nullptr);
-  // Training: 99 a, 90 b, 9 c. Held out: 10 a, 10 B, that is windows at 0 and 8 of 20 bytes.
+  // Training data is 99 a, 90 b and 9 c. Held out are 10 a and 10 B, so windows begin at 0 and 8 of
+  // 20 bytes.
   EXPECT_EQ(dataset->num_train_samples(), (99 + 90 + 9) / kContext - 1);
   ASSERT_EQ(dataset->num_heldout_samples(), (20 - 1) / kContext);
   HostBatch batch;
@@ -106,7 +107,7 @@ TEST(TextReaderTest, WindowsCrossFiles) {
 
 TEST(TextReaderTest, ShortCorpusStillGivesOneWindow) {
   TestFolder folder;
-  // 90 training bytes and a context of 9: one window would do with 10.
+  // There are 90 training bytes, and the context is 9. One window needs 10 bytes.
   auto dataset = OpenOrDie(folder.Write("f", Ramp(0, 100)), {9, 256, 1});
   ASSERT_NE(dataset, nullptr);
   EXPECT_EQ(dataset->num_train_samples(), 9);
@@ -164,7 +165,7 @@ TEST(TextReaderTest, SampleOutsideTheRangeIsAnError) {
   EXPECT_EQ(dataset->ReadHeldout({-1}, &batch).code(), absl::StatusCode::kOutOfRange);
 }
 
-// A tenth of each file is less than a window of 9 bytes.
+// A tenth of each file is shorter than a window of 9 bytes.
 TEST(TextReaderTest, HoldsOutWholeFilesWhereTenthsAreShorterThanAWindow) {
   TestFolder folder;
   for (int i = 0; i < 40; ++i) {
@@ -182,7 +183,7 @@ TEST(TextReaderTest, HoldsOutWholeFilesWhereTenthsAreShorterThanAWindow) {
   }
 }
 
-// Each of 41 documents is there twice, the second time as a link.
+// There are 41 documents, each with a second copy that is a link.
 TEST(TextReaderTest, CopiesOfWholeHeldOutFilesAreNotTrainedOn) {
   TestFolder folder;
   for (int i = 0; i < 41; ++i) {
@@ -204,7 +205,8 @@ TEST(TextReaderTest, CopiesOfWholeHeldOutFilesAreNotTrainedOn) {
   }
 }
 
-// Without the copies nothing would be left. Of cut files the same tenth is held out in each copy.
+// Without the copies no training data would be left. If files are cut, each copy holds out the same
+// tenth.
 TEST(TextReaderTest, KeepsTenthsWhereAllFilesAreCopies) {
   TestFolder folder;
   for (int i = 0; i < 40; ++i) folder.Write(absl::StrCat("d/", i), "one document, many times");

@@ -31,7 +31,7 @@ std::string SideEntriesText(size_t count) {
   return absl::StrCat(count, " hidden, backup, partial or run ", count == 1 ? "entry" : "entries");
 }
 
-// "*.bin or *.npy".
+// Returns a text such as "*.bin or *.npy".
 std::string PatternText(absl::Span<const absl::string_view> suffixes) {
   return absl::StrJoin(suffixes, " or ", [](std::string* text, absl::string_view suffix) {
     absl::StrAppend(text, "*", suffix);
@@ -44,14 +44,15 @@ absl::Status EmptyFile(const CorpusFile& file) {
                    "belongs in it"));
 }
 
-// Files that are left out and not named one by one in the log.
+// Counts of files that are left out and are not named one by one in the log.
 struct LeftOutCounts {
   size_t num_empty = 0;
   size_t num_side_entries = 0;
-  std::string side_entry = {};  // the first one
+  std::string side_entry = {};  // The first side entry.
 };
 
-// The files under `path` that are taken, in order; at least one. Adds the others to `counts`.
+// Returns the files under `path` that are read, in order. There is at least one. Adds the others to
+// `counts`.
 absl::StatusOr<std::vector<CorpusFile>> ListFiles(const std::string& path, const CorpusRule& rule,
                                                   LeftOutCounts* counts) {
   ASSIGN_OR_RETURN(CorpusListing listing, ListCorpusFiles(path));
@@ -103,7 +104,7 @@ absl::Status AddFile(const CorpusFile& file, FilePart part, TokenCorpus* corpus)
   return absl::OkStatus();
 }
 
-// Files that are known by their names alone to be for neither training nor evaluation.
+// Files that are for neither training nor evaluation, by their names.
 using LeftOut = std::vector<CorpusFile>;
 
 void NoteLeftOut(const LeftOut& files, TokenCorpus* corpus) {
@@ -112,16 +113,17 @@ void NoteLeftOut(const LeftOut& files, TokenCorpus* corpus) {
                                        ", by name, as ", files.front().relative_path));
 }
 
-// Whether it is one of these, maybe under another name.
+// Returns true if `file` is one of `files`, maybe under another name.
 bool IsAmong(const CorpusFile& file, const std::vector<CorpusFile>& files) {
   return std::any_of(files.begin(), files.end(), [&file](const CorpusFile& other) {
-    std::error_code none;  // a file that cannot be examined is another one
+    // A file that cannot be examined counts as a different file.
+    std::error_code none;
     return std::filesystem::equivalent(file.path, other.path, none);
   });
 }
 
-// Adds the files that are for training, or held out by their names. Returns those that are left out
-// by their names, and adds to `counts` the other files of 0 bytes.
+// Adds the files that are for training, or held out by their names. Returns the files that are left
+// out by their names. Adds other empty files to `counts`.
 absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& rule,
                                    const std::vector<CorpusFile>& files, LeftOutCounts* counts,
                                    TokenCorpus* corpus) {
@@ -135,7 +137,7 @@ absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& r
         "called train, val, dev, test or the like, and ", names[split.ignored->because_of],
         " is not"));
   }
-  // An empty file is an error if its name gives it a part, and text without a word otherwise.
+  // If names give parts, an empty file with a part is an error. Other empty files are left out.
   const bool is_split = std::any_of(parts.begin(), parts.end(), [](FilePart part) {
     return part == FilePart::kHeldout || part == FilePart::kLeftOut;
   });

@@ -1,5 +1,4 @@
-// Opens the files of a corpus of text or tokens, and parts them into those for training and those
-// held out.
+// Opens the files of a corpus of text or tokens, and divides them into training and held-out files.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +13,23 @@
 namespace lodestar::data {
 
 enum class EmptyFiles : uint8_t {
-  kLeftOut,  // and counted in a note, unless the file's name says that it is a part of the data
-  kRefused,  // a shard of 0 bytes was not written or not copied
+  // Empty files are left out and counted in a note, unless the file's name says that it is data.
+  kLeftOut,
+  // Empty files are errors, because an empty shard was not written or not copied completely.
+  kRefused,
 };
 
 struct CorpusRule {
   NameRule names = NameRule::kEachByItself;
-  // Ends of the names of the files of a folder that are taken. Empty means all files.
+  // Endings of the names of files that are read from a folder. Empty means that all files are read.
   absl::Span<const absl::string_view> suffixes = {};
   EmptyFiles empty_files = EmptyFiles::kLeftOut;
 };
 
-// Fills in the files, what is held out, and notes on what was left out. Once headers are known,
-// call LeaveOutHeldoutCopies(). Errors: those of ListCorpusFiles() and DataFile; NotFound if a
-// folder has no file that is taken; InvalidArgument for an empty corpus or file, and for one
-// without training data.
+// Opens the files, decides what is held out, and adds notes on files that are left out. Once
+// headers are known, LeaveOutHeldoutCopies() must be called. Errors: those of ListCorpusFiles() and
+// DataFile; NotFound if a folder has no file to read; InvalidArgument for an empty corpus or file,
+// or a corpus without training data.
 absl::StatusOr<TokenCorpus> OpenTokenCorpus(const DataConfig& config, const CorpusRule& rule);
 
 }  // namespace lodestar::data

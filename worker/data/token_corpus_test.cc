@@ -40,7 +40,7 @@ class TokenCorpusTest : public testing::Test {
     return OpenTokenCorpus({.path = folder_.Path("data")}, {.names = NameRule::kAllOrNone});
   }
 
-  // "train.bin train, val.bin heldout", of the files' own names.
+  // Returns a text such as "train.bin train, val.bin heldout".
   static std::string PartsOf(const TokenCorpus& corpus) {
     std::vector<std::string> parts;
     for (const TokenFile& file : corpus.files) {
@@ -109,7 +109,7 @@ TEST_F(TokenCorpusTest, TrainAndValThatAreOneFileAreRefused) {
   folder_.Link("train.bin", "data/val.bin");
   EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kInvalidArgument,
                                AllOf(HasSubstr("train.bin"), HasSubstr("val.bin"))));
-  // A copy of one of several shards is left out of the training data.
+  // If one of several shards is a copy of held-out data, it is left out of the training data.
   Write("train_2.bin");
   ASSERT_OK_AND_ASSIGN(const TokenCorpus corpus, Open());
   EXPECT_EQ(PartsOf(corpus), "train_2.bin train, val.bin heldout");

@@ -26,11 +26,11 @@ constexpr size_t kWordHeaderBytes = 1024;
 constexpr int32_t kNemoMagic = 278895051;
 constexpr int32_t kNemoVersion = 1;
 constexpr absl::string_view kNumpyMagic = "\x93NUMPY";
-// The PackedDataset of lit-gpt and TinyLlama writes this magic and version 1, then the code of a
-// dtype (one byte) and the tokens per chunk (eight bytes).
+// The beginning of a file of lit-gpt's and TinyLlama's PackedDataset: a magic and version 1. The
+// code of a dtype (one byte) and the number of tokens per chunk (eight bytes) follow.
 constexpr absl::string_view kPackedMagic("LITPKDS\1\0\0\0\0\0\0\0", 15);
 constexpr size_t kPackedHeaderBytes = 24;
-// No vocabulary has as many tokens.
+// No vocabulary has this many tokens.
 constexpr uint32_t kVocabularyLimit = uint32_t{1} << 21;
 
 struct LlmcHeader {
@@ -46,7 +46,7 @@ constexpr LlmcHeader kLlmcHeaders[] = {
     {20240801, 7, "Llama 3", 4, 128256},
 };
 
-// Files of llm.c with a magic number that hold something else.
+// A magic number of llm.c for files without tokens.
 struct OtherFile {
   int32_t magic = 0;
   absl::string_view what;
@@ -85,8 +85,8 @@ bool HasKnownMagic(int32_t magic) {
          FindMagic<OtherFile>(kOthers, magic) != nullptr;
 }
 
-// The command that makes a file of uint32 tokens out of the array that `expression` reads. The
-// header of .npy says how wide they are.
+// Returns the command that makes a .npy file of uint32 tokens from the array that `expression`
+// reads. The header of .npy has the width.
 std::string ConvertWith(absl::string_view expression) {
   return absl::StrCat("convert it in Python: numpy.save('tokens.npy', ", expression,
                       ".astype('<u4')), and give that file");
@@ -99,13 +99,14 @@ absl::Status WrongSize(const std::string& path, int64_t num_tokens, int64_t toke
       wanted_bytes, " bytes, but the file has ", num_bytes, "; copy or make it again"));
 }
 
-// The command that makes a file of what follows the first bytes of `path`.
+// Returns the command that copies `path` without its first `header_bytes` bytes.
 std::string CutWith(const std::string& path, size_t header_bytes) {
   return absl::StrCat("cut it off: tail -c +", header_bytes + 1, " ", path,
                       " > tokens.bin, and give that file");
 }
 
-// What to do with a file of lit-gpt, which depends on the dtype that its header names.
+// Returns an error that says how to convert a file of lit-gpt. This depends on the dtype in its
+// header.
 absl::Status RefusePacked(const std::string& path, absl::Span<const uint8_t> start) {
   struct Dtype {
     int code;
@@ -127,7 +128,7 @@ absl::Status RefusePacked(const std::string& path, absl::Span<const uint8_t> sta
                    kPackedHeaderBytes, " bytes), and it is not read here; ", next));
 }
 
-// What a header of 256 int32 says, whose magic number is known.
+// Parses a header of 256 int32 with a known magic number.
 absl::StatusOr<TokenFileFacts> ParseWordHeader(const std::string& path,
                                                absl::Span<const uint8_t> start, int64_t num_bytes) {
   const int32_t magic = HeaderWord(start, 0);
@@ -170,7 +171,8 @@ absl::StatusOr<TokenFileFacts> ParseWordHeader(const std::string& path,
   return facts;
 }
 
-// The text behind `'key':` of NumPy's description, without blanks in front; empty without the key.
+// Returns the text after `'key':` in NumPy's description, without leading blanks. Empty means that
+// the key is missing.
 absl::string_view NumpyField(absl::string_view description, absl::string_view key) {
   const std::string quoted = absl::StrCat("'", key, "':");
   const size_t at = description.find(quoted);
@@ -178,12 +180,13 @@ absl::string_view NumpyField(absl::string_view description, absl::string_view ke
   return absl::StripLeadingAsciiWhitespace(description.substr(at + quoted.size()));
 }
 
-// What NumPy's header says: magic number, version, length, and then a dict of Python such as
-// {'descr': '<u2', 'fortran_order': False, 'shape': (4000,), }.
+// Parses NumPy's header: magic number, version, length, and a dict of Python such as {'descr':
+// '<u2', 'fortran_order': False, 'shape': (4000,), }.
 absl::StatusOr<TokenFileFacts> ParseNumpyHeader(const std::string& path,
                                                 absl::Span<const uint8_t> start,
                                                 int64_t num_bytes) {
-  constexpr size_t kLengthOffset = 8;  // behind the magic number and two bytes of version
+  // After the magic number and two bytes of version.
+  constexpr size_t kLengthOffset = 8;
   const size_t length_bytes = start.size() > 6 && start[6] == 1 ? 2 : 4;
   size_t header_bytes = kLengthOffset + length_bytes;
   for (size_t i = 0; i < length_bytes && kLengthOffset + i < start.size(); ++i) {
@@ -202,7 +205,7 @@ absl::StatusOr<TokenFileFacts> ParseNumpyHeader(const std::string& path,
   shape = shape.substr(0, shape.find(')') + 1);
   TokenFileFacts facts = {.writer = "NumPy", .header_bytes = static_cast<int64_t>(header_bytes)};
   if (absl::StartsWith(dtype, "'<u2'")) facts.token_bytes = 2;
-  // A negative int32 is a uint32 that no vocabulary has.
+  // A negative int32 would be a uint32 that no vocabulary has.
   if (absl::StartsWith(dtype, "'<u4'") || absl::StartsWith(dtype, "'<i4'")) facts.token_bytes = 4;
   int64_t num_tokens = 0;
   const bool is_list = absl::StartsWith(shape, "(") && absl::EndsWith(shape, ",)") &&
@@ -220,8 +223,8 @@ absl::StatusOr<TokenFileFacts> ParseNumpyHeader(const std::string& path,
   return facts;
 }
 
-// Whether the first 1024 bytes are a header of a program that is not known: a few numbers, then
-// zeros, then data. No text begins with hundreds of the same token.
+// Returns true if the first 1024 bytes are a header of an unknown program: a few numbers, then
+// zeros, then data. No text begins with hundreds of equal tokens.
 bool LooksLikeUnknownHeader(absl::Span<const uint8_t> start, int64_t num_bytes) {
   constexpr size_t kMostFieldBytes = 64;
   if (start.size() < kWordHeaderBytes || num_bytes <= int64_t{kWordHeaderBytes}) return false;
@@ -233,9 +236,9 @@ bool LooksLikeUnknownHeader(absl::Span<const uint8_t> start, int64_t num_bytes) 
          !std::all_of(behind.begin(), behind.end(), is_zero);
 }
 
-// What numbers without a header can be. Looks at groups of 8 bytes, but for those that are zero or
-// fillers. Decides by nearly all of them, because a short header and a few sentinels say nothing
-// about the type of the rest.
+// Counts which types the numbers of a file without a header can have. Looks at groups of 8 bytes,
+// except groups that are zero or fillers. Nearly all groups must fit a type, because a short header
+// and a few sentinels do not show the type of the rest.
 class NumberCensus {
  public:
   // Requires: `bytes` begins at a multiple of 8 in its file.
@@ -245,7 +248,8 @@ class NumberCensus {
     }
   }
 
-  // "int64" and the like for numbers that are no tokens as they are; with the dtype of NumPy.
+  // A type whose numbers cannot be read as tokens directly, such as "int64", and its dtype in
+  // NumPy.
   struct OtherType {
     absl::string_view name;
     absl::string_view dtype;
@@ -284,10 +288,11 @@ class NumberCensus {
   static constexpr size_t kGroupBytes = 8;
   static constexpr int64_t kFewestGroups = 8;
   static constexpr uint16_t kMostUpperHalf = (kVocabularyLimit >> 16) - 1;
-  static constexpr int32_t kLeastFiller = -1000;  // -1, or -100 where a loss ignores a token
+  // Padding such as -1, or -100 for tokens that a loss ignores.
+  static constexpr int32_t kLeastFiller = -1000;
 
   bool HasEnough() const { return num_groups_ >= kFewestGroups && num_words_ >= kFewestGroups; }
-  // True if at most one number in 50 is missing, or the 8 that a short header may have.
+  // Returns true if at most one number in 50 does not fit, or the 8 that a short header may have.
   static bool IsNearlyAll(int64_t count, int64_t total) {
     return total - count <= std::max(total / 50, std::min<int64_t>(8, total / 16));
   }
@@ -301,10 +306,10 @@ class NumberCensus {
            (IsNearlyAll(num_words_inside_, num_words_) && IsMany(num_high_even_halves_));
   }
 
-  // Frequent tokens have small numbers, so that upper bytes differ less than lower ones: in text of
-  // GPT-2 by 3 bits of entropy and more. Uniformly random tokens have no such difference.
+  // Frequent tokens have small numbers, so upper bytes vary less than lower bytes. In text of GPT-2
+  // the difference is 3 bits of entropy and more. Uniformly random tokens have no difference.
   bool LooksLikeSwappedUint16() const {
-    constexpr double kLeastDifference = 1.5;  // bits
+    constexpr double kLeastDifference = 1.5;  // In bits.
     constexpr int64_t kFewestTokens = 128;
     return 2 * num_words_ >= kFewestTokens &&
            Entropy(second_bytes_) - Entropy(first_bytes_) > kLeastDifference;
@@ -324,9 +329,9 @@ class NumberCensus {
     std::memcpy(&number, bytes, sizeof(number));
     return number;
   }
-  // Whether the floating-point number there is 0 or a whole number from 1 up that may be a token.
-  // Compares bits with those of 1.0 first: small integers are denormals, which count as 0 where the
-  // processor flushes them.
+  // Returns true if the floating-point number at `bytes` is 0, or a whole number from 1 up that may
+  // be a token. First compares its bits with those of 1.0. Small integers are denormals as floats,
+  // and count as 0 if the processor flushes denormals.
   template <typename Float, typename Bits>
   static bool IsToken(const uint8_t* bytes) {
     constexpr Float kOne = 1;
@@ -384,13 +389,17 @@ class NumberCensus {
   int64_t num_float32_ = 0;
   int64_t num_float64_ = 0;
   int64_t num_words_ = 0;
-  int64_t num_words_inside_ = 0;  // that a vocabulary may have
+  // Words of 4 bytes that may be tokens of a vocabulary.
+  int64_t num_words_inside_ = 0;
   int64_t num_swapped_words_inside_ = 0;
-  int64_t num_even_halves_above_zero_ = 0;  // of the first halves of 4 bytes, little-endian
-  int64_t num_high_even_halves_ = 0;        // above what is the upper half of a token
-  int64_t num_zero_odd_halves_ = 0;         // of the second halves
+  // First uint16 halves of words of 4 bytes, little-endian, that are above zero.
+  int64_t num_even_halves_above_zero_ = 0;
+  // First halves that are larger than the upper half of any token.
+  int64_t num_high_even_halves_ = 0;
+  // Second halves that are zero.
+  int64_t num_zero_odd_halves_ = 0;
   bool has_negative_ = false;
-  // How often each value occurs among the first and the second bytes of uint16.
+  // How often each value occurs as the first, and as the second, byte of a uint16.
   ByteCounts first_bytes_ = {};
   ByteCounts second_bytes_ = {};
 };
@@ -406,8 +415,8 @@ absl::StatusOr<TokenFileFacts> FactsOfNumbers(const DataFile& file) {
     census.Add(probe);
   }
   const auto other = census.Other();
-  // Behind a header of an odd size, little-endian numbers look as if they were turned around. The
-  // size of the file tells of that, and the caller checks it.
+  // After a header of an odd number of bytes, little-endian numbers look big-endian. In that case
+  // the size of the file is odd too, and the caller reports it.
   const bool is_only_shifted =
       other.has_value() && other->dtype == ">u2" && file.num_bytes() % 2 != 0;
   if (other.has_value() && !is_only_shifted) {
@@ -442,7 +451,7 @@ bool HasTokenHeader(absl::Span<const uint8_t> start) {
 }
 
 absl::StatusOr<TokenFileFacts> DetectTokenFile(const DataFile& file) {
-  // One piece of data follows the header, so that both are seen.
+  // Reads enough for the header and the beginning of the data.
   std::vector<uint8_t> start(std::min<int64_t>(4 * kWordHeaderBytes, file.num_bytes()));
   RETURN_IF_ERROR(file.Read(0, absl::MakeSpan(start)));
   if (StartsWithMagic(start, kNumpyMagic))

@@ -32,7 +32,7 @@ std::string BytesOf(const std::vector<Number>& numbers) {
                      numbers.size() * sizeof(Number));
 }
 
-// Tokens of GPT-2's vocabulary as numbers of one type.
+// Returns tokens of GPT-2's vocabulary as numbers of one type.
 template <typename Number>
 std::string TokensAs() {
   std::vector<Number> tokens;
@@ -40,7 +40,7 @@ std::string TokensAs() {
   return BytesOf(tokens);
 }
 
-// The same bytes with each number of `size` bytes turned around.
+// Returns the bytes with each number of `size` bytes reversed.
 std::string Swapped(std::string bytes, size_t size) {
   for (size_t at = 0; at < bytes.size(); at += size) {
     std::reverse(bytes.begin() + at, bytes.begin() + at + size);
@@ -53,7 +53,7 @@ std::string WordHeader(std::vector<int32_t> words) {
   return BytesOf(words);
 }
 
-// As numpy.save() writes it.
+// Returns a header as numpy.save() writes it.
 std::string NumpyHeader(const std::string& dtype, const std::string& shape) {
   std::string text =
       absl::StrCat("{'descr': '", dtype, "', 'fortran_order': False, 'shape': ", shape, ", }");
@@ -131,7 +131,7 @@ TEST_F(TokenFileDetectionTest, RefusesOtherNumbersWithTheConversion) {
   ExpectRefused(TokensAs<double>(), "'<f8').astype('<u4')");
   ExpectRefused(Swapped(TokensAs<uint32_t>(), 4), "'>u4').astype('<u4')");
   ExpectRefused(Swapped(TokensAs<int64_t>(), 8), "'>i8').astype('<u4')");
-  // A document that is filled up with what a loss ignores.
+  // A document is padded with numbers that a loss ignores.
   ExpectRefused(TokensAs<int64_t>() + BytesOf(std::vector<int64_t>(500, -100)), "'<i8'");
 }
 
@@ -145,7 +145,7 @@ TEST_F(TokenFileDetectionTest, TellsWidthsApart) {
   EXPECT_FALSE(wide.is_never_uint32);
 }
 
-// Workers treat denormals, which small integers are, as 0.
+// Workers flush denormals to 0, and small integers are denormals if they are read as floats.
 TEST_F(TokenFileDetectionTest, TakesSmallIntegersForNoFloatsWhereDenormalsAreFlushed) {
   FlushDenormals();
   ASSERT_OK_AND_ASSIGN(const TokenFileFacts facts, Detect(TokensAs<uint32_t>()));
@@ -196,7 +196,7 @@ TEST_F(TokenFileDetectionTest, RefusesNegativeNumbersWithTheLineThatTakesThemOut
   }
 }
 
-// As in text: the number of a token is the smaller, the more frequent it is.
+// Returns tokens as in text, where frequent tokens have small numbers.
 std::vector<uint16_t> TokensOfText(int count, double vocabulary) {
   std::minstd_rand generator(1);
   std::vector<uint16_t> tokens;
@@ -230,7 +230,7 @@ TEST_F(TokenFileDetectionTest, ShiftedTokensAreNotTakenForBigEndian) {
   EXPECT_OK(Detect("7 bytes" + BytesOf(TokensOfText(10'000, 50257))));
 }
 
-// Both orders of such bytes are as likely, or there is too little to tell.
+// For these bytes both orders are equally likely, or there are too few.
 TEST_F(TokenFileDetectionTest, TakesUint16OfEitherOrderWhereItIsNotClear) {
   for (const int count : {30, 64, 100, 128, 1000, 30'000}) {
     for (const uint32_t vocabulary : {2u, 65u, 300u, 4096u, 32000u, 50257u, 65536u}) {
@@ -244,7 +244,7 @@ TEST_F(TokenFileDetectionTest, TakesUint16OfEitherOrderWhereItIsNotClear) {
   EXPECT_OK(Detect(BytesOf(two_tokens)));
 }
 
-// Tokens of small vocabularies, long runs of one token, and a few tokens say little.
+// Tokens of small vocabularies, long runs of one token, and short files must not be refused.
 TEST_F(TokenFileDetectionTest, LeavesOtherTokensAlone) {
   std::vector<uint16_t> bases;
   for (int i = 0; i < kNumTokens; ++i) bases.push_back(static_cast<uint16_t>(i * i % 4));

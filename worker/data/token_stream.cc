@@ -10,7 +10,7 @@
 namespace lodestar::data {
 namespace {
 
-// A whole window of most models in one read.
+// Large enough that most models' windows need one read.
 constexpr int64_t kReadBytes = 16 * 1024;
 
 template <typename Token>

@@ -1,4 +1,4 @@
-// Tokens of many files, seen as one sequence.
+// TokenStream is the tokens of many files as one sequence.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,20 @@
 
 namespace lodestar::data {
 
-// Bytes per token; more than one: little-endian.
+// Bytes per token. Tokens of more than one byte are little-endian.
 enum class TokenWidth : uint8_t { kOneByte = 1, kTwoBytes = 2, kFourBytes = 4 };
 
 inline int64_t WidthBytes(TokenWidth width) { return static_cast<int64_t>(width); }
-// Writes `count` tokens, at any alignment, to out. Those of 2^31 and above become negative.
+// Writes `count` tokens to `out`. `in` may have any alignment. Tokens of 2^31 and above become
+// negative.
 void WidenTokens(TokenWidth width, const uint8_t* in, int64_t count, int32_t* out);
 
-// Thread-safe once filled.
+// Thread-safe after the last Append().
 class TokenStream {
  public:
   explicit TokenStream(TokenWidth width) : width_(width) {}
 
-  // The `num_tokens` tokens of `file` from byte `offset` on come next.
+  // Adds the `num_tokens` tokens of `file` from byte `offset` on at the end.
   void Append(std::shared_ptr<const DataFile> file, int64_t offset, int64_t num_tokens);
   int64_t num_tokens() const { return ends_.empty() ? 0 : ends_.back(); }
   // Writes tokens [begin, begin + count) to out. Requires: 0 <= begin, begin + count <=
@@ -37,7 +38,8 @@ class TokenStream {
 
   TokenWidth width_;
   std::vector<Part> parts_;
-  std::vector<int64_t> ends_;  // ends_[i]: tokens in parts 0..i
+  // ends_[i] is the number of tokens in parts 0 to i.
+  std::vector<int64_t> ends_;
 };
 
 }  // namespace lodestar::data

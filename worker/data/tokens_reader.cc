@@ -14,7 +14,7 @@ namespace lodestar::data {
 namespace {
 
 constexpr int64_t kMaxUint16 = 65535;
-// Vocabularies are rounded up to sizes that a card likes.
+// Vocabularies may be rounded up by up to this many tokens, to sizes that are fast on a card.
 constexpr int64_t kMostPaddedVocabulary = 1024;
 
 std::string WidthText(int64_t token_bytes) { return absl::StrCat("uint", 8 * token_bytes); }
@@ -32,7 +32,7 @@ absl::Status CheckWholeTokens(const TokenCorpus& corpus, int64_t token_bytes) {
   return absl::OkStatus();
 }
 
-// One file with what it says of itself.
+// A file and the facts about its bytes.
 struct DetectedFile {
   std::string path;
   TokenFileFacts facts;
@@ -45,8 +45,8 @@ std::string HeaderText(const DetectedFile& file) {
       file.facts.vocabulary == 0 ? "" : absl::StrCat(" (vocabulary ", file.facts.vocabulary, ")"));
 }
 
-// An error if `file`, which has no header, cannot have the width that the header of `headed` says.
-// Training data come before held-out data: the later of the two files is the one to look at.
+// Checks that `file`, which has no header, can have the width that the header of `headed` says. The
+// error begins with the later of the two files, because held-out data comes after training data.
 absl::Status CheckBytes(const DetectedFile& file, const DetectedFile& headed) {
   const int64_t token_bytes = headed.facts.token_bytes;
   const bool is_too_narrow = token_bytes == 2 && file.facts.looks_like_uint32;
@@ -66,7 +66,8 @@ absl::Status CheckBytes(const DetectedFile& file, const DetectedFile& headed) {
                    "; all files must have tokens of one width"));
 }
 
-// Files without a header must not contradict --token_bytes where every reading is wrong.
+// Checks --token_bytes against a file without a header. Fails if the bytes cannot be tokens of that
+// width.
 absl::Status CheckFlag(const DetectedFile& file, int64_t token_bytes) {
   if (token_bytes == 2 && file.facts.is_never_uint16) {
     return absl::InvalidArgumentError(
@@ -83,7 +84,7 @@ absl::Status CheckFlag(const DetectedFile& file, int64_t token_bytes) {
   return absl::OkStatus();
 }
 
-// Settles what the files and --token_bytes say about the width together.
+// Decides the width from the files and --token_bytes together.
 absl::Status SettleWidth(const std::vector<DetectedFile>& files, const DataConfig& config,
                          TokensSource* source) {
   source->token_bytes = config.token_bytes;

@@ -29,7 +29,7 @@ std::vector<uint16_t> Tokens(int count) {
   return tokens;
 }
 
-// Little-endian uint32 tokens as file content.
+// Returns the content of a file of little-endian uint32 tokens.
 std::string WideTokenBytes(const std::vector<uint32_t>& tokens) {
   std::string bytes;
   for (const uint32_t token : tokens) {
@@ -214,7 +214,7 @@ TEST(TokensReaderTest, WideTokensAreNotReadAsNarrowOnesInSilence) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("look like uint32")));
 }
 
-// Every second token of a small vocabulary is small, too.
+// With a small vocabulary, every second token is small, as the upper halves of uint32 are.
 TEST(TokensReaderTest, SmallVocabulariesDoNotLookLikeWideTokens) {
   TestFolder folder;
   std::vector<uint16_t> bases;
@@ -259,7 +259,7 @@ TEST(TokensReaderTest, FilesAndFlagMustAgreeOnTheWidth) {
                              HasSubstr("1.bin"))));
 }
 
-// The header of one file says nothing about the bytes of another.
+// The header of one file says nothing about the bytes of another file.
 TEST(TokensReaderTest, FileWithoutHeaderIsJudgedByItsOwnBytes) {
   TestFolder folder;
   folder.Write("a/1.bin", Header(20240520, 1, 100) + TokenBytes(Tokens(100)));
@@ -291,7 +291,7 @@ TEST(TokensReaderTest, HeaderOfHeldOutDataThatDoesNotFitIsNotBlamedOnTheTraining
   const absl::Status status = OpenTokens(config).status();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(train)));
   EXPECT_THAT(std::string(status.message()), testing::StartsWith(heldout));
-  // The other way round the file without a header is the one to look at.
+  // With the paths swapped, the message begins with the file without a header.
   std::swap(config.path, config.heldout_path);
   EXPECT_THAT(std::string(OpenTokens(config).status().message()), testing::StartsWith(train));
 }
@@ -321,7 +321,7 @@ TEST(TokensReaderTest, HeldOutFilesAreNeverTrainedOn) {
   ASSERT_TRUE((*dataset)->ReadHeldout({0, 11}, &batch).ok());
   for (const int32_t token : batch.tokens) EXPECT_EQ(token, 9);
   EXPECT_THAT((*dataset)->Describe(), HasSubstr("val.bin"));
-  // The same content, cut in another way, is another data set.
+  // The same content with another split is another data set.
   const auto cut = OpenAs({.path = folder.Path("d/train.bin")});
   const auto apart =
       OpenAs({.path = folder.Path("d/train.bin"), .heldout_path = folder.Path("d/val.bin")});

@@ -26,11 +26,11 @@ int64_t FirstOutside(TokenWidth width, absl::Span<const uint8_t> piece, int64_t 
   const int64_t count = static_cast<int64_t>(piece.size()) / WidthBytes(width);
   scratch->resize(count);
   WidenTokens(width, piece.data(), count, scratch->data());
-  // As unsigned numbers: tokens of 2^31 and above are negative here.
+  // Tokens of 2^31 and above are negative here, so they are compared as unsigned numbers.
   const auto is_outside = [vocabulary](int32_t token) {
     return static_cast<uint32_t>(token) >= vocabulary;
   };
-  // A loop without exit is several times faster than a search, and nearly always all there is.
+  // A loop without exit is several times faster than a search. Nearly always no token is outside.
   bool any = false;
   for (const int32_t token : *scratch) any |= is_outside(token);
   if (!any) return -1;
@@ -43,9 +43,9 @@ int64_t NumTokens(const TokenFile& file, TokenWidth width) {
 
 bool IsHeldout(const TokenFile& file) { return file.part == FilePart::kHeldout; }
 
-// Holds out whole files where the last tenth of a typical file is shorter than a window: a window
-// of such pieces of many files is no text that occurs anywhere. Keeps the tenths if there are too
-// few files for that, or too few that differ.
+// If the last tenth of a typical file is shorter than a window, holds out whole files. Otherwise a
+// window would consist of pieces of many files. Keeps the tenths if there are too few files, or too
+// few different ones.
 absl::Status ChooseWholeFiles(TokenWidth width, int64_t window, TokenCorpus* corpus) {
   std::vector<int64_t> sizes;
   for (const TokenFile& file : corpus->files) {
@@ -87,13 +87,13 @@ class WindowDataset : public Dataset {
       train_.Append(file.file, file.header_bytes, num_train);
       heldout_.Append(file.file, file.header_bytes + num_train * WidthBytes(width), num_heldout);
     }
-    // Largest number that leaves room for any start in [0, context), but at least one window.
+    // The largest number for which windows may start anywhere in [0, context), but at least one.
     num_train_windows_ = std::max<int64_t>(1, train_.num_tokens() / cut_.context - 1);
     num_phases_ = std::min(cut_.context, train_.num_tokens() - num_train_windows_ * cut_.context);
     num_heldout_windows_ = (heldout_.num_tokens() - 1) / cut_.context;
   }
 
-  // Checks sizes and content; computes the fingerprint.
+  // Checks sizes and content, and computes the fingerprint.
   absl::Status Validate(StopRequested stop_requested) {
     const int64_t window = cut_.context + 1;
     if (train_.num_tokens() + heldout_.num_tokens() == 0) {
@@ -152,8 +152,8 @@ class WindowDataset : public Dataset {
     return files.size() == 1 ? first : absl::StrCat(first, " with ", files.size() - 1, " more");
   }
 
-  // Files with tokens for training, cut or not; then, if there are any, those that are held out as
-  // a whole.
+  // First hashes the files with tokens for training, cut or not. If there are files that are held
+  // out as a whole, hashes them next.
   absl::Status ComputeFingerprint(StopRequested stop_requested) {
     std::vector<const TokenFile*> train;
     std::vector<const TokenFile*> heldout;
@@ -180,7 +180,7 @@ class WindowDataset : public Dataset {
     return absl::OkStatus();
   }
 
-  // Checks the vocabulary and adds the file's tokens to the hash, piece by piece.
+  // Checks the file's tokens against the vocabulary and adds them to the hash, piece by piece.
   absl::Status ScanTokens(const TokenFile& file, ContentHash* hash,
                           StopRequested stop_requested) const {
     const bool any_token_fits = width_ == TokenWidth::kOneByte    ? cut_.vocabulary > 255
@@ -247,7 +247,8 @@ class WindowDataset : public Dataset {
   TokenStream train_;
   TokenStream heldout_;
   int64_t num_train_windows_ = 0;
-  int64_t num_phases_ = 1;  // starts that an epoch may have: [0, num_phases_)
+  // The windows of an epoch start at one of [0, num_phases_).
+  int64_t num_phases_ = 1;
   int64_t num_heldout_windows_ = 0;
   std::string fingerprint_;
 };

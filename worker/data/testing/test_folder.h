@@ -1,4 +1,4 @@
-// A folder of files for one test, removed at its end.
+// TestFolder is a folder of files for one test. It is removed at the end of the test.
 #pragma once
 
 #include <zlib.h>
@@ -29,7 +29,7 @@ class TestFolder {
   const std::string& root() const { return root_; }
   std::string Path(absl::string_view name) const { return absl::StrCat(root_, "/", name); }
 
-  // Makes the folders on the way.
+  // Writes a file and makes the folders that its path needs. Returns the path.
   std::string Write(absl::string_view name, absl::string_view content) const {
     const std::string path = Path(name);
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
@@ -53,7 +53,7 @@ class TestFolder {
   std::string root_;
 };
 
-// Little-endian uint16 tokens as file content.
+// Returns the content of a file of little-endian uint16 tokens.
 inline std::string TokenBytes(const std::vector<uint16_t>& tokens) {
   std::string bytes;
   for (uint16_t token : tokens) {
