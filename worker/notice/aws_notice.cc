@@ -12,19 +12,21 @@ namespace lodestar::notice {
 namespace {
 
 constexpr char kAddress[] = "169.254.169.254";
-constexpr char kTokenSeconds[] = "21600";  // the most that there is
+// The longest lifetime that the service allows.
+constexpr char kTokenSeconds[] = "21600";
 constexpr size_t kMaxTokenBytes = 1024;
 constexpr size_t kMaxActionBytes = 64;
 constexpr int kUnauthorized = 401;
 
-// It becomes a line of a request.
+// Returns true if `text` may be a token. It becomes a line of a request, so it must be one word.
 bool IsToken(const std::string& text) {
   return !text.empty() && text.size() <= kMaxTokenBytes &&
          std::all_of(text.begin(), text.end(),
                      [](char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); });
 }
 
-// "terminate", of {"action": "terminate", "time": "2017-09-18T08:22:00Z"}.
+// Returns the action in an answer: "terminate" in {"action": "terminate", "time":
+// "2017-09-18T08:22:00Z"}.
 std::string ActionIn(const std::string& body) {
   const absl::StatusOr<Json> json = ParseJson(body);
   const absl::StatusOr<std::string> action =

@@ -1,7 +1,7 @@
-// Amazon EC2: spot/instance-action of the instance metadata, which is there from two minutes before
-// the machine is stopped, terminated or hibernated. Version 2 of the metadata service: a token is
-// asked for first, and again when it is over. Source: Amazon EC2 User Guide, "Spot Instance
-// interruption notices" and "Use IMDSv2".
+// AwsNotice asks the metadata service of Amazon EC2 for spot/instance-action. The entry exists from
+// two minutes before the machine is stopped, terminated or hibernated. Version 2 of the service
+// needs a token, which is asked for first, and again once it has expired. Source: Amazon EC2 User
+// Guide, "Spot Instance interruption notices" and "Use IMDSv2".
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ class AwsNotice final : public NoticeSource {
   absl::StatusOr<FetchedAnswer> AskForAction();
 
   const HttpFetch fetch_;
-  std::string token_;  // empty: none yet
+  std::string token_;  // Empty means that there is no token yet.
 };
 
 }  // namespace lodestar::notice

@@ -1,8 +1,8 @@
-// Azure: scheduled events of the metadata service that end this machine or the processes on it:
-// Preempt (of a spot machine, at least 30 s ahead), Terminate, Redeploy and Reboot. A machine also
-// hears of the events of others in its scale set, so it asks for its own name first. The first
-// request turns the service on and may take minutes, as trouble that passes. Source: Azure
-// documentation, "Scheduled Events for Linux VMs".
+// AzureNotice asks Azure's metadata service for scheduled events that end this machine or its
+// processes: Preempt (of a spot machine, at least 30 s before), Terminate, Redeploy and Reboot. The
+// events of other machines of a scale set are listed too, so the machine asks for its own name
+// first. The first request turns the service on and may take minutes. Until then Look() returns
+// errors. Source: Azure documentation, "Scheduled Events for Linux VMs".
 #pragma once
 
 #include <optional>
@@ -22,11 +22,11 @@ class AzureNotice final : public NoticeSource {
   absl::StatusOr<std::optional<std::string>> Look() override;
 
  private:
-  // The body of the answer. Errors: Unavailable if it is not 200.
+  // Returns the body of the answer. Errors: Unavailable if the status is not 200.
   absl::StatusOr<std::string> Get(absl::string_view path);
 
   const HttpFetch fetch_;
-  std::string name_;  // of this machine; empty: not known yet
+  std::string name_;  // The name of this machine. Empty means not known yet.
 };
 
 }  // namespace lodestar::notice

@@ -1,4 +1,5 @@
-// A notice that is a file: it appears, in a folder that is there. What is in it does not matter.
+// FileNotice gives notice when a file appears. The folder of the file must exist. The content of
+// the file does not matter.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +16,7 @@ namespace lodestar::notice {
 
 class FileNotice final : public NoticeSource {
  public:
-  // `files` outlives the object.
+  // `files` must outlive the object.
   FileNotice(std::string path, FileSystem* files) : path_(std::move(path)), files_(files) {}
 
   absl::StatusOr<std::optional<std::string>> Look() override {

@@ -13,7 +13,7 @@ constexpr size_t kShownBytes = 80;
 }  // namespace
 
 absl::StatusOr<std::optional<std::string>> GcpNotice::Look() {
-  // The address is used, because a look-up of the name would wait for the name server.
+  // Uses the address, because looking up the name would wait for the name server.
   ASSIGN_OR_RETURN(const FetchedAnswer answer,
                    fetch_({.host = "169.254.169.254",
                            .path = "/computeMetadata/v1/instance/preempted",

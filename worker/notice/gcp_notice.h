@@ -1,6 +1,6 @@
-// Google Compute Engine: instance/preempted of the metadata server, TRUE from when a spot machine
-// is preempted; it is stopped 30 s later. Source: Compute Engine documentation, "Spot VMs" and
-// "View and query VM metadata".
+// GcpNotice asks the metadata server of Google Compute Engine for instance/preempted. The answer is
+// TRUE once a spot machine is preempted. The machine is stopped 30 s later. Source: Compute Engine
+// documentation, "Spot VMs" and "View and query VM metadata".
 #pragma once
 
 #include <optional>

@@ -26,7 +26,7 @@ absl::Status NoHttp(absl::string_view found) {
       absl::StrCat("the answer is no HTTP: '", PeerText(found, kShownBytes), "'"));
 }
 
-// "HTTP/1.1 404 Not Found"
+// Returns the status in a line such as "HTTP/1.1 404 Not Found".
 absl::StatusOr<int> StatusIn(absl::string_view line) {
   const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
   int status = 0;
@@ -37,7 +37,8 @@ absl::StatusOr<int> StatusIn(absl::string_view line) {
   return status;
 }
 
-// RFC 9112, section 7.1; extensions are skipped, trailers are not looked at.
+// Returns the body that the chunks make (RFC 9112, section 7.1). Extensions and trailers are
+// ignored.
 absl::StatusOr<std::string> JoinChunks(absl::string_view rest) {
   std::string body;
   while (true) {
@@ -112,7 +113,7 @@ absl::Status HttpAnswerReader::ReadHeader() {
 
 bool HttpAnswerReader::is_complete() const {
   if (!body_begin_.has_value()) return false;
-  // Within a chunk there may be what looks like the last one.
+  // Data within a chunk may look like the last chunk, so all chunks are parsed.
   if (is_chunked_) return absl::EndsWith(body(), kLastChunk) && JoinChunks(body()).ok();
   return body_bytes_.has_value() && body().size() >= *body_bytes_;
 }

@@ -1,5 +1,5 @@
-// An answer of an HTTP/1.x server, put together from the pieces in which it arrives. For the few
-// words of a metadata service: what is long, or is no such answer, is an error.
+// HttpAnswerReader puts an answer of an HTTP/1.x server together from the pieces in which it
+// arrives. It is for the short answers of a metadata service. A long answer is an error.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,20 @@ struct FetchedAnswer {
   std::string body;
 };
 
-// Not thread-safe.
+// Reads one answer. Not thread-safe.
 class HttpAnswerReader {
  public:
-  // Most bytes of header and body together.
+  // Maximum size of header and body together.
   static constexpr size_t kMaxBytes = 64 * 1024;
 
-  // Errors: InvalidArgument if this is no HTTP, ResourceExhausted if it is too long.
+  // Adds the next bytes. Errors: InvalidArgument if the answer is not HTTP; ResourceExhausted if it
+  // is too long.
   absl::Status Add(absl::string_view bytes);
-  // It is all there, by what its header says. Without such words the end of the connection is the
-  // end of the answer.
+  // Returns true if the answer is complete by its header. If the header does not give a length, the
+  // answer ends with the connection.
   bool is_complete() const;
-  // Nothing follows. Errors: InvalidArgument, Unavailable if it ended too soon.
+  // Returns the answer. Call when no more bytes follow. Errors: InvalidArgument if the answer is
+  // not HTTP; Unavailable if it ended too soon.
   absl::StatusOr<FetchedAnswer> Finish() const;
 
  private:
@@ -37,9 +39,10 @@ class HttpAnswerReader {
   absl::string_view body() const { return absl::string_view(bytes_).substr(*body_begin_); }
 
   std::string bytes_;
-  std::optional<size_t> body_begin_;  // once the header is there
+  // Where the body begins. Not set means that the header has not arrived.
+  std::optional<size_t> body_begin_;
   int status_ = 0;
-  std::optional<size_t> body_bytes_;  // by the header
+  std::optional<size_t> body_bytes_;  // Length of the body in the header.
   bool is_chunked_ = false;
 };
 

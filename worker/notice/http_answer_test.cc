@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// In pieces of that size, until the reader has all that it wants.
+// Reads an answer in pieces of `piece` bytes, until the reader says that it is complete.
 absl::StatusOr<FetchedAnswer> Read(absl::string_view bytes, size_t piece) {
   HttpAnswerReader reader;
   while (!bytes.empty() && !reader.is_complete()) {

@@ -43,14 +43,14 @@ absl::Status SystemError(absl::string_view what, int error) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(error)));
 }
 
-// Until `events` of the socket are there, or the time is over.
+// Waits until one of `events` happens on the socket. Errors: DeadlineExceeded at `deadline`.
 absl::Status Await(const Socket& socket, short events, absl::Time deadline) {
   while (true) {
     const absl::Duration left = deadline - Clock::Real().Now();
     if (left <= absl::ZeroDuration())
       return absl::DeadlineExceededError("it did not answer in time");
     pollfd waited = {socket.get(), events, 0};
-    // At least a millisecond: what is shorter would not wait at all.
+    // Adds a millisecond, because shorter times are rounded down to no wait.
     const int count =
         poll(&waited, 1, static_cast<int>(absl::ToInt64Milliseconds(left + absl::Milliseconds(1))));
     if (count > 0) return absl::OkStatus();
@@ -72,7 +72,7 @@ absl::StatusOr<Socket> ConnectTo(const addrinfo& address, absl::Time deadline) {
   return socket;
 }
 
-// The first of the host's addresses that takes a connection.
+// Connects to the first of the host's addresses that accepts a connection.
 absl::StatusOr<Socket> Connect(const HttpRequest& request, absl::Time deadline) {
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
@@ -156,7 +156,7 @@ absl::StatusOr<HttpRequest> ParseHttpUrl(absl::string_view flag, absl::string_vi
   const size_t slash = rest.find('/');
   std::string place(rest.substr(0, slash));
   if (slash != absl::string_view::npos) request.path = std::string(rest.substr(slash));
-  // The last colon of an address in brackets is within them.
+  // In an address in brackets, colons within the brackets do not begin a port.
   const size_t colon = place.rfind(':');
   const size_t bracket = place.rfind(']');
   const bool has_port =

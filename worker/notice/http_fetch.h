@@ -1,5 +1,6 @@
-// One request to an HTTP server and its answer, for the metadata service of a cloud: plain text, no
-// proxy, no redirect, a connection of its own. gRPC's client of this kind is none of its interface.
+// Sends one request to an HTTP server and reads the answer, for the metadata service of a cloud. It
+// uses plain text and a new connection, without proxies or redirects. gRPC has such a client, but
+// not in its public interface.
 #pragma once
 
 #include <functional>
@@ -16,26 +17,28 @@ namespace lodestar::notice {
 
 struct HttpRequest {
   std::string method = "GET";
-  std::string host;  // a name or an address
+  std::string host;  // A name or an address.
   int port = 80;
   std::string path = "/";
-  std::string host_name = {};  // that the server is told; empty: `host`
+  // The host that the request names. Empty means `host`.
+  std::string host_name = {};
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
 using HttpFetch = std::function<absl::StatusOr<FetchedAnswer>(const HttpRequest&)>;
 
-// All of connecting, asking and being answered; not the look-up of a host's name, which the system
-// does in its own time.
+// Time for connecting, the request and the answer. The look-up of a host's name is not included,
+// because the system limits its time.
 inline constexpr absl::Duration kHttpTimeout = absl::Seconds(2);
 
-// Blocks for at most `timeout`. Errors: Unavailable (nothing listens there, or it has hung up),
-// DeadlineExceeded, and those of HttpAnswerReader.
+// Sends the request and returns the answer. Blocks for at most `timeout`. Errors: Unavailable if
+// nothing listens there or the server closes the connection; DeadlineExceeded; those of
+// HttpAnswerReader.
 absl::StatusOr<FetchedAnswer> FetchHttp(const HttpRequest& request,
                                         absl::Duration timeout = kHttpTimeout);
 
-// http://HOST[:PORT][/PATH], an IPv6 address in brackets. Errors: InvalidArgument naming `flag`,
-// the value and the form wanted.
+// Parses http://HOST[:PORT][/PATH], with IPv6 addresses in brackets. Errors: InvalidArgument naming
+// `flag`, the value and the form wanted.
 absl::StatusOr<HttpRequest> ParseHttpUrl(absl::string_view flag, absl::string_view url);
 
 }  // namespace lodestar::notice

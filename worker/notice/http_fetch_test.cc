@@ -21,10 +21,11 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-constexpr absl::Duration kPatience = absl::Minutes(3);  // for what is not under test
+// A timeout that the tests must not reach.
+constexpr absl::Duration kPatience = absl::Minutes(3);
 constexpr absl::Duration kShort = absl::Milliseconds(50);
 
-// Takes one connection on a port of its own and does with it what it was told.
+// A server that accepts one connection and passes it to `handle`.
 class OneConnection {
  public:
   explicit OneConnection(std::function<void(int connection)> handle) {
@@ -75,7 +76,8 @@ TEST(HttpFetchTest, AsksForThePathWithTheHeadersAndReturnsTheAnswer) {
     const OneConnection server([&](int connection) {
       asked = ReadRequest(connection);
       Write(connection, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nTRUE");
-      ReadRequest(connection);  // until the client hangs up
+      // Returns when the client closes the connection.
+      ReadRequest(connection);
     });
     HttpRequest request = server.request();
     request.method = "PUT";
@@ -104,7 +106,8 @@ TEST(HttpFetchTest, ARedirectIsAnAnswerAndIsNotFollowed) {
 TEST(HttpFetchTest, AServerThatSaysNothingIsLeftInTime) {
   const OneConnection server([](int connection) {
     ReadRequest(connection);
-    ReadRequest(connection);  // until the client hangs up
+    // Returns when the client closes the connection.
+    ReadRequest(connection);
   });
   EXPECT_THAT(FetchHttp(server.request(), kShort), StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
@@ -115,7 +118,8 @@ TEST(HttpFetchTest, AServerThatGoesOnAndOnIsLeftInTime) {
     Write(connection, "HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n");
     while (Write(connection, "")) {
       char byte = 0;
-      if (recv(connection, &byte, 1, MSG_DONTWAIT) == 0) return;  // the client has hung up
+      // The client has closed the connection.
+      if (recv(connection, &byte, 1, MSG_DONTWAIT) == 0) return;
       std::this_thread::yield();
     }
   });

@@ -1,5 +1,6 @@
-// NoticeCourse: what follows from looks at a source of notices: a warning when it cannot be asked,
-// and the notice, with the time that the machine has left. Decides only; NoticeWatch looks.
+// NoticeCourse decides what to report after each look at a source of notices: a warning if the
+// source cannot be asked, and the notice with the time that the machine has left. NoticeWatch does
+// the looking.
 #pragma once
 
 #include <optional>
@@ -11,10 +12,10 @@
 
 namespace lodestar::notice {
 
-// The machine will be taken away.
+// A notice that the machine will be taken away.
 struct MachineNotice {
   std::string text;
-  absl::Duration left;  // until then
+  absl::Duration left;  // Time until the machine goes.
 };
 
 class NoticeCourse {
@@ -24,17 +25,19 @@ class NoticeCourse {
   };
   using Event = std::variant<Warning, MachineNotice>;
 
-  // `grace`: between the notice and the end of the machine.
+  // `grace` is the time between the notice and the end of the machine.
   explicit NoticeCourse(absl::Duration grace) : grace_(grace) {}
 
-  // A look that was begun and ended then has found this. The notice may have been there since the
-  // last look that has found none. Trouble is told once: a service that is not there never will be.
+  // Takes the result of a look that lasted from `begun` to `ended`. The notice may be as old as the
+  // last look that found none. Errors are reported only once, because a missing service stays
+  // missing.
   std::optional<Event> OnLook(absl::Time begun, absl::Time ended,
                               const absl::StatusOr<std::optional<std::string>>& found);
 
  private:
   const absl::Duration grace_;
-  std::optional<absl::Time> last_without_;  // when that look began
+  // When the last look without a notice began.
+  std::optional<absl::Time> last_without_;
   bool has_warned_ = false;
 };
 

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 class NoticeCourseTest : public testing::Test {
  protected:
-  // A look that takes a second; returns what follows in words.
+  // Makes a look that takes a second. Returns the event as text.
   std::string Look(const absl::StatusOr<std::optional<std::string>>& found) {
     const absl::Time begun = now_;
     now_ += absl::Seconds(1);
@@ -33,7 +33,7 @@ TEST_F(NoticeCourseTest, TheTimeCountsFromTheLastLookThatHasFoundNone) {
   now_ += absl::Seconds(10);
   EXPECT_EQ(Look(std::nullopt), "");
   now_ += absl::Seconds(2);
-  // It began 3 s before this one, which took another second.
+  // The last look without a notice began 3 s before this look, which takes another second.
   EXPECT_EQ(Look("gone"), "gone in 26s");
 }
 

@@ -1,5 +1,5 @@
-// NoticeSource: where a machine is told that it will be taken away, as clouds do with spot
-// machines. One class per way of telling, chosen in notice_source_factory.h.
+// NoticeSource tells whether the machine will be taken away, as clouds do with spot machines. There
+// is one class per cloud or kind of notice. notice_source_factory.h chooses the class.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,9 @@ class NoticeSource {
  public:
   virtual ~NoticeSource() = default;
 
-  // Returns the notice, in words for people; nullopt if there is none yet. May block for a few
-  // seconds. Errors say why it is not known whether there is one. Called by one thread.
+  // Returns the notice as text for messages. nullopt means that there is none yet. May block for a
+  // few seconds. Errors say why it is not known whether there is a notice. Must be called by one
+  // thread.
   virtual absl::StatusOr<std::optional<std::string>> Look() = 0;
 };
 

@@ -1,4 +1,4 @@
-// The one place that knows all ways in which a machine is told that it will be taken away.
+// Makes sources of notices. No other code knows which kinds there are.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace lodestar::notice {
 struct NoticeOrigin {
   enum class Kind : uint8_t { kFile, kUrl, kAws, kGcp, kAzure };
   Kind kind = Kind::kFile;
-  std::string path = {};     // kFile
-  HttpRequest request = {};  // kUrl
+  std::string path = {};     // Set for kFile.
+  HttpRequest request = {};  // Set for kUrl.
 };
 
-// aws, gcp, azure, file:PATH or http://HOST[:PORT]/PATH. Errors: InvalidArgument naming `flag`, the
-// value and what is allowed.
+// Parses aws, gcp, azure, file:PATH or http://HOST[:PORT]/PATH. Errors: InvalidArgument naming
+// `flag`, the value and what is allowed.
 absl::StatusOr<NoticeOrigin> ParseNoticeOrigin(absl::string_view flag, absl::string_view value);
 
-// How long the machine is still there once notice is given: what the cloud says; of others, two
-// minutes.
+// Returns how long the machine stays after a notice, as the cloud documents it. It is two minutes
+// for other sources.
 absl::Duration UsualGrace(const NoticeOrigin& origin);
 
 std::unique_ptr<NoticeSource> MakeNoticeSource(

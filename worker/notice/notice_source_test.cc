@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 constexpr char kAction[] = "GET 169.254.169.254/latest/meta-data/spot/instance-action";
 constexpr char kToken[] = "PUT 169.254.169.254/latest/api/token";
 
-// A source whose requests are answered in this order; asked_ has them.
+// Tests sources with prepared answers to their requests. asked_ has the requests.
 class NoticeSourceTest : public testing::Test {
  protected:
   void Make(const std::string& origin) {
@@ -38,7 +38,7 @@ class NoticeSourceTest : public testing::Test {
       return absl::StatusOr<FetchedAnswer>(answer);
     });
   }
-  // The notice; "none", or "error: " with its text.
+  // Returns the notice, "none", or "error: " with the text of the error.
   std::string Look(std::deque<FetchedAnswer> answers) {
     answers_ = std::move(answers);
     asked_.clear();

@@ -1,5 +1,5 @@
-// NoticeWatch: looks at a source of notices again and again, on a thread of its own, until there is
-// one.
+// NoticeWatch looks at a source of notices again and again, on a thread of its own, until there is
+// a notice.
 #pragma once
 
 #include <functional>
@@ -18,14 +18,16 @@ namespace lodestar::notice {
 class NoticeWatch {
  public:
   struct Config {
-    absl::Duration interval = absl::Seconds(2);  // between two looks
-    absl::Duration grace = absl::Minutes(2);     // see NoticeCourse
+    // Time between two looks.
+    absl::Duration interval = absl::Seconds(2);
+    // See NoticeCourse.
+    absl::Duration grace = absl::Minutes(2);
   };
 
-  // `on_notice` comes at most once, on the watch's thread. `clock` outlives the watch.
+  // `on_notice` is called at most once, on the watch's thread. `clock` must outlive the watch.
   NoticeWatch(std::unique_ptr<NoticeSource> source, const Config& config, Clock* clock,
               std::function<void(const MachineNotice&)> on_notice);
-  // Waits for the look under way.
+  // Waits for the end of a look that is running.
   ~NoticeWatch();
 
  private:

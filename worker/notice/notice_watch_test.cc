@@ -13,7 +13,8 @@
 namespace lodestar::notice {
 namespace {
 
-// Gives notice at a look; those before find none, the second one fails.
+// A source that gives notice at look number `look`. Earlier looks find none, and the second one
+// fails.
 class NoticeAtLook final : public NoticeSource {
  public:
   NoticeAtLook(int look, std::atomic<int>* looks) : look_(look), looks_(looks) {}

@@ -1,5 +1,5 @@
-// A notice at an address: a GET is answered 200. 404 and 204 are no notice, and all else is
-// trouble, redirects, too.
+// UrlNotice gives notice when a GET of an address is answered with 200. 404 and 204 mean that there
+// is no notice. Every other answer is an error, also a redirect.
 #pragma once
 
 #include <optional>
