@@ -109,7 +109,8 @@ absl::Status BuiltInWorkload::PlanMemory(const Registration& registration,
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,
                                                           const BuiltInWorkloadConfig& workload,
                                                           Clock* clock) {
-  // The workload is made first: as no server is connected yet, its errors cost the cluster nothing.
+  // The workload is made first. Its errors cost the cluster nothing, because no server is connected
+  // yet.
   BuiltInWorkloadConfig whole = workload;
   whole.shared_memory = config.shared_memory;
   if (!config.residual_folder.empty()) whole.keep_residuals = config.keep_residuals;

@@ -1,4 +1,5 @@
-// BuiltInWorkload is the workload of gpu_worker: models of model_factory.h over files of data.
+// BuiltInWorkload is the workload of gpu_worker: the models of model_factory.h, trained on files of
+// data.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +24,21 @@ namespace lodestar::worker {
 
 struct BuiltInWorkloadConfig {
   data::DataConfig data;
-  bool own_partition = false;  // the data is local to this worker
-  // The number of samples per forward and backward pass. If the worker's share of the batch is
-  // larger, gradients are accumulated piece by piece. 0 means as many as fit; see
-  // ChooseMicroBatch().
+  // True if only this worker has the data.
+  bool own_partition = false;
+  // Number of samples per forward and backward pass. If the worker's share of the batch is larger,
+  // gradients of several passes are added up. 0 means as many as fit; see ChooseMicroBatch().
   int64_t max_micro_batch = 0;
   model::Recompute recompute = model::Recompute::kNone;
-  // Says in which jobs the worker keeps the residual of error feedback on disk, which takes memory.
+  // Says in which jobs the worker keeps the residual of error feedback on disk. Keeping it takes
+  // memory.
   KeepResiduals keep_residuals = KeepResiduals::kNever;
-  bool shared_memory = true;  // see Worker::Config
+  bool shared_memory = true;  // See Worker::Config.
 };
 
 class BuiltInWorkload final : public Workload {
  public:
-  // Errors: those of OpenData().
-  // `clock` must outlive the workload.
+  // Opens the data. `clock` must outlive the workload. Errors: those of OpenData().
   static absl::StatusOr<std::unique_ptr<BuiltInWorkload>> Create(
       const BuiltInWorkloadConfig& config, Clock* clock);
 
@@ -53,8 +54,9 @@ class BuiltInWorkload final : public Workload {
   struct Made {
     ModelSpec model;
     uint64_t seed = 0;
-    int64_t share = 0;   // largest number of samples of a step
-    std::string layout;  // hash of the layout
+    // Maximum number of samples of a step.
+    int64_t share = 0;
+    std::string layout;  // Hash of the layout.
     friend bool operator==(const Made&, const Made&) = default;
   };
 
@@ -63,22 +65,23 @@ class BuiltInWorkload final : public Workload {
   static Made MadeFor(const Registration& registration);
   absl::Status MakeModelOf(const Registration& registration, Layout layout,
                            const kernels::DeviceSet& devices);
-  // If config->max_batch is 0, sets it to what fits on every device. Logs how much memory model and
-  // runner will take on the first device; the other devices hold nothing of the runner. Returns an
-  // error if the model cannot fit.
+  // Sets config->max_batch to the number that fits on every device, if it is 0. Logs the memory
+  // that model and runner will take on the first device. The other devices hold only the model.
+  // Errors: those of CheckModelFits().
   absl::Status PlanMemory(const Registration& registration, const kernels::DeviceSet& devices,
                           model::ModelConfig* config) const;
 
   const BuiltInWorkloadConfig config_;
   const data::DataSource data_;
   Clock* const clock_;
-  std::optional<Made> made_;  // not set while model and data are not both made
+  // Not set until both model and data are made.
+  std::optional<Made> made_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<data::Dataset> dataset_;
 };
 
-// Makes a worker with a BuiltInWorkload. Shared memory and, if config.residual_folder is set,
-// keep_residuals are as `config` says. Errors: those of BuiltInWorkload::Create() and
+// Makes a worker with a BuiltInWorkload. `config` decides about shared memory and, if it has a
+// residual_folder, about keep_residuals. Errors: those of BuiltInWorkload::Create() and
 // Worker::Create().
 absl::StatusOr<std::unique_ptr<Worker>> MakeBuiltInWorker(const Worker::Config& config,
                                                           const BuiltInWorkloadConfig& workload,

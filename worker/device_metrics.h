@@ -1,4 +1,4 @@
-// What a worker tells of its devices with each round, among the metrics of programs.
+// Metrics of the devices that a worker reports with each round, beside the metrics of programs.
 #pragma once
 
 #include "common/messages/program_metrics.h"
@@ -6,11 +6,12 @@
 
 namespace lodestar::worker {
 
-// Number of shapes for which a library's outputs were refused because they are not those of our
-// kernels; see Device::num_refused_outputs().
+// Number of shapes for which the outputs of a library were refused because they differ from those
+// of our kernels; see Device::num_refused_outputs().
 inline constexpr char kRefusedOutputsMetric[] = "device/refused_outputs";
 
-// Adds that number, over all devices, unless it is 0 or there is no room for another metric.
+// Adds that number, summed over all devices. Does nothing if it is 0, or if *metrics has the
+// maximum number of entries.
 void AddDeviceMetrics(const kernels::DeviceSet& devices, Metrics* metrics);
 
 }  // namespace lodestar::worker

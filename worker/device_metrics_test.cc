@@ -41,7 +41,7 @@ TEST(DeviceMetricsTest, TellsHowManyOutputsAllDevicesHaveRefused) {
   EXPECT_OK(CheckMetricName(kRefusedOutputsMetric));
 }
 
-// A server refuses reports with more.
+// A server refuses reports with more than kMaxMetrics metrics.
 TEST(DeviceMetricsTest, LeavesMetricsOfProgramsTheirRoom) {
   Metrics metrics;
   for (size_t i = 0; i < kMaxMetrics; ++i) metrics[std::to_string(i)] = 1.0;

@@ -16,8 +16,8 @@ namespace lodestar::worker {
 namespace {
 
 constexpr int64_t kMaxStatBytes = 8192;
-// proc(5): "starttime" is field 22; after the name, which may have spaces and ends with the last
-// bracket, field 3 comes.
+// In proc(5) "starttime" is field 22. Field 2 is the name, which may contain spaces and ends with
+// the last bracket. So the first word after the bracket is field 3.
 constexpr size_t kStartTimeAfterName = 22 - 3;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tells how long this process has been running, including the time for loading its libraries.
+// Measures how long this process has been running, including the time for loading its libraries.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace lodestar::worker {
 
-// Returns the age of this process, to 10 ms, or zero if the system does not tell.
+// Returns the age of this process, rounded to 10 ms. Zero means that the system does not tell.
 absl::Duration ProcessAge();
 
-// Returns the age of a process whose /proc/PID/stat has the text `stat`. `since_boot` is the time
-// since the machine was started. Returns zero if `stat` is not such a text, or if it says that the
-// process started later than that.
+// Returns the age of the process whose /proc/PID/stat has the text `stat`. `since_boot` is the time
+// since the machine was started. Returns zero if `stat` has another form, or says that the process
+// started later than `since_boot`.
 absl::Duration ProcessAgeFrom(absl::string_view stat, absl::Duration since_boot,
                               int64_t ticks_per_second);
 

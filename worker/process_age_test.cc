@@ -7,7 +7,7 @@
 namespace lodestar::worker {
 namespace {
 
-// As Linux writes it, of a program with an awkward name.
+// A line as Linux writes it, for a program whose name has brackets and spaces.
 const char kStat[] =
     "4711 (a) b (c) S 1 4711 4711 0 -1 4194560 100 0 0 0 7 3 0 0 20 0 5 0 360050 1000 200 1";
 

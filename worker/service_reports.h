@@ -1,8 +1,8 @@
-// ServiceReports tells the service manager that has started a worker (systemd) how the worker
-// stands, again and again. The worker is reported as ready from the first report on, whatever it
-// waits for: a machine's start must not wait for servers elsewhere, and a watchdog only watches
-// services that are ready. The worker is reported as alive while it waits for others, and while the
-// work that it does by itself gets on: see StallWatch.
+// ServiceReports reports the state of a worker to the service manager (systemd) that has started
+// it, again and again. From the first report on the worker counts as ready, even if it waits. A
+// machine's start must not wait for servers elsewhere, and a watchdog watches only services that
+// are ready. The worker counts as alive while it waits for other processes, and while its own work
+// makes progress (see StallWatch).
 #pragma once
 
 #include <functional>
@@ -23,25 +23,25 @@ class ServiceReports {
  public:
   struct State {
     bool is_stopping = false;
-    // What keeps the worker from computing. If empty, the worker computes.
+    // What keeps the worker from computing. Empty means that the worker computes.
     std::string standing = {};
-    // What the worker does by itself. If not set, it waits for others.
+    // The work that the worker does by itself. Not set means that it waits for other processes.
     std::optional<StallWatch::Work> work = {};
   };
-  // A Reader returns the worker's state. It may block while that state is locked: a worker that
+  // Returns the worker's state. It may block while that state is locked, because a worker that
   // never unlocks its state is not alive.
   using Reader = std::function<State()>;
 
-  // The time between two reports.
+  // Time between two reports.
   static constexpr absl::Duration kInterval = absl::Seconds(1);
 
-  // Until Watch() is called, reports say `before`. `shortest_patience` is that of StallWatch.
-  // `clock` must outlive the object.
+  // Begins to report. Until Watch() is called, reports say `before`. `shortest_patience` is the
+  // argument of StallWatch. `clock` must outlive the object.
   ServiceReports(ServiceManager manager, std::string before, absl::Duration shortest_patience,
                  Clock* clock);
   ~ServiceReports() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // From now on `read` tells how the worker stands.
+  // Calls `read` for each report from now on.
   void Watch(Reader read) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -51,12 +51,13 @@ class ServiceReports {
   const ServiceManager manager_;
   const std::string before_;
   Clock* const clock_;
-  StallWatch stall_watch_;  // only used by thread_
+  StallWatch stall_watch_;  // Only thread_ uses it.
   bool is_stall_told_ = false;
   absl::Mutex mutex_;
-  Reader read_ ABSL_GUARDED_BY(mutex_);  // null before Watch()
+  Reader read_ ABSL_GUARDED_BY(mutex_);  // Null before Watch().
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // is the last member, because it uses the others
+  // The last member, because the thread uses all others.
+  std::thread thread_;
 };
 
 }  // namespace lodestar::worker

@@ -16,10 +16,10 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(3);
 
-// A socket as systemd has it.
+// Tests with a socket like the one of systemd.
 class ServiceReportsTest : public testing::Test {
  protected:
-  // Its name is one that the kernel finds: test processes may have the same id.
+  // The kernel chooses the socket's name, because test processes may have the same id.
   ServiceReportsTest() {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -32,13 +32,13 @@ class ServiceReportsTest : public testing::Test {
   }
   ~ServiceReportsTest() override { close(descriptor_); }
 
-  // Waits for a report.
+  // Waits for a report and returns it.
   std::string Receive(int flags = 0) const {
     char message[256];
     const ssize_t size = recv(descriptor_, message, sizeof(message), flags);
     return size < 0 ? "nothing" : std::string(message, static_cast<size_t>(size));
   }
-  // What the next report is, which comes no earlier.
+  // Returns the next report, which must not come before its time.
   std::string Next() {
     clock_.AwaitSleepers(1);
     EXPECT_EQ(Receive(MSG_DONTWAIT), "nothing");
@@ -55,7 +55,7 @@ TEST_F(ServiceReportsTest, AWorkerIsReadyWhateverItWaitsFor) {
   ServiceReports::State state = {.standing = "not connected: nobody answers"};
   ServiceReports reports(ServiceManager(name_), "enrols", kPatience, &clock_);
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
-  // Read by the other thread while this one waits for it.
+  // The other thread reads `state` while this one waits for it.
   reports.Watch([&state] { return state; });
   EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=not connected: nobody answers");
   state = {.standing = ""};
@@ -81,7 +81,7 @@ TEST_F(ServiceReportsTest, WhatDoesNotGetOnIsNotAliveUntilItDoes) {
   EXPECT_EQ(Next(), "STATUS=hangs: computes a step, and has not got on for 5s");
   state.work->progress = 2;
   EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=computes");
-  // However long it waits for others.
+  // Waiting for other processes has no limit.
   state = {.standing = "waits for b", .work = std::nullopt};
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=waits for b");

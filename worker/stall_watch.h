@@ -1,14 +1,14 @@
-// StallWatch tells whether the work that a worker does by itself gets on. Waiting for other
-// processes has no limit here, because those processes have limits of their own.
+// StallWatch tells whether a worker's own work makes progress. Waiting for other processes has no
+// limit here, because those processes have limits of their own.
 //
-// A step may take a second or an hour, by model and device, so it is measured by the past of the
-// same work. It may take ten times as long as the longest so far, for as many samples. The
-// coordinator gives a worker that keeps others waiting as much (RoundPatience). While there is no
-// past, the work may take `first_factor` times the shortest patience.
+// A step may take a second or an hour, depending on model and device. So the limit comes from
+// earlier work of the same name: work may take ten times as long as the longest so far, relative to
+// its number of samples. The coordinator uses the same factor for a worker that others wait for
+// (RoundPatience). The first work of a name may take `first_factor` times the shortest patience.
 //
-// StallWatch is for one thread, and reads no clock: the caller gives the time. The time between two
-// looks counts up to kLongestLook only. So the work does not count as standing still while the
-// process or the machine did not run.
+// StallWatch is for one thread, and reads no clock: the caller passes the time in. The time between
+// two looks counts up to kLongestLook only, so that time in which the process or the machine did
+// not run is left out.
 #pragma once
 
 #include <cstdint>
@@ -26,20 +26,24 @@ class StallWatch {
   static constexpr int kFactor = 10;
   static constexpr int kFirstFactor = 6;
 
-  // The work at hand.
+  // The present work.
   struct Work {
-    std::string what;       // such as "computes"; only the past of work of the same name counts
-    uint64_t progress = 0;  // changes whenever the work has got on
-    int64_t size = 1;       // such as samples of a step; the time that work takes grows with it
+    // Name such as "computes". Work is compared with earlier work of the same name only.
+    std::string what;
+    // Changes whenever the work has made progress.
+    uint64_t progress = 0;
+    // Size such as the samples of a step. The time of the work grows with it.
+    int64_t size = 1;
     int first_factor = kFirstFactor;
     friend bool operator==(const Work&, const Work&) = default;
   };
 
-  // `shortest` is the time that all work is given at least.
+  // `shortest` is the shortest limit for any work.
   explicit StallWatch(absl::Duration shortest) : shortest_(shortest) {}
 
-  // To be called about once a second. If the worker waits for others, `work` is not set. Returns
-  // for how long the work has stood still, if that is longer than it may, else zero.
+  // Returns how long the work has made no progress if that is longer than allowed, and zero
+  // otherwise. Must be called about once a second. `work` is not set if the worker waits for other
+  // processes.
   absl::Duration Look(absl::Time now, const std::optional<Work>& work);
 
  private:
@@ -48,8 +52,8 @@ class StallWatch {
   const absl::Duration shortest_;
   std::optional<absl::Time> looked_at_;
   std::optional<Work> work_;
-  absl::Duration still_;  // for how long work_ has not got on
-  // By name of the work: the longest time that work has taken for each unit of its size.
+  absl::Duration still_;  // Time since work_ last made progress.
+  // By name of the work: the longest time per unit of size.
   std::map<std::string, absl::Duration> longest_;
 };
 

@@ -7,12 +7,12 @@ namespace {
 
 using Work = StallWatch::Work;
 
-// Looks each second at a worker whose work has ten minutes at least.
+// Looks each second at a worker whose work may take at least ten minutes.
 class StallWatchTest : public testing::Test {
  protected:
   static constexpr absl::Duration kShortest = absl::Minutes(10);
 
-  // Whether it was said to stand still at the end of `duration`, in which it did not get on.
+  // Looks for `duration` at work without progress. Returns true if it counts as stalled at the end.
   bool StandsStillFor(absl::Duration duration, const std::optional<Work>& work) {
     absl::Duration still;
     for (absl::Duration passed; passed < duration; passed += absl::Seconds(1)) {
@@ -21,7 +21,7 @@ class StallWatchTest : public testing::Test {
     }
     return still > absl::ZeroDuration();
   }
-  // Work of the same kind that has got on.
+  // Returns work of the same name that has made progress.
   Work Next(int64_t size = 1) { return {"computes", ++progress_, size}; }
 
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
@@ -59,7 +59,7 @@ TEST_F(StallWatchTest, ShortStepsHaveTenMinutes) {
 
 TEST_F(StallWatchTest, AStepWithMoreSamplesMayTakeAsMuchLonger) {
   EXPECT_FALSE(StandsStillFor(absl::Minutes(10), Next(/*size=*/8)));
-  // The others have left: all samples of the round are this worker's.
+  // The other workers have left, so this worker has all samples of the round.
   EXPECT_FALSE(StandsStillFor(absl::Minutes(799), Next(/*size=*/64)));
   const Work small = Next(/*size=*/1);
   EXPECT_FALSE(StandsStillFor(absl::Minutes(120), small));
@@ -77,9 +77,11 @@ TEST_F(StallWatchTest, WhoDidNotRunStoodStillForNobody) {
   EXPECT_FALSE(StandsStillFor(absl::Seconds(2), Next()));
   const Work step = Next();
   EXPECT_FALSE(StandsStillFor(absl::Seconds(1), step));
-  now_ += absl::Hours(8);  // the lid of a laptop
+  // A laptop was closed.
+  now_ += absl::Hours(8);
   EXPECT_FALSE(StandsStillFor(absl::Minutes(9), step));
-  now_ -= absl::Hours(1);  // the clock is set
+  // The clock was set back.
+  now_ -= absl::Hours(1);
   EXPECT_FALSE(StandsStillFor(absl::Seconds(30), step));
   EXPECT_TRUE(StandsStillFor(absl::Minutes(1), step));
 }

@@ -1,6 +1,6 @@
-// TuningFile is the file of --tuning_file. It has what devices have chosen by measuring, so that
-// later runs choose the same. Workers of one machine may share it. If something is wrong with the
-// file, no worker ends: the log says what is wrong, and the devices measure again.
+// TuningFile is the file of --tuning_file. It keeps what devices have chosen by measuring, so that
+// later runs choose the same. Workers of one machine may share it. A damaged file ends no worker:
+// the log says what is wrong, and the devices measure again.
 #pragma once
 
 #include <map>
@@ -19,29 +19,30 @@ namespace lodestar::worker {
 
 class TuningFile {
  public:
-  // How long a worker waits, at its end, while other processes write the file.
+  // Maximum time that a worker waits at its end while other processes write the file.
   static constexpr absl::Duration kPatience = absl::Seconds(2);
 
   // `clock` must outlive the object.
   TuningFile(std::string path, Clock* clock, ChangeLogger::Sink sink = LogLine);
 
-  // Returns the text that a device is to be made with: the contents of the file, or an empty text.
-  // If the file cannot be used, the log says why.
+  // Returns the text that a device is to be made with: the content of the file, or an empty text.
+  // If the file cannot be used, logs the reason.
   std::string TextForDevice();
   // Logs which parts of the file `device` does not use, and why.
   void Tell(const kernels::Device& device);
-  // Adds to the file what `device` has chosen since the last call. Waits for up to `patience` while
-  // another process writes the file. Choices that could not be written are written by the next
-  // call. The log tells errors, but not that another process wrote the file if `patience` is zero.
+  // Adds the choices that `device` has made since the last call to the file. Waits for up to
+  // `patience` while another process writes the file. If the choices cannot be written, the next
+  // call writes them. Errors are logged, except that with a `patience` of zero a file in use is no
+  // error.
   void Keep(const kernels::Device& device, absl::Duration patience);
 
-  // Returns the contents of the file, or an empty text if there is no file. Errors:
-  // FailedPrecondition if the text does not come from MergeTuning(); InvalidArgument if the file is
-  // no regular file or too long; those of files.
+  // Returns the content of the file. Empty means that there is no file. Errors: FailedPrecondition
+  // if the text does not come from MergeTuning(); InvalidArgument if the file is not a regular file
+  // or is too long; those of files.
   absl::StatusOr<std::string> Read() const;
-  // Replaces the contents of the file by what `merge` makes of them. The file is replaced as a
-  // whole or not at all, and what another process writes meanwhile is not lost. Errors: those of
-  // Read(), after which the file is as before; Unavailable after `patience`; those of files.
+  // Replaces the content `kept` of the file by merge(kept). The file is replaced as a whole or not
+  // at all, and changes that another process makes meanwhile are not lost. Errors: those of Read(),
+  // after which the file is unchanged; Unavailable after `patience`; those of files.
   absl::Status Update(absl::FunctionRef<std::string(absl::string_view kept)> merge,
                       absl::Duration patience) const;
 
@@ -49,7 +50,7 @@ class TuningFile {
   const std::string path_;
   Clock* const clock_;
   ChangeLogger logger_;
-  // What each device had chosen when its choices were last written.
+  // The choices of each device when they were last written.
   std::map<const kernels::Device*, std::string> written_;
 };
 

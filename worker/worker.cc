@@ -36,7 +36,8 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(const Registration& 
     if (status.ok()) {
       LogInfo("server of shard {}: payloads go through shared memory", shard);
     } else if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) {
-      // Else the server is away, or the life ended while it was asked, and this is open.
+      // Other errors are not logged: the server was away, or the life has ended, and memory may
+      // still be shared later.
       LogInfo("server of shard {}: payloads go through TCP: {}", shard, status.message());
     }
   };
@@ -58,13 +59,14 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(const Registration& 
   config.worker = registration.life.worker;
   config.incarnation = registration.life.incarnation;
   config.life_secret = registration.life_secret;
-  // Two thirds of a lease: before the coordinator takes the worker for the one that holds it up.
+  // Two thirds of a lease. The call ends before the coordinator takes this worker for the one that
+  // holds the round up.
   config.patience = 2 * registration.heartbeat_interval;
   return std::make_shared<client::CancellableTransport>(
       client::MakeBulkGrpcTransport(std::move(config)));
 }
 
-// Returns true if the servers have a model or a seed that no restart of one job changes.
+// Returns true if model or seed differ, which a restart of the same job never changes.
 bool IsOtherJob(const Registration& before, const Registration& now) {
   return before.layout().hash() != now.layout().hash() || before.job.seed != now.job.seed;
 }
@@ -160,7 +162,7 @@ ServiceReports::State Worker::service_state() {
   state.work = {.what = std::string(work), .progress = progress_count_};
   if (work == life::Lifecycle::kEndsLife) state.work->first_factor = 1;
   if (step_.has_value() && work == life::Lifecycle::kComputes) {
-    // Parts of an evaluation are alike; what a step takes grows with its samples.
+    // The time of a step grows with its samples. Parts of an evaluation all have the same size.
     const bool is_training = step_->samples.count > 0;
     state.work->what = is_training ? "computes a step" : "evaluates";
     state.work->size = is_training ? step_->samples.count : 1;
@@ -244,7 +246,7 @@ void Worker::Do(const life::Lifecycle::Connect&) {
   absl::StatusOr<life::LifeId> life = life::LifeId();
   if (registration.ok()) {
     const JobSpec& job = registration->job;
-    // Where contributions of local steps may be late, from which weights they are changes.
+    // For late contributions of local steps: the weights that they are changes of.
     const std::string anchor =
         HasLocalSteps(job) && !HasRosters(job) ? absl::StrCat(" anchor=", NameOf(job.anchor)) : "";
     LogInfo("registered with {}: worker={} incarnation={} mode={}{} model={} parameters={}",
@@ -300,7 +302,8 @@ void Worker::Do(const life::Lifecycle::Prepare&) {
 
 void Worker::Do(const life::Lifecycle::TryPaths&) {
   absl::Status tried = CurrentTransport()->StartTrial()->Wait();
-  // There are no weights yet; that was said by the servers, so they can be reached.
+  // NotFound means that there are no weights yet. The servers have answered, so they can be
+  // reached.
   if (absl::IsNotFound(tried)) tried = absl::OkStatus();
   absl::MutexLock lock(&mutex_);
   Perform(lifecycle_.OnPathsTried(clock_->Now(), tried));
@@ -317,7 +320,7 @@ void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
   const absl::Time asked = clock_->Now();
   const absl::StatusOr<Grant> grant = link_->NextGrant(ask.report, ask.leaving);
   if (grant.ok()) TellProgress(*grant);
-  // What came of asking ahead may be a wait without an acknowledgement.
+  // kWait may answer a request that was sent before the acknowledgement, so it does not prove one.
   if (grant.ok() && grant->kind != Grant::Kind::kWait && ask.report.has_value()) {
     absl::MutexLock lock(&mutex_);
     acknowledged_ = {.server_incarnation = registration_->server_incarnation,
@@ -326,7 +329,7 @@ void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
   }
   if (grant.ok() && grant->kind == Grant::Kind::kDone && !grant->has_failed) {
     TakeLastWeights(*grant);
-    // Told to stop, it may come again.
+    // A worker that was told to stop may be started again and needs its residual.
     if (!IsStopping()) runner_->ForgetResidual();
     has_rounds_left_ = grant->round.value() < grant->total_rounds;
   }
@@ -375,7 +378,7 @@ void Worker::Do(const life::Lifecycle::Finish& finish) {
     }
   }
   if (residuals_ != nullptr) {
-    // The life is over.
+    // The life is over, so no process may go on with it.
     if (const absl::Status removed = residuals_->RemoveInstance(); !removed.ok()) {
       LogWarn("{}", removed.message());
     }
@@ -392,7 +395,7 @@ void Worker::Disconnect() {
 }
 
 void Worker::StartHeartbeats() {
-  // The next process of this name goes on with a life that keeps its residual.
+  // If the residual is kept, the next process of this name goes on with the same life.
   const bool goes_on =
       !config_.residual_folder.empty() && KeepsResidual(config_.keep_residuals, registration_->job);
   link_->StartHeartbeats(
@@ -438,7 +441,8 @@ void Worker::OnServersMoved(const ServerAddresses& servers) {
   std::shared_ptr<client::CancellableTransport> transport;
   {
     absl::MutexLock lock(&mutex_);
-    // One that is still to be made has those of the registration, and the next heartbeat says so.
+    // A transport that is made later gets the addresses of the registration. The next heartbeat
+    // reports that version.
     if (transport_ == nullptr) return;
     transport = transport_;
     map_version_ = servers.map_version;
@@ -495,7 +499,8 @@ absl::Status Worker::PrepareWorkload(const Registration& registration) {
   if (workload_->Serves(registration)) return absl::OkStatus();
   runner_.reset();
   const auto stop_requested = [this](int64_t /*num_bytes*/) {
-    NoteProgress();  // it asks before each piece that it reads
+    // Workloads call this before each piece that they read.
+    NoteProgress();
     return IsStopping();
   };
   RETURN_IF_ERROR(workload_->Prepare(registration, devices_, stop_requested));
@@ -522,7 +527,7 @@ void Worker::TakeResidualFolder() {
         folder.status().message());
   }
   residuals_ = *std::move(folder);
-  // Once it is connected the servers know it by its own.
+  // Once the worker is connected, the servers know it by its own instance.
   if (link_ == nullptr && residuals_->former_instance() != 0) {
     config_.instance_id = residuals_->former_instance();
   }
@@ -541,7 +546,7 @@ trainer::ResidualStore* Worker::PrepareResiduals(const JobSpec& job) {
 
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
   if (runner_ != nullptr && trainer::HaveSameRunner(runner_job_, job)) return absl::OkStatus();
-  // A program looks at parameters between rounds, and adds to reports.
+  // A program that wants the last weights also reads parameters between rounds and adds to reports.
   const bool looks_ahead = config_.overlap && !workload_->wants_last_weights();
   const std::function<void(const RoundReport&)> ask_ahead = [this](const RoundReport& report) {
     RoundReport whole;
@@ -629,7 +634,8 @@ std::shared_ptr<client::ParameterTransport> Worker::TransportOf(const WorkerLife
   registration.life = life;
   registration.life_secret = secret;
   Config settings = config_;
-  settings.shared_memory = false;  // for a few words
+  // Only a few bytes are sent.
+  settings.shared_memory = false;
   auto transport = MakeTransport(registration, settings, /*registry=*/nullptr, /*trace=*/nullptr,
                                  /*outlives_process=*/false);
   absl::MutexLock lock(&mutex_);

@@ -22,13 +22,16 @@ namespace lodestar::worker {
 namespace {
 
 constexpr absl::Duration kLookAtServer = absl::Seconds(2);
-constexpr size_t kMaxHostBytes = 48;  // of a name
+constexpr size_t kMaxHostBytes = 48;  // Maximum length of the host's name in the worker's name.
 
-// Returns what tells the processes of one host name apart: the process ID, and in a container also
-// the last digits of the number of its PID namespace, because the first process of each has ID 1.
+// Returns a suffix that differs between processes with the same host name: the process ID. In a
+// container the last digits of its PID namespace are added, because the first process of every
+// container has ID 1.
 std::string ProcessSuffix() {
-  constexpr int kNamespaceDigits = 5;                              // names are short
-  constexpr absl::string_view kOfTheMachine = "pid:[4026531836]";  // PROC_PID_INIT_INO of Linux
+  // Few digits, because names should be short.
+  constexpr int kNamespaceDigits = 5;
+  // The namespace of the machine itself: PROC_PID_INIT_INO of Linux.
+  constexpr absl::string_view kOfTheMachine = "pid:[4026531836]";
   std::error_code error;
   const std::string space = std::filesystem::read_symlink("/proc/self/ns/pid", error);
   absl::string_view number = space;
@@ -40,7 +43,7 @@ std::string ProcessSuffix() {
   return absl::StrCat(getpid(), "-", number);
 }
 
-// Returns true if there is a way in that is not plain text.
+// Returns true if the worker has a way to join over TLS.
 bool HasCredentials(const WorkerEntrance& entrance) {
   const SecurityFlags& security = entrance.security;
   return !security.join.empty() || security.has_own() ||

@@ -1,5 +1,5 @@
-// How a worker comes into its cluster: name, credentials, addresses. The same for gpu_worker and
-// for programs that compute themselves.
+// Names a worker, and gets its credentials and the coordinator's address. gpu_worker and programs
+// that compute themselves use it.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,33 @@
 
 namespace lodestar::worker {
 
-// "gpu-box-4711", of host and process.
+// Returns a name from host and process, such as "gpu-box-4711".
 std::string DefaultWorkerName();
 uint64_t RandomInstanceId();
 
-// What a worker was told of where it is to go, and as whom.
+// What a worker was told about its cluster and its name.
 struct WorkerEntrance {
   SecurityFlags security;
-  std::string coordinator;       // HOST:PORT[,HOST:PORT...]
-  bool has_coordinator = false;  // it was told; else a join string says where it is
-  std::string name;              // empty: any
+  std::string coordinator;  // HOST:PORT[,HOST:PORT...]
+  // True if `coordinator` was given. Otherwise a join string has the address.
+  bool has_coordinator = false;
+  std::string name;  // Empty means any name.
 };
 
-// Whether there is a way that is not plain text to another machine. `flag` has said where the
-// coordinator is. Errors: InvalidArgument, with what may be given.
+// Checks that the worker can join without sending plain text to another machine. `flag` is the name
+// of the flag with the coordinator's address. Errors: InvalidArgument naming what may be given.
 absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag = "coordinator");
 
-// The credentials of a worker that has come in; keeps them valid while it exists.
+// Credentials of a worker that has joined. The object keeps them valid.
 class WorkerCredentials {
  public:
-  // As AwaitEntry(); then fills in security, name and coordinator of *config.
+  // Does the same as AwaitEntry(). Then fills in security, name and coordinator of *config.
   static absl::StatusOr<std::unique_ptr<WorkerCredentials>> Await(
       const WorkerEntrance& entrance, const std::function<bool()>& is_interrupted,
       Worker::Config* config);
 
-  // The worker has ended like this: what a server has called worth nothing is not used again.
+  // Must be called with the result of the worker. Credentials that a server has refused for good
+  // are not used again.
   void OnEnd(const absl::Status& outcome) const;
 
  private:

@@ -159,7 +159,7 @@ namespace {
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kMaxMicroBatch = 1 << 20;
 constexpr int64_t kMaxTraceRounds = 1000;
-// A server that is well answers within milliseconds, but not at once.
+// A server that works answers within milliseconds, but not at once.
 constexpr absl::Duration kShortestLeave = absl::Seconds(1);
 constexpr absl::Duration kLongestLeave = absl::Hours(24);
 
@@ -190,8 +190,8 @@ absl::Status CheckOneOf(absl::string_view flag, const std::string& value,
   return BadFlag(flag, value, list);
 }
 
-// Checks the form of --device. Whether the machine has the device shows when the device is made,
-// before anything is connected.
+// Checks the form of --device. Whether the machine has the device is checked when the device is
+// made, before anything is connected.
 absl::Status CheckDevice(const std::string& device) {
   return factory::IsWorkerDevice(device) ? absl::OkStatus()
                                          : BadFlag("device", device, factory::kWorkerDevices);
@@ -261,7 +261,7 @@ absl::Status ReadResiduals(const std::set<std::string>& given, const WorkerEntra
                            Worker::Config& config) {
   ASSIGN_OR_RETURN(config.keep_residuals,
                    ParseKeepResiduals("--keep_residuals", absl::GetFlag(FLAGS_keep_residuals)));
-  // The folder in which certificates are kept by default is no place for gigabytes.
+  // The default folder for certificates is not used, because residuals may take gigabytes.
   if (given.contains("state_dir")) {
     config.residual_folder = ResidualFolderIn(entrance.security.state_dir, entrance.name);
   }
@@ -316,8 +316,8 @@ std::string Usage() {
 absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given) {
   WorkerFlags flags;
   Worker::Config& config = flags.worker;
-  // This checks only the form of the addresses. Whether a server answers there shows later, and may
-  // change.
+  // Checks only the form of the addresses. Whether a server answers there is found out later, and
+  // may change.
   ASSIGN_OR_RETURN(config.coordinator,
                    AddressList::Parse("coordinator", absl::GetFlag(FLAGS_coordinator)));
   RETURN_IF_ERROR(ReadEntrance(given, flags.entrance));

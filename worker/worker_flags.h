@@ -1,4 +1,4 @@
-// These are the flags of gpu_worker and their checks. Flags are read here and nowhere else.
+// The flags of gpu_worker and their checks. Flags are read here and nowhere else.
 #pragma once
 
 #include <optional>
@@ -19,19 +19,20 @@ struct WorkerFlags {
   Worker::Config worker;
   BuiltInWorkloadConfig workload;
   WorkerEntrance entrance;
-  std::optional<notice::NoticeOrigin> notice;  // if not set, notice is given by signals only
+  // Not set means that only signals give notice.
+  std::optional<notice::NoticeOrigin> notice;
   notice::NoticeWatch::Config notice_watch;
-  absl::Duration stall_timeout;  // see StallWatch
+  absl::Duration stall_timeout;  // See StallWatch.
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
 };
 
 // Checks the values set by ParseCommandLine(). `given` has the names of the flags that were set.
-// Errors: InvalidArgument naming the flag, the value and what is allowed, or naming a flag that has
-// no effect and the flags with which it would have one.
+// Errors: InvalidArgument naming the flag, the value and what is allowed, or naming a flag without
+// effect and the flags that it needs.
 absl::StatusOr<WorkerFlags> ReadWorkerFlags(const std::set<std::string>& given);
 
-// Return what --helpfull and --help print.
+// Return the texts of --helpfull and --help.
 std::string WorkerHelp();
 std::string WorkerShortHelp();
 

@@ -120,7 +120,7 @@ TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
 
 TEST_F(WorkerFlagsTest, TuningIsOfCards) {
   EXPECT_EQ(Read({})->worker.tuning_path, "");
-  // Whether it can be read and written shows later, and ends no worker.
+  // A path that cannot be read or written is found out later, and does not end the worker.
   EXPECT_EQ(Read({"--tuning_file=/nowhere/tuning"})->worker.tuning_path, "/nowhere/tuning");
   EXPECT_EQ(Read({"--tuning_file=t", "--device=cuda:1"})->worker.tuning_path, "t");
   EXPECT_THAT(ErrorOf({"--tuning_file=t", "--fusion=always"}),

@@ -1,4 +1,4 @@
-// gpu_worker: flags in, one Worker, signals.
+// gpu_worker: reads the flags, runs one Worker, and handles signals.
 
 #include <unistd.h>
 
@@ -40,15 +40,15 @@ namespace {
 constexpr int kExitBadFlags = 2;
 constexpr int kExitPermanent = 1;
 constexpr int kExitRetry = 129;
-constexpr int kExitNotHandedIn = 200;  // above those of signals
+constexpr int kExitNotHandedIn = 200;  // Higher than the codes of signals.
 
-// Takes signals for as long as the process lives. Before there is a worker, the first stop signal
-// ends the process: opening data and device may take long, and nothing is lost. Once there is a
-// worker, the first stop signal asks it to stop, and the second ends the process.
+// Handles signals as long as the process lives. Before there is a worker, the first stop signal
+// ends the process, because opening data and device may take long and nothing is lost. Once there
+// is a worker, the first stop signal asks it to stop, and the second ends the process.
 class StopSignalHandler {
  public:
-  // `grace` is the time that the worker has. `manager` is told of a stop at once. This must be
-  // called before any other thread is started.
+  // Starts to handle signals. `grace` is the time that the worker has to stop. `manager` is told of
+  // a stop at once. Must be called before any other thread is started.
   void Start(absl::Duration grace, const ServiceManager* manager) {
     grace_ = grace;
     manager_ = manager;
@@ -84,16 +84,17 @@ class StopSignalHandler {
     worker_->RequestStop({.grace = grace_});
   }
 
-  // Both are set before the thread of waiter_ is started.
+  // grace_ and manager_ are set before the thread of waiter_ starts.
   absl::Duration grace_;
   const ServiceManager* manager_ = nullptr;
   absl::Mutex mutex_;
   Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::optional<SignalWaiter> waiter_;  // is the last member, because its thread uses the others
+  // The last member, because its thread uses the others.
+  std::optional<SignalWaiter> waiter_;
 };
 
-// Returns the exit code for `status`. Another process may hold the name only for as long as its
-// lease, and a server that is away may come back; all other errors are for good.
+// Returns the exit code for `status`. Another process may hold the name only until its lease ends,
+// and a server that is away may come back. All other errors are final.
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
   if (absl::IsDeadlineExceeded(status)) return kExitNotHandedIn;
@@ -123,17 +124,17 @@ int RunWorker(const CommandLine& line) {
   StopSignalHandler signals;
   signals.Start(flags->worker.life.leave_timeout, &manager);
   ServiceReports reports(manager, "comes into its cluster", flags->stall_timeout, &Clock::Real());
-  // The first signal ends the process while there is no worker.
+  // There is no worker yet, so the first stop signal ends the process.
   const auto credentials = WorkerCredentials::Await(
       flags->entrance, [] { return false; }, &flags->worker);
   if (!credentials.ok()) {
     LogError("{}", credentials.status().message());
     FlushLog();
-    // A name that is taken stays taken until its certificate ends.
+    // A name that is taken stays taken until its certificate expires.
     _exit(absl::IsUnavailable(credentials.status()) ? kExitRetry : kExitPermanent);
   }
   InitLogging(flags->worker.name, flags->log_level, flags->log_format);
-  // The watch also covers a card's driver that hangs.
+  // The watch also notices a card's driver that hangs.
   reports.Watch([] {
     return ServiceReports::State{
         .standing = "opens its device",
@@ -161,7 +162,7 @@ int RunWorker(const CommandLine& line) {
   (*credentials)->OnEnd(status);
   FlushLog();
   // The threads of the handler and of the watch still use these objects and the worker. So the
-  // process leaves without destructors, which might wait for a metadata service.
+  // process ends without destructors, which might also wait for a metadata service.
   _exit(worker.ok() ? ExitCode(status) : kExitPermanent);
 }
 

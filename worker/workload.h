@@ -1,5 +1,5 @@
-// Workload is what one worker computes of a job: its model and the data that the model learns from.
-// There is one class for built-in models and data (built_in_workload.h), and one for another
+// Workload is the part of a job that one worker computes: the model, and the data that it learns
+// from. There is one class for built-in models and data (built_in_workload.h), and one for another
 // program that computes (capi/caller_workload.h).
 #pragma once
 
@@ -18,32 +18,32 @@
 
 namespace lodestar::worker {
 
-// One thread at a time may use a workload.
+// Only one thread at a time may use a workload.
 class Workload {
  public:
   virtual ~Workload() = default;
 
-  // Returns the tensors of a model that the servers may not know, or nothing if the servers know
-  // the model. This is called before each registration.
+  // Returns the tensors of a model that the servers may not know. Nothing means that the servers
+  // know the model. Called before each registration.
   virtual std::optional<OfferedLayout> offered_layout() const { return std::nullopt; }
-  // Returns settings of the job for where the operator of the servers leaves them open.
+  // Returns settings of the job that are used if the operator of the servers has not set them.
   virtual ProposedSettings proposed_settings() const { return {}; }
 
-  // This is called when a life begins.
+  // Called when a life begins.
   virtual void OnRegistered(const Registration&) {}
-  // Returns true if the model and data that Prepare() made last serve this job as well.
+  // Returns true if the model and data made by the last Prepare() also fit this job.
   virtual bool Serves(const Registration& registration) const = 0;
-  // Makes model and data of the job, on `devices`, in place of those made before, which must not be
-  // in use any more. This may take long, and calls `stop_requested` now and then. Errors:
-  // FailedPrecondition if the job is of another model; ResourceExhausted; those of the data.
+  // Makes the job's model and data on `devices`. Earlier ones are destroyed and must not be in use
+  // any more. May take long, and calls `stop_requested` from time to time. Errors:
+  // FailedPrecondition if the job has another model; ResourceExhausted; those of the data.
   virtual absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
                                data::StopRequested stop_requested) = 0;
-  // Both return null before Prepare().
+  // Return null before Prepare().
   virtual model::Model* model() = 0;
   virtual const data::Dataset* dataset() const = 0;
-  // Returns true if the data is local to this worker, so that no other worker has its samples.
+  // Returns true if only this worker has the data, so that no other worker has its samples.
   virtual bool owns_partition() const = 0;
-  // Returns what servers are told of the data. Prepare() must have been called before.
+  // Returns the facts about the data that the servers get. Requires: Prepare() was called.
   DatasetInfo data_info() const {
     return {.fingerprint = dataset()->fingerprint(),
             .num_train_samples = dataset()->num_train_samples(),
@@ -52,29 +52,28 @@ class Workload {
             .own_partition = owns_partition()};
   }
 
-  // Returns true if local steps are made by an optimizer of the model's own. TrainStep() then
-  // leaves the weights of the next step.
+  // Returns true if the model makes local steps with its own optimizer. TrainStep() then changes
+  // the weights.
   virtual bool has_optimizer() const { return false; }
-  // Returns true if the program that computes also looks at the weights between rounds, and wants
-  // the weights that the job ends with.
+  // Returns true if the program that computes also reads the weights between rounds, and wants the
+  // final weights of the job.
   virtual bool wants_last_weights() const { return false; }
-  // This is called before a round is carried out. If contributions are deferred, steps of the round
-  // before may still be made meanwhile, on another thread.
+  // Called before a round is carried out. If contributions are deferred, steps of the round before
+  // may still run on another thread.
   virtual void OnGrant(const Grant&) {}
-  // This is called before each step of the model.
+  // Called before each step of the model.
   virtual void OnStep(const trainer::RoundStep&) {}
-  // This is called when the steps of the round are made, and before the worker reads the model's
-  // parameters. These are all the steps that were granted, or fewer if the worker is to stop. If
-  // contributions are deferred, this is also called between two steps, by the thread that makes
-  // them. Errors end the round.
+  // Called when the steps of a round are made, before the worker reads the model's parameters. The
+  // round may have fewer steps than granted if the worker is to stop. If contributions are
+  // deferred, also called between two steps, by the thread that makes them. An error ends the
+  // round.
   virtual absl::Status OnStepsMade() { return absl::OkStatus(); }
   // See RoundRunnerDeps::on_weights.
   virtual std::function<void(const std::vector<Version>&)> on_weights() { return nullptr; }
-  // Returns OK if a job that begins anew may begin with the model's parameters. Errors:
-  // FailedPrecondition if the parameters are no weights.
+  // Returns OK if a new job may begin with the model's parameters. Errors: FailedPrecondition if
+  // the parameters are not weights.
   virtual absl::Status CheckMaySupplyWeights(const JobSpec&) const { return absl::OkStatus(); }
-  // This is called when a round was carried out. It adds to the round's report what only the
-  // workload knows.
+  // Called when a round was carried out. Adds to the report what only the workload knows.
   virtual void Complete(RoundReport*) {}
 };
 
