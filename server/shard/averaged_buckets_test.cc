@@ -1,5 +1,5 @@
-// Buckets of averaged tensors: what a shard makes of them, and that they are no part of what it
-// makes of gradients.
+// Tests buckets of averaged tensors: what updates a shard makes of them, and that they take no part
+// in the shard's gradient norms and directions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ bool IsAveraged(const TestCluster& cluster, int64_t element) {
   return element >= range.begin && element < range.end;
 }
 
-// `gradient` where there is one, `value` in what is averaged.
+// Returns a contribution that is `value` in averaged tensors and `gradient` in all others.
 std::vector<float> Contribution(const TestCluster& cluster, float gradient, float value) {
   std::vector<float> contribution(cluster.layout().num_elements(), gradient);
   for (size_t i = 0; i < contribution.size(); ++i) {
@@ -94,7 +94,8 @@ TEST(AveragedBucketsTest, NobodyIsBlamedForValues) {
   for (int round = 0; round < kRounds; ++round) {
     cluster.OpenRound(round, {1, 1, 1, 1}, 0.0);
     for (int worker = 1; worker <= 4; ++worker) {
-      // Far longer than those of the others, and against them.
+      // The values of worker 4 are far longer than the values of the others, and point the other
+      // way.
       const float value = worker == 4 ? -1000.0f : 1.0f;
       ASSERT_OK(cluster.PushAll(TestCluster::Key(worker, round, round),
                                 Contribution(cluster, 0.25f, value)));

@@ -131,14 +131,15 @@ PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback re
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   ForgetCancelled();
-  // The buckets of a shard hear of a change one after the other. A worker that pushes here may
-  // already have done all of a round that this bucket has not heard of.
+  // The buckets of a shard learn of a roster change one after the other. A worker that pushes here
+  // may already have finished a round that this bucket does not know yet.
   if (std::shared_ptr<const RosterView> roster = context_->roster.Now();
       roster != protocol_.roster()) {
     TakeRoster(std::move(roster), calls);
   }
-  // A worker that sends a contribution again has given up the call that it sent the contribution
-  // with before. The stream of that call may live until keepalive finds the connection dead.
+  // A worker that sends a contribution again has given up the call in which it sent the
+  // contribution before. The stream of the earlier call may live until keepalive finds the
+  // connection dead.
   const auto is_former = [&key](const Lent& lent) {
     return lent.worker == key.worker && lent.incarnation == key.incarnation &&
            lent.round == key.round;
@@ -275,7 +276,7 @@ void BucketAggregator::EndPush(PushCall& push) {
   push.is_answered = true;
   if (push.request == nullptr) return;
   context_->staging->Remove(push.request);
-  push.request = nullptr;  // it holds `push` in turn
+  push.request = nullptr;  // the request holds `push` in turn
 }
 
 std::shared_ptr<StagedBucket> BucketAggregator::Stage(const PushCall& push) {
@@ -302,7 +303,7 @@ void BucketAggregator::GiveSlot(PushCall& push, std::shared_ptr<StagingSlot> slo
   const std::shared_ptr<StagedBucket> staged = Stage(push);
   staged->slot_ = std::move(slot);
   if (context_->trace != nullptr) staged->given_at_ = context_->trace->Now();
-  // Cancelled: the slot still must not go back under the lock.
+  // If the call was cancelled, the slot still must not be returned under the lock.
   const bool is_wanted = push.ticket->Claim();
   calls.Add([staged, is_wanted, ready = std::move(push.ready)] {
     if (is_wanted) ready(std::move(*staged));
@@ -314,7 +315,8 @@ void BucketAggregator::OnSlot(const std::shared_ptr<PushCall>& push,
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   if (!push->is_answered) return GiveSlot(*push, std::move(slot), calls);
-  // Answered otherwise meanwhile; the slot goes back after the lock.
+  // The push was answered in another way meanwhile. Its slot is returned after the lock is
+  // released.
   calls.Add([unused = std::move(slot)] {});
 }
 
@@ -351,7 +353,7 @@ void BucketAggregator::Acknowledge(const BucketEffect& effect, DeferredCalls& ca
   if (effect.outcome != PushOutcome::kCounted) {
     return EndContribution(contributions_.Take(effect.call), effect.outcome, calls);
   }
-  // The step that follows wants its numbers.
+  // The step that follows needs the numbers of this contribution.
   context_->counters.CountStaleness(effect.staleness);
   if (contribution.key.is_skipped()) context_->counters.CountSkipped();
   Send([done = std::move(contribution.done)] { done(PushOutcome::kCounted); }, calls);
@@ -549,7 +551,7 @@ void BucketAggregator::Close(const absl::Status& status, DeferredCalls& calls) {
 
 void BucketAggregator::AwaitIdle() {
   absl::MutexLock lock(&mutex_);
-  // A callback of Run() may hold the last reference to the shard, and end it.
+  // A callback of Run() may hold the last reference to the shard, and so destroy the shard.
   if (runner_ == std::this_thread::get_id()) return;
   mutex_.Await(absl::Condition(
       +[](BucketAggregator* self)
@@ -573,7 +575,7 @@ void BucketAggregator::Run() {
       absl::MutexLock lock(&mutex_);
       runner_ = std::this_thread::get_id();
       step = protocol_.NextStep();
-      // The step counts as written before what it leads to is told.
+      // The step must count as written down before any answer that depends on the step is sent.
       if (context_->journal != nullptr && step.kind != BucketStep::Kind::kNone) ++num_written_;
       Settle(calls);
       switch (step.kind) {
@@ -595,7 +597,7 @@ void BucketAggregator::Run() {
             contribution = std::move(incoming_.front());
             incoming_.pop_front();
           } else if (held_.has_value()) {
-            // No update follows at once.
+            // If no update follows at once, Run() ends here.
           } else if (calls.empty()) {
             runner_ = {};
             is_scheduled_ = false;
@@ -635,7 +637,7 @@ void BucketAggregator::Check(Contribution contribution) {
     return Settle(calls);
   }
   context_->counters.CountRejected();
-  // First the coordinator, then the worker, which may ask it at once.
+  // The coordinator is told before the worker, because the worker may ask the coordinator at once.
   const std::string text(numbers.message());
   if (!absl::IsAborted(numbers)) {
     context_->observer->OnNotice(text);
@@ -653,8 +655,9 @@ void BucketAggregator::Check(Contribution contribution) {
 
 void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
   const ContributionKey& key = contribution.key;
-  static constexpr absl::string_view kStages[] = {"",      "accumulate", "take",   "apply", "norm",
-                                                  "apply", "skip",       "replace"};  // by kind
+  static constexpr absl::string_view kStages[] = {"", "accumulate", "take", "apply", "norm",
+                                                  // The names are indexed by kind.
+                                                  "apply", "skip", "replace"};
   TraceSpan span(context_->trace, "shard", kStages[static_cast<int>(step.kind)],
                  {.round = step.round.value(), .bucket = bucket_.index});
   if (context_->journal != nullptr) WriteDown(step, contribution);
@@ -668,7 +671,7 @@ void BucketAggregator::Do(const BucketStep& step, Contribution contribution) {
       return TakeWeights(step.contribution, key, contribution.slot);
     case BucketStep::Kind::kAccumulate:
       Sample(step, contribution);
-      // The journal may still be writing what came.
+      // With a journal the slot cannot be adopted: the journal may still be writing its bytes.
       if (StagingSlot& slot = *contribution.slot;
           context_->journal == nullptr && (step.clip == 1.0f || BaseOf(key) == nullptr) &&
           weights_.mean().CanAdopt(key.encoding, slot.num_elements())) {
@@ -707,7 +710,8 @@ double BucketAggregator::NormOf(const Contribution& contribution) const {
 }
 
 bool BucketAggregator::ApplyMean(const BucketStep& step) {
-  // BucketWeights::Add() first makes other weights of the held ones where they have a scale.
+  // If the held contribution is weights with a scale other than 1, BucketWeights::Add() must first
+  // scale their change.
   const bool is_nearer = held_.has_value() && held_->share.scale != 1.0f &&
                          held_->contribution.key.kind == ContributionKind::kWeights;
   if (!step.has_update || step.clip != 1.0f || is_nearer) {
@@ -857,8 +861,8 @@ std::string BucketAggregator::WaitingFor() const {
 
 void BucketAggregator::AddPushes(std::vector<UnfinishedPush>& unfinished,
                                  std::vector<Pusher>& waiting) {
-  // The last holder of one of these slots gives its space back, which must happen after the lock is
-  // released.
+  // The last holder of such a slot returns the slot's space to the pool. This must happen after the
+  // lock is released.
   std::vector<std::shared_ptr<StagingSlot>> slots;
   absl::MutexLock lock(&mutex_);
   for (const Lent& lent : lent_) {

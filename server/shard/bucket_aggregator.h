@@ -1,14 +1,14 @@
-// BucketAggregator is one bucket: its protocol, and what the protocol does not have. That is the
-// numbers, the space for contributions on their way in, the callbacks and a lock.
+// BucketAggregator is one bucket: its protocol, and what the protocol leaves to its owner. These
+// are the numbers, the space for arriving contributions, the callbacks and a lock.
 //
 // It is thread-safe. It has one mutex, and callbacks are called without that mutex. The lock order
 // is this mutex, then the leaves ShardRoster, ShardCounters, StagingPool, PagePool, Page. The
 // mutexes of two buckets are never held together. Only Run() touches the numbers, one call at a
-// time, on the executor. While it writes weights (BucketProtocol::is_writing()), no thread reads
+// time, on the executor. While Run() writes weights (BucketProtocol::is_writing()), no thread reads
 // them.
 //
-// With a journal each step is written down before it is carried out. A call that tells of a step
-// leaves once the step is on disk; the next steps do not wait for that.
+// With a journal, each step is written down before it is carried out. An answer that depends on a
+// step is sent once the step is on disk. The next steps do not wait for the disk.
 #pragma once
 
 #include <deque>
@@ -54,25 +54,26 @@
 
 namespace lodestar::shard {
 
-// A ShardContext is what all buckets of a shard share. Every member is thread-safe or never
+// A ShardContext holds what all buckets of a shard share. Every member is thread-safe or never
 // changes.
 struct ShardContext {
   const JobSpec job;
   const Layout layout;
   const std::unique_ptr<const BucketPolicy> policy;
   const std::unique_ptr<const optimizer::Optimizer> optimizer;
-  const std::unique_ptr<const optimizer::Optimizer> averaging;  // of buckets of averaged tensors
+  const std::unique_ptr<const optimizer::Optimizer> averaging;  // for buckets of averaged tensors
   const std::shared_ptr<PagePool> pages;
   const std::shared_ptr<StagingPool> staging;
   const std::unique_ptr<RoundNorm> norm;             // null: updates do not wait for a norm
   const std::unique_ptr<DirectionWatch> directions;  // null: directions are not watched
-  ShardJournal* const journal;                       // null: nothing is written down
+  ShardJournal* const journal;                       // null: no step is written down
   Executor* const executor;
-  TraceRecorder* const trace;                               // null: no trace
-  const std::unique_ptr<WholeContributions> contributions;  // null: whole ones are not told of
+  TraceRecorder* const trace;  // null: no trace
+  // Null means that complete contributions are not reported.
+  const std::unique_ptr<WholeContributions> contributions;
   ShardCounters counters;
   ShardRoster roster;
-  // Set once, before there are buckets.
+  // The observer is set once, before the first bucket exists.
   std::shared_ptr<ShardObserver> observer = std::make_shared<ShardObserver>();
 };
 
@@ -90,12 +91,12 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
 
   const Bucket& bucket() const { return bucket_; }
 
-  // See the methods of ParameterShard with these names.
+  // These methods do for one bucket what the methods of ParameterShard with the same names do.
   absl::Status Load(const Filler& fill);
   absl::Status Restore(const BucketState& state, Round round);
   void AwaitClientWeights();
-  // Both come before anything else but the methods above. Errors: DataLoss if the record does not
-  // follow, or the payload has not its size.
+  // Replay() may be called after the methods above and before all others. Errors: DataLoss if the
+  // record does not follow the last one, or if the size of the payload is wrong.
   absl::Status Replay(const StepRecord& record, absl::Span<const std::byte> payload);
   absl::Status Replay(const ShadowRecord& record, absl::Span<const std::byte> payload);
   PendingCall Begin(const ContributionKey& key, ReadyCallback ready);
@@ -108,30 +109,32 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
                std::function<void(const absl::Status&)> done);
   void Tick();
 
-  // Members or plans have changed.
+  // Takes the current members and round plans from the roster.
   void OnRosterChange();
   void Shutdown(const absl::Status& status);
-  // Waits until no update is under way, except for one that this very call comes from.
+  // Blocks until no update is under way. Returns at once if it is called from an update of this
+  // bucket.
   void AwaitIdle();
 
   Round round() const;
   std::vector<WorkerId> Missing() const;
-  // The members in `reported` say that they have pushed all of `round`. Returns those whose part is
-  // not here.
+  // Returns those members of `reported` whose part of `round` is not here. All members in
+  // `reported` say that they have pushed all of `round`.
   std::vector<RosterMember> NotPushed(Round round, absl::Span<const RosterMember> reported) const;
   std::string WaitingFor() const;
-  // Adds the pushes that have space here and are not whole, and the pushers that wait for space.
+  // Appends to `unfinished` the pushes that have space here and are incomplete. Appends to
+  // `waiting` the workers whose pushes wait for space.
   void AddPushes(std::vector<UnfinishedPush>& unfinished, std::vector<Pusher>& waiting);
 
  private:
-  // A contribution whose numbers are still to be added to the mean. If the update is the next step,
-  // one pass does both.
+  // A contribution that counts, but whose numbers are not added to the mean yet. If the next step
+  // is the update, one pass adds them and updates.
   struct Held {
     MeanShare share;
     Contribution contribution;
   };
 
-  // Space that a worker may be writing into.
+  // Space that was given to a worker, which may still be writing into it.
   struct Lent {
     StagingSlot* name;
     std::weak_ptr<StagingSlot> slot;
@@ -141,7 +144,7 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
     int64_t total_bytes;
   };
 
-  // Weights that are to take the place of those there are.
+  // Weights that shall replace the current ones.
   struct Replacement {
     absl::Span<const float> weights;
     std::function<void(const absl::Status&)> done;
@@ -149,13 +152,14 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
 
   void TakeRoster(std::shared_ptr<const RosterView> roster, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Gives the places of such space back, even if a stream still writes into the space.
+  // Takes lent space back from the pushes for which `is_given_up` is true, even if a stream still
+  // writes into the space.
   void RevokeIf(absl::FunctionRef<bool(const Lent&)> is_given_up, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status NotFinite(absl::string_view what) const;
   void ForgetCancelled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Carries out what the protocol has decided.
+  // Carries out the effects that the protocol has decided.
   void Settle(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CarryOut(BucketEffect& effect, DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RequestSlot(CallId push, bool in_turn, DeferredCalls& calls)
@@ -168,15 +172,15 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   void EndPush(PushCall& push);
   void Acknowledge(const BucketEffect& effect, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // This bucket of the contribution is about to be acknowledged.
+  // Reports that this bucket of the contribution is about to be acknowledged.
   void NoteSettled(const ContributionKey& key, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The slot goes back with the call, which runs without the lock.
+  // Ends the contribution's call with `answer`. The call holds the slot until it has run, which is
+  // after the lock is released.
   void EndContribution(Contribution contribution, absl::StatusOr<PushOutcome> answer,
                        DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Sends what tells a caller of steps that were taken, once all of these that are written down are
-  // on disk.
+  // Sends `answer` once all steps that are written down so far are on disk.
   void Send(std::function<void()> answer, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteDown(const BucketStep& step, const Contribution& contribution)
@@ -186,18 +190,19 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   absl::Status CheckPayload(absl::Span<const std::byte> payload, int64_t wanted) const;
   size_t FloatBytes() const { return bucket_.range.size() * sizeof(float); }
 
-  // Makes sure that Run() is or will be called.
+  // Makes sure that Run() is running or will run.
   void Kick(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   void Check(Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void Do(const BucketStep& step, Contribution contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   bool MeasuresNorm(const ContributionKey& key) const;
-  // Returns the norm of the elements times the scale. Where the contribution is weights, the
-  // bucket's weights are subtracted first.
+  // Returns the norm of the contribution's elements times the scale. If the contribution is
+  // weights, the bucket's weights are subtracted first.
   double NormOf(const Contribution& contribution) const;
   bool ApplyMean(const BucketStep& step) ABSL_LOCKS_EXCLUDED(mutex_);
   void AddHeld();
-  // Returns what a contribution of weights is a change of. It is null for other contributions.
+  // Returns the weights that a contribution of weights is compared with. Returns null for other
+  // kinds of contributions.
   const float* BaseOf(const ContributionKey& key) const;
   void Sample(const BucketStep& step, const Contribution& contribution) ABSL_LOCKS_EXCLUDED(mutex_);
   void EndSampledRound(Round round) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -209,8 +214,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Publish() ABSL_LOCKS_EXCLUDED(mutex_);
   void BecomeReady(DeferredCalls& calls) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The update of `round` has spoilt the numbers, so no caller gets them. The bucket is closed
-  // until the coordinator has the shard begin anew.
+  // Closes the bucket because the update of `round` has made its numbers not finite, so that no
+  // caller gets them. The bucket stays closed until the coordinator makes the shard begin anew.
   void Diverge(Round round, absl::string_view what) ABSL_LOCKS_EXCLUDED(mutex_);
   void Close(const absl::Status& status, DeferredCalls& calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -220,7 +225,8 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   const int position_;
   const bool is_averaged_;  // workers contribute values, whose norms are not watched
 
-  // This is not guarded: see the head of the file.
+  // The three members below are not guarded by mutex_: only Run() uses them (see the head of the
+  // file).
   BucketWeights weights_;
   ContributionSamples samples_;
   std::optional<Held> held_;
@@ -228,11 +234,14 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   mutable absl::Mutex mutex_;
   BucketProtocol protocol_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;    // the shard's counters know of its weights
-  bool is_pending_ ABSL_GUARDED_BY(mutex_) = false;  // ... and of its open round
-  BucketPosition counted_position_ ABSL_GUARDED_BY(mutex_);  // ... and of how far it is
-  bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;        // Run() is under way or will be
-  std::thread::id runner_ ABSL_GUARDED_BY(mutex_);           // of the Run() under way, if any
+  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;    // the shard's counters know that the bucket
+                                                     // has weights
+  bool is_pending_ ABSL_GUARDED_BY(mutex_) = false;  // the shard's counters know that a round is
+                                                     // open
+  // The position that the shard's counters know.
+  BucketPosition counted_position_ ABSL_GUARDED_BY(mutex_);
+  bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;  // Run() is running or will run
+  std::thread::id runner_ ABSL_GUARDED_BY(mutex_);     // thread of the running Run(), if any
 
   CallTable<std::shared_ptr<PushCall>> pushes_ ABSL_GUARDED_BY(mutex_);
   CallTable<Contribution> contributions_ ABSL_GUARDED_BY(mutex_);
@@ -240,9 +249,10 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   CallTable<CaptureCall> captures_ ABSL_GUARDED_BY(mutex_);
   std::optional<Replacement> replacement_ ABSL_GUARDED_BY(mutex_);
   std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Contribution> incoming_ ABSL_GUARDED_BY(mutex_);  // whole, and not yet checked
+  std::deque<Contribution> incoming_ ABSL_GUARDED_BY(mutex_);  // complete, but not checked yet
 
-  // Steps that are written down, and those of them that are on disk; what waits for how many.
+  // Number of steps that are written down, and number of these that are on disk. Each entry of
+  // outbox_ waits until that number of steps is on disk.
   int64_t num_written_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t num_durable_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<std::pair<int64_t, std::function<void()>>> outbox_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// Calls at a bucket until they are answered: each kind of call, the table that names them, and the
-// answers that go out once the lock is released.
+// The calls at a bucket that wait for an answer: each kind of call, the table that gives them ids,
+// and the callbacks that run once the lock is released.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace lodestar::shard {
 
-// Wants to send a contribution.
+// A call that wants to send a contribution.
 struct PushCall {
   CallId id = 0;
   ContributionKey key;
@@ -27,7 +27,7 @@ struct PushCall {
   bool is_answered = false;
 };
 
-// A Contribution has been received.
+// A contribution that has been received completely.
 struct Contribution {
   ContributionKey key;
   std::optional<NumbersCheck> numbers;
@@ -43,7 +43,8 @@ struct ReadCall {
 
 using CaptureCall = std::function<void(absl::StatusOr<BucketState>)>;
 
-// Ids are given again when they are free, so a table is as long as the most calls at a time.
+// A CallTable gives each call an id. Free ids are used again, so the table is as long as the
+// largest number of calls at one time.
 template <typename Call>
 class CallTable {
  public:
@@ -67,7 +68,7 @@ class CallTable {
     return call;
   }
 
-  // function(id, call).
+  // Calls function(id, call) for every call in the table.
   template <typename Function>
   void ForEach(Function function) {
     for (CallId id = 0; id < calls_.size(); ++id) {
@@ -80,8 +81,8 @@ class CallTable {
   std::vector<CallId> free_;
 };
 
-// Callbacks collected under a lock, to be called after it is released. Declare it before the lock,
-// so that its destructor, which calls, runs after the lock's.
+// DeferredCalls collects callbacks under a lock, and calls them after the lock is released. Declare
+// it before the lock: its destructor makes the calls, and must run after the lock's destructor.
 class DeferredCalls {
  public:
   DeferredCalls() = default;

@@ -1,5 +1,5 @@
-// These are the things that callers of a shard hold: a bucket of theirs on its way in, a bucket
-// that they read, and a call that waits for either.
+// The objects that callers of a shard hold: a bucket that arrives, a bucket that is read, and a
+// call that waits.
 #pragma once
 
 #include <atomic>
@@ -23,10 +23,11 @@ class BucketAggregator;
 class PushSilence;
 class StagingSlot;
 
-// A StagedBucket is one bucket of one contribution while it arrives: space to receive into. If it
-// is destroyed without ParameterShard::FinishBucket(), it leaves no trace and its space goes back.
-// That may call the `ready` of a call that waits for space, so never destroy one under a lock that
-// such a callback takes. It is not thread-safe, but movable between threads.
+// A StagedBucket is one bucket of one contribution while it arrives, with the space to receive it
+// into. If it is destroyed without ParameterShard::FinishBucket(), it leaves no trace and its space
+// goes back to the pool. That may call the `ready` callback of a call that waits for space. So
+// never destroy it under a lock that such a callback takes. It is not thread-safe, but movable
+// between threads.
 class StagedBucket {
  public:
   StagedBucket();
@@ -34,23 +35,24 @@ class StagedBucket {
   StagedBucket& operator=(StagedBucket&&) noexcept;
   ~StagedBucket();
 
-  // Room for the bucket in the encoding of its key; empty if is_discard().
+  // Returns space for the bucket in the encoding of its key. The space is empty if is_discard().
   absl::Span<std::byte> bytes();
-  // The first num_bytes of bytes() are there, and the last of these are in `last` as well (see
-  // NumbersCheck). The call looks at their numbers while they are in the cache, and tells the shard
-  // how much has come. It need not be called: the shard looks at all numbers that were not looked
-  // at before.
+  // Notes that the first num_bytes of bytes() have arrived. `last` has copies of the last of these
+  // bytes (see NumbersCheck). Checks their numbers while they are in the cache, and tells the shard
+  // how much has arrived. Calling it is optional: the shard checks all numbers that were not
+  // checked before.
   void OnArrived(int64_t num_bytes, absl::Span<const std::byte> last);
-  // Returns the same space if the encoding is fp32.
+  // Returns bytes() as floats. The encoding must be fp32.
   absl::Span<float> data();
   int64_t num_elements() const { return num_elements_; }
-  // True for a bucket that would not count anyway (a repeat, or too late). The caller receives it
-  // and throws it away; then FinishBucket() tells which it was.
+  // Returns true if the bucket would not count, because it is a repeat or too late. The caller
+  // receives the bytes and throws them away. FinishBucket() then returns which of the two it was.
   bool is_discard() const { return slot_ == nullptr; }
-  // True if its place in the space of the shard is given to others, because its worker's life is
-  // over, or the worker has begun it anew. It counts nothing.
+  // Returns true if the space was taken back: the worker's incarnation is over, or the worker sends
+  // the contribution anew. The bucket will not count.
   bool is_revoked() const;
-  // The reader of the push is to keep it up to date. Null if is_discard().
+  // Returns the record of when bytes last came, which the reader of the push must keep up to date.
+  // Returns null if is_discard().
   std::shared_ptr<PushSilence> silence() const;
   uint32_t bucket() const { return bucket_; }
   const ContributionKey& key() const { return key_; }
@@ -62,37 +64,40 @@ class StagedBucket {
   std::shared_ptr<BucketAggregator> owner_;
   std::shared_ptr<StagingSlot> slot_;
   ContributionKey key_;
-  std::optional<NumbersCheck> numbers_;  // none: there are no numbers to look at
+  std::optional<NumbersCheck> numbers_;  // not set: there are no numbers to check
   uint32_t bucket_ = 0;
   int64_t num_elements_ = 0;
   PushOutcome discard_outcome_ = PushOutcome::kDuplicate;
-  absl::Time given_at_;  // for traces
+  absl::Time given_at_;  // time at which the space was given, for traces
 };
 
-// Which of a bucket's numbers are read: the weights, or what workers have of them where weights
-// travel as encoded changes.
+// A ReadView says which numbers of a bucket are read. These are the weights, or their shadow: what
+// workers have of the weights if weights travel as encoded changes.
 struct ReadView {
   bool shadow = false;
-  std::optional<Version> held = {};  // of the shadow; the changes since then are enough
+  std::optional<Version> held = {};  // version of the shadow that the reader has; later changes are
+                                     // enough
 };
 
-// A bucket's weights, or their shadow, at one version; immutable and whole as long as it is held.
+// The weights of a bucket, or their shadow, at one version. The pages are complete and never change
+// while they are held.
 struct PublishedBucket {
   std::shared_ptr<const Page> page;
   int64_t num_elements = 0;
   Version version;
-  // Instead of a page there may be the changes of the shadow that lead to `version`, oldest first.
+  // If `changes` is not empty, there is no page: these changes of the shadow lead to `version`,
+  // oldest first.
   Encoding encoding = Encoding::kFp32;
   std::vector<std::shared_ptr<const Page>> changes = {};
 
   absl::Span<const float> data() const { return {page->data(), static_cast<size_t>(num_elements)}; }
 };
 
-// A CallTicket is shared by the call that waits and the code that will answer it: exactly one of
-// them gets the call.
+// A CallTicket is shared by the call that waits and the code that will answer the call. Exactly one
+// of the two claims the ticket.
 class CallTicket {
  public:
-  // True for the first caller only.
+  // Returns true to the first caller only.
   bool Claim() { return !claimed_.exchange(true, std::memory_order_acq_rel); }
   bool is_claimed() const { return claimed_.load(std::memory_order_acquire); }
 
@@ -100,15 +105,15 @@ class CallTicket {
   std::atomic<bool> claimed_{false};
 };
 
-// A PendingCall is what a call that may wait returns. It can be copied, and dropping it cancels
-// nothing.
+// A PendingCall is a handle to a call that may wait. It can be copied. Dropping it does not cancel
+// the call.
 class PendingCall {
  public:
   PendingCall() = default;
   explicit PendingCall(std::shared_ptr<CallTicket> ticket) : ticket_(std::move(ticket)) {}
 
-  // Returns true if the callback will not be called. Returns false if it was called before, or is
-  // being called now.
+  // Cancels the call. Returns true if the callback will not be called. Returns false if the
+  // callback was called before, or is being called now.
   bool Cancel() { return ticket_ != nullptr && ticket_->Claim(); }
 
  private:

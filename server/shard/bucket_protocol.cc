@@ -108,7 +108,8 @@ Decision BucketProtocol::Judge(const ContributionKey& key, const BucketFacts& fa
 absl::Status BucketProtocol::CheckOpen(const ContributionKey& key) const {
   if (!closed_.ok()) return closed_;
   if (key.kind == ContributionKind::kInitialWeights) {
-    // In the place of one whose life is over another supplies them: buckets would be of both.
+    // If the supplier's incarnation is over, another worker supplies the weights. This worker is
+    // refused, because the buckets would otherwise be a mix of both workers' weights.
     if (roster_->StandingOf(key.worker, key.incarnation) == Standing::kGone) {
       return roster_->RefusalFor(key.worker, key.incarnation,
                                  absl::FailedPreconditionError("another one supplies the weights"));
@@ -258,8 +259,8 @@ BucketStep BucketProtocol::StepOfReplacement() {
   }
   if (round_ == *replacement_ && contributed_.empty()) {
     is_writing_ = true;
-    // The owner that takes the step answers for the replacement, even if the bucket is closed
-    // before the step is done.
+    // The replacement is no longer pending here: the owner that takes the step answers it, even if
+    // the bucket is closed before the step is done.
     replacement_.reset();
     return {.kind = Step::kReplace, .round = round_};
   }
@@ -298,8 +299,8 @@ bool BucketProtocol::AnswerCapture(const Capture& capture) {
 
 void BucketProtocol::Review() {
   needs_review_ = false;
-  // The waiting pushes are reviewed once for all of them: with many workers they are reviewed as
-  // often as one of them is counted.
+  // All waiting pushes are reviewed at once. Each time a contribution counts, they are reviewed
+  // again, which is often if there are many workers.
   if (!pushes_.empty()) {
     const BucketFacts facts = FactsForPush();
     std::erase_if(pushes_, [&](Push& push) { return AnswerPush(push, facts); });
@@ -310,7 +311,7 @@ void BucketProtocol::Review() {
 
 void BucketProtocol::OnTick() {
   if (!closed_.ok()) return;
-  // Counts the tick for a call of this life; true if it is refused.
+  // Counts a tick for a call whose incarnation is unannounced. Returns true if the call is refused.
   const auto refuse = [this](WorkerId worker, Incarnation incarnation, auto& waiting, Effect kind) {
     waiting.ticks = IsUnannounced(worker, incarnation) ? waiting.ticks + 1 : 0;
     if (waiting.ticks <= kMaxTicks) return false;
@@ -354,7 +355,7 @@ BucketStep BucketProtocol::StepOfPhase() {
     if (decision.action != Action::kHold) EndCollecting();
   }
   if (BucketStep step = StepOfReplacement(); step.kind != Step::kNone) return step;
-  // A round without any contribution needs no plan, and may never have had one here.
+  // A round without any contribution needs no plan, and may never have had a plan here.
   if (phase_ == Phase::kResummed && (now_.plan != nullptr || arrived_weight_ == 0)) EndCollecting();
   if (phase_ != Phase::kCommitting && phase_ != Phase::kNormKnown) return {};
   BucketStep step = {
@@ -473,7 +474,7 @@ BucketStep BucketProtocol::Count(const Held& held, const Decision& decision) {
   step.weight = now_.plan->WeightOf(key.worker, key.num_samples);
   AddContributor(key.worker, step.weight);
   step.factor = static_cast<float>(static_cast<double>(step.weight) / now_.plan->total_weight());
-  // Where contributions are weights, it is their change that is clipped.
+  // If contributions are weights, their change is clipped, and not the weights.
   if (key.kind != ContributionKind::kWeights) step.factor *= key.scale * step.clip;
   if (decision.action == Action::kApply) EndCollecting();
   return step;
@@ -501,7 +502,7 @@ void BucketProtocol::ApplyAlone(const ContributionKey& key, int64_t staleness, B
 
 BucketStep BucketProtocol::Skip(const Held& held, const Decision& decision) {
   if (decision.action == Action::kApplyAlone) {
-    // The version that is there has all that this contribution changes.
+    // The published version already has all that this contribution changes.
     counted_.MarkPublished();
   } else {
     AddContributor(held.key.worker, 0);
@@ -546,13 +547,14 @@ bool BucketProtocol::HasReplayed(const BucketStep& step, const ContributionKey& 
   switch (step.kind) {
     case Step::kSkip: {
       if (config_.policy->uses_rosters() && step.round < round_) return true;
-      // Where contributions are applied alone no version tells, but the table.
+      // If contributions are applied alone, versions do not say which contributions are included.
+      // Only the table of counted contributions does.
       const std::optional<CountedContribution> last = counted_.Find(key.worker);
       return last.has_value() &&
              std::pair(last->incarnation, last->round) >= std::pair(key.incarnation, key.round);
     }
     case Step::kTakeWeights:
-      // Another supplier's replace them.
+      // Weights of another supplier replace the ones that are here.
       return has_weights_ && !supplier_.has_value();
     case Step::kApplyAlone:
       return step.call.step <= version_.value();
@@ -580,7 +582,7 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
   }
   if (step.kind == Step::kAccumulate || step.kind == Step::kApplyAlone ||
       step.kind == Step::kSkip) {
-    // It is not known here which workers are members, so no row is dropped.
+    // The members are not known here, so no row is dropped from the table.
     counted_.Count(key.worker, {key.incarnation, key.round}, std::numeric_limits<int>::max() / 2,
                    [](WorkerId, Incarnation) { return true; });
     if (step.kind == Step::kSkip && is_alone) {
@@ -614,7 +616,7 @@ absl::StatusOr<bool> BucketProtocol::Replay(const BucketStep& step, const Contri
       now_ = FactsOf(round_);
       break;
   }
-  // Faults were told of before the process ended.
+  // Faults were reported before the process ended, so they are not reported again.
   std::erase_if(effects_, [](const BucketEffect& effect) { return effect.kind == Effect::kFault; });
   return true;
 }
@@ -631,7 +633,7 @@ void BucketProtocol::OnNorm(Round round, const absl::StatusOr<double>& total_squ
 
 void BucketProtocol::OnUpdated() {
   is_writing_ = false;
-  // Nothing was there to update with in a round that is dropped.
+  // If a round was dropped, there was nothing to update with, and the version stays.
   if (phase_ != Phase::kUpdating || arrived_weight_ > 0) ++version_;
   if (phase_ == Phase::kUpdating || watch_.num_counted() >= kWatchedTogether) {
     EndWatchedRound();
@@ -658,9 +660,10 @@ std::vector<WorkerId> BucketProtocol::Missing() const {
 }
 
 bool BucketProtocol::IsSettled(Round round, WorkerId worker) const {
-  // A bucket that the round is not about may not have come as far yet.
+  // A bucket that takes no part in this round may still be in an earlier round.
   if (!closed_.ok() || round_ > round || !config_.turn.IsDue(round)) return true;
-  // What is acknowledged has been counted, so that before its turn nothing is.
+  // A contribution that was acknowledged has been counted. Before the bucket is in that round, none
+  // of its contributions has been acknowledged.
   if (round_ < round) return false;
   return phase_ != Phase::kCollecting ||
          std::binary_search(contributed_.begin(), contributed_.end(), worker);

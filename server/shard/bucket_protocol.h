@@ -1,22 +1,22 @@
 // BucketProtocol decides for one bucket: which contributions count, in which round and order, when
 // the update follows, and which call gets which answer. It is a pure state machine: events go in,
-// effects and steps come out. It has no lock, thread, clock, callback or page; calls are known by
+// effects and steps come out. It has no lock, thread, clock, callback or page. Calls are known by
 // the ids that the owner gives them.
 //
 //   collecting --(the policy says apply)--> committing --> [awaiting norm --> norm known] -->
 //   updating --> collecting the next round
 //      \---(not finite)--> closed
 //
-// A bucket that was summed before its process ended is resummed: it waits for the plan of its round
-// before it is committing.
+// If a bucket was summed before its process ended, it is "resummed" after the restart: it waits for
+// the plan of its round before it is committing.
 //
-// A round is an exchange; a version counts updates. A round without any contribution is over
-// without an update and makes no version. Where contributions are applied alone, rounds are the
-// workers' own: the bucket stays in the round it has begun with and counts versions only.
+// A round is an exchange, and a version counts updates. If a round ends without any contribution,
+// there is no update and no new version. If contributions are applied alone, each worker counts its
+// own rounds: the bucket stays in the round it has begun with, and only its version grows.
 //
-// The owner carries out the effects after every event, in order. Whenever it can work, it asks for
-// the next step, carries out the effects of that call first, and takes one step at a time. The
-// event that the step's kind names follows the step.
+// After every event the owner carries out the effects, in order. Whenever the owner can work, it
+// calls NextStep(), carries out the effects of that call, and then the step. It takes one step at a
+// time. After the step it calls the method that is named at the step's kind.
 #pragma once
 
 #include <cstdint>
@@ -43,23 +43,25 @@
 
 namespace lodestar::shard {
 
-// A CallId names one push, contribution, read or capture until it is answered.
+// A CallId names one push, contribution, read or capture until that call is answered.
 using CallId = uint32_t;
 
 struct BucketEffect {
   enum class Kind : uint8_t {
-    kRequestSlot,        // for push `call`, which then is OnSlot(); once more if it is in turn now
-    kDiscardPush,        // push `call` may send, but counts nothing: `outcome`
+    kRequestSlot,        // get a slot for push `call`, then OnSlot(); sent again if the push is in
+                         // turn now
+    kDiscardPush,        // push `call` may send, but will not count: `outcome` says why
     kRefusePush,         // answer push `call` with `status`
-    kAcknowledge,        // contribution `call`: `outcome`; counted at `staleness`
-    kRefuse,             // contribution `call` is not counted: `status`
+    kAcknowledge,        // contribution `call` counts, at `staleness`, or is known: answer
+                         // `outcome`
+    kRefuse,             // contribution `call` does not count: answer `status`
     kRead,               // answer read `call` with the weights
-    kRefuseRead,         // ... with `status`
+    kRefuseRead,         // answer read `call` with `status`
     kCapture,            // answer capture `call` with the state
-    kRefuseCapture,      // ... with `status`
-    kRefuseReplacement,  // of weights: `status`
-    kNotice,             // for the log: `status`
-    kFault,              // for the coordinator: `fault`
+    kRefuseCapture,      // answer capture `call` with `status`
+    kRefuseReplacement,  // answer the replacement of weights with `status`
+    kNotice,             // write `status` to the log
+    kFault,              // report `fault` to the coordinator
   };
   Kind kind;
   CallId call = 0;
@@ -73,30 +75,30 @@ struct BucketEffect {
 struct BucketStep {
   enum class Kind : uint8_t {
     kNone,
-    kAccumulate,   // the contribution counts in the mean of its round
-    kTakeWeights,  // the contribution is the first weights: then OnTaken()
-    kApplyAlone,   // update with the contribution: then OnUpdated()
-    kSum,          // the mean is finished, and its squares are wanted: then OnNorm()
-    kApply,        // the mean is finished; update with it, or with nothing: then OnUpdated()
-    kSkip,         // the contribution counts, with weight zero and no numbers
-    kReplace,      // other weights take the place of those there are: then OnReplaced()
+    kAccumulate,   // add the contribution to the mean of its round
+    kTakeWeights,  // take the contribution as the first weights, then OnTaken()
+    kApplyAlone,   // update with the contribution, then OnUpdated()
+    kSum,          // finish the mean and take the sum of its squares, then OnNorm()
+    kApply,        // finish the mean and update with it if there is one, then OnUpdated()
+    kSkip,         // the contribution counts with weight zero; it has no numbers
+    kReplace,      // replace the weights by other weights, then OnReplaced()
   };
   Kind kind = Kind::kNone;
   CallId contribution = 0;
-  Round round;           // that it belongs to
-  int64_t weight = 0;    // kAccumulate: of the contribution in the round's mean
-  float factor = 1.0f;   // kAccumulate: see MeanShare; of weights without their scale
+  Round round;           // round that the step belongs to
+  int64_t weight = 0;    // kAccumulate: weight of the contribution in the round's mean
+  float factor = 1.0f;   // kAccumulate: see MeanShare; for weights it does not include their scale
   float rescale = 1.0f;  // kSum, kApply: see ContributionMean::Finish()
-  // kAccumulate, kApplyAlone: of the contribution, if norms are watched; of weights, that of their
-  // change.
+  // kAccumulate, kApplyAlone: norm of the contribution, or of its change if it is weights. Set if
+  // norms are watched.
   std::optional<double> norm = {};
-  // This is what the watch scales by. In kAccumulate and kApplyAlone it scales the contribution;
-  // `factor` and `call` have it already. In kSum and kApply it scales the change of their mean, if
-  // contributions are weights; otherwise `rescale` has it.
+  // Factor by which the watch of norms scales. In kAccumulate and kApplyAlone it scales the
+  // contribution, and is included in `factor` and `call`. In kSum and kApply it scales the change
+  // of the mean if contributions are weights. Otherwise it is included in `rescale`.
   float clip = 1.0f;
   bool has_update = false;
   optimizer::OptimizerCall call = {};
-  // kApplyAlone, where that makes a part of a step: how far the step is after it.
+  // kApplyAlone: if the contribution makes a part of a step, how far the step is after it.
   std::optional<DelayedStep::Memory> delayed = {};
 };
 
@@ -106,100 +108,108 @@ class BucketProtocol {
     const BucketPolicy* policy = nullptr;
     const JobSpec* job = nullptr;
     bool awaits_norm = false;  // updates wait for the norm of the whole gradient
-    FragmentTurn turn = {};    // where rounds have rosters
-    // The mean is that of the workers that sent an element, so that a missing worker leaves no gap.
+    FragmentTurn turn = {};    // rounds in which the bucket takes part, if rounds have rosters
+    // True: an element's mean is over the workers that sent the element, so that a missing worker
+    // leaves no gap.
     bool divides_by_senders = false;
-    uint32_t bucket = 0;  // for texts
+    uint32_t bucket = 0;  // number of the bucket, for messages
   };
-  // Both outlive the object.
+  // The job and the policy in `config` must outlive the object.
   explicit BucketProtocol(const Config& config)
       : config_(config),
         watch_(config.job->norm_limit, config.policy->uses_rosters()
                                            ? NormWatch::kMinContributions
                                            : NormWatch::kMinContributionsAlone) {}
 
-  // Weights come from a client, as contributions of kind kInitialWeights.
+  // Makes the bucket wait for first weights from a client, sent as contributions of kind
+  // kInitialWeights.
   void AwaitClientWeights() { awaits_client_ = true; }
-  // There are weights: loaded, or restored with the table of what they hold. The bucket collects
-  // `round`, which is the cluster's next.
+  // Notes that the bucket has weights: loaded, or restored with the table of counted contributions.
+  // The bucket collects `round`, which is the cluster's next round.
   void OnWeights(Round round, Version version, const std::vector<CountedWorker>& counted,
                  const UsualNorm& usual_norm = {}, const DelayedStep::Memory& delayed = {});
-  // Members or plans have changed.
+  // Takes the current members and round plans.
   void OnRoster(std::shared_ptr<const RosterView> roster);
   const std::shared_ptr<const RosterView>& roster() const { return roster_; }
-  // Every call is answered with `status`, those to come too.
+  // Closes the bucket: answers all calls with `status`, later calls too.
   void Close(const absl::Status& status);
 
-  // Repeats a step that was taken before, in a process that has ended. `key` is the key of the
-  // step's contribution if it has one. Nothing is decided and no call is answered. Steps are
-  // replayed in order, after OnWeights() if there were weights, and before anything else. False
-  // means that the weights have the step already. Errors: DataLoss if steps before it are missing.
+  // Repeats a step that an earlier process took before it ended. `key` is the key of the step's
+  // contribution if it has one. Decides nothing and answers no call. Steps are replayed in order,
+  // after OnWeights() if there were weights, and before any other event. Returns false if the
+  // weights already include the step. Errors: DataLoss if steps before it are missing.
   absl::StatusOr<bool> Replay(const BucketStep& step, const ContributionKey& key);
 
-  // A worker wants to send a contribution, whose form is right.
+  // Handles a call of a worker that wants to send a contribution. The form of `key` is checked
+  // already.
   void OnPush(CallId push, const ContributionKey& key);
-  // The slot asked for is there: the push is answered, and its id free.
+  // Notes that the requested slot is here. The push is answered, and its id is free.
   void OnSlot(CallId push);
-  // A contribution is whole and its numbers are fit to be counted. `norm` is set if norms are
-  // watched.
+  // Notes that a contribution has arrived completely and that its numbers may be counted. `norm` is
+  // set if norms are watched.
   void OnArrived(CallId contribution, const ContributionKey& key, std::optional<double> norm = {});
-  // The rounds before `min_round` must be over in the weights that are read.
+  // Handles a read. The weights that are read must include all rounds before `min_round`.
   void OnRead(CallId read, WorkerId worker, Incarnation incarnation, Round min_round);
-  // The state exactly when `round` begins, or as it is.
+  // Handles a capture of the state exactly when `round` begins. If `round` is not set, the current
+  // state is captured.
   void OnCapture(CallId capture, std::optional<Round> round);
-  // Weights from elsewhere are to take the place of those that `round` begins with; optimizer state
-  // and version stay. One at a time.
+  // Handles a request to replace the weights that `round` begins with. Optimizer state and version
+  // stay. Only one replacement may wait at a time.
   void OnReplacement(Round round);
-  // No caller waits for the answer any more; the id is free.
+  // These two methods forget a call that no caller waits for any more. Its id is free.
   void ForgetPush(CallId push);
   void ForgetRead(CallId read);
-  // Some time has passed. A call that pushes, or waits to read, is held while its worker's life has
-  // not been announced. If that lasts for more than kMaxTicks of these ticks, the call is told to
-  // try again. Calls beyond kMaxUnannounced, and beyond kMaxUnannouncedOfWorker of one worker, are
-  // told so at once.
+  // Notes that some time has passed. If a worker's incarnation has not been announced, its pushes
+  // and waiting reads are held. If a call is held for more than kMaxTicks ticks, it is told to try
+  // again. Calls beyond kMaxUnannounced, and beyond kMaxUnannouncedOfWorker of one worker, are
+  // refused in the same way at once.
   void OnTick();
 
-  // Returns what is to be done next. kNone means nothing before the next event.
+  // Returns the step to do next. kNone means that there is no step before the next event.
   BucketStep NextStep();
-  // Returns, after OnTick(), whether there is a step.
+  // Returns true if NextStep() would return a step. Call after OnTick().
   bool WantsStep() const { return phase_ == Phase::kCommitting; }
   void OnTaken(CallId contribution, const absl::Status& status);
   void OnReplaced();
-  // The sum of squares over all buckets of all shards, finite; or why there is none: then kSum is a
-  // step again after the next tick.
+  // Takes the sum of squares over all buckets of all shards, which is finite. If it is an error,
+  // kSum is a step again after the next tick.
   void OnNorm(Round round, const absl::StatusOr<double>& total_square_sum);
-  // The numbers after it are finite; otherwise the owner closes the bucket.
+  // Notes that the update is done and that the numbers are finite after it. If they are not, the
+  // owner closes the bucket instead.
   void OnUpdated();
 
-  // Returns the effects since the last call. The owner may keep the vector's space for the next.
+  // Returns the effects since the last call. The caller may keep the vector's space for later
+  // effects.
   std::vector<BucketEffect>& effects() { return effects_; }
 
   bool has_weights() const { return has_weights_; }
   bool awaits_client() const { return awaits_client_; }
-  // True while weights or state are being written, so that no thread may read them.
+  // Returns true while weights or state are being written, so that no thread may read them.
   bool is_writing() const { return is_writing_; }
   Round round() const { return round_; }
   Version version() const { return version_; }
   bool has_contributions() const { return !contributed_.empty(); }
-  // Rows of the published version.
+  // Returns the table of counted contributions of the published version.
   std::vector<CountedWorker> counted() const { return counted_.Published(); }
-  // Returns the memory after the published version.
+  // Returns the state of the delayed step after the published version.
   const DelayedStep::Memory& delayed() const { return delayed_.memory(); }
-  // Returns the usual norm by the rounds that the published version has.
+  // Returns the usual norm, computed from the rounds that the published version includes.
   const UsualNorm& usual_norm() const { return watch_.usual(); }
   // Returns the workers of the round's roster that are alive and not counted.
   std::vector<WorkerId> Missing() const;
-  // Whether the worker's part of the round is here, or none is due, or the round is over without
-  // it.
+  // Returns true if the worker's part of the round is here, if no part is due, or if the round is
+  // over without it.
   bool IsSettled(Round round, WorkerId worker) const;
-  // Returns a text for people. It is empty if the bucket waits for no worker.
+  // Returns a message for operators that says which workers the bucket waits for. It is empty if
+  // the bucket waits for no worker.
   std::string WaitingFor() const;
 
  private:
   static constexpr int kMaxTicks = 2;
   static constexpr int kMaxUnannounced = 256;
   static constexpr int kMaxUnannouncedOfWorker = 8;
-  // Where contributions are applied alone, norms of so many are compared as if they were a round.
+  // If contributions are applied alone, the norms of this number of contributions are compared as
+  // if they were one round.
   static constexpr int kWatchedTogether = 8;
   enum class Phase : uint8_t {
     kCollecting,
@@ -214,7 +224,7 @@ class BucketProtocol {
     CallId call;
     ContributionKey key;
     bool has_request = false;
-    int ticks = 0;  // that its life has not been announced for
+    int ticks = 0;  // number of ticks during which the worker's incarnation was unannounced
   };
   struct Held {
     CallId call;
@@ -227,13 +237,13 @@ class BucketProtocol {
     WorkerId worker;
     Incarnation incarnation;
     Round min_round;
-    int ticks = 0;  // that its life has not been announced for
+    int ticks = 0;  // number of ticks during which the worker's incarnation was unannounced
   };
   struct Capture {
     CallId call;
     std::optional<Round> round;
   };
-  // RoundFacts are what the policy is told of a round.
+  // RoundFacts are what the policy is told about a round.
   struct RoundFacts {
     std::shared_ptr<const RoundPlan> plan;
     std::vector<WorkerId> live;
@@ -241,17 +251,20 @@ class BucketProtocol {
 
   RoundFacts FactsOf(Round round) const;
   BucketFacts Facts() const;
-  // The round that is decided, whose update is under way, is over for them.
+  // Returns the facts for a push. A round that is decided, and whose update is under way, counts as
+  // over.
   BucketFacts FactsForPush() const;
   Decision Judge(const ContributionKey& key, const BucketFacts& facts) const;
-  // Refuses what comes before there are weights, or after.
+  // Checks that the bucket takes this contribution now: first weights only before there are
+  // weights, all others only afterwards.
   absl::Status CheckOpen(const ContributionKey& key) const;
 
   bool IsUnannounced(WorkerId worker, Incarnation incarnation) const;
-  // Unavailable if this life is not announced, and too many such calls are held already.
+  // Errors: Unavailable (the incarnation is not announced, and too many such calls are held
+  // already).
   absl::Status CheckRoomFor(WorkerId worker, Incarnation incarnation) const;
 
-  // Returns true if the push is answered. A push that has asked for a slot is not answered yet.
+  // Returns true if the push is answered. A push that has requested a slot is not answered yet.
   bool AnswerPush(Push& push, const BucketFacts& facts);
   bool AnswerRead(const Read& read);
   bool AnswerCapture(const Capture& capture);
@@ -262,13 +275,13 @@ class BucketProtocol {
   BucketStep StepOfHeld();
   BucketStep TakeWeights(const Held& held);
   BucketStep Count(const Held& held, const Decision& decision);
-  // The rest of a step that applies the contribution alone.
+  // Completes a step that applies the contribution alone.
   void ApplyAlone(const ContributionKey& key, int64_t staleness, BucketStep& step);
   BucketStep Skip(const Held& held, const Decision& decision);
-  // The policy has decided that the round has all of its contributions.
+  // Ends collecting: the policy has decided that the round has all its contributions.
   void EndCollecting();
   void AddContributor(WorkerId worker, int64_t weight);
-  // Whether there is no other contribution to compare one with.
+  // Returns true if there is no other contribution to compare a contribution with.
   bool IsAlone() const;
   void EndWatchedRound();
   bool HasReplayed(const BucketStep& step, const ContributionKey& key) const;
@@ -286,11 +299,11 @@ class BucketProtocol {
   bool is_writing_ = false;
   Round round_;
   Version version_;
-  RoundFacts now_;                     // of round_
-  RoundFacts next_;                    // of round_ + 1, in phases other than kCollecting
-  std::vector<WorkerId> contributed_;  // in this round, ascending
+  RoundFacts now_;                     // facts of round_
+  RoundFacts next_;                    // facts of round_ + 1, in phases other than kCollecting
+  std::vector<WorkerId> contributed_;  // workers that contributed to this round, ascending
   int64_t arrived_weight_ = 0;
-  bool is_rescaled_ = false;  // the sum is the mean of those that came
+  bool is_rescaled_ = false;  // the sum is already the mean of the contributions that came
   float clip_scale_ = 1.0f;
   std::string norm_error_;
   DedupTable counted_;
@@ -298,12 +311,13 @@ class BucketProtocol {
   NormWatch watch_;
 
   std::vector<Push> pushes_;
-  std::vector<Held> held_;  // by round, then worker
+  std::vector<Held> held_;  // held contributions, by round, then worker
   std::vector<Read> reads_;
   std::vector<Capture> captures_;
-  std::optional<Round> replacement_;  // that new weights are for, until kReplace is a step
-  bool needs_review_ = false;         // of pushes_, reads_, captures_
-  bool roster_changed_ = false;       // ask OnRosterChange
+  std::optional<Round> replacement_;  // round whose weights are to be replaced, until kReplace is a
+                                      // step
+  bool needs_review_ = false;         // pushes_, reads_ and captures_ must be reviewed
+  bool roster_changed_ = false;       // OnRosterChange must be asked
 };
 
 }  // namespace lodestar::shard

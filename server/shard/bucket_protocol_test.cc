@@ -106,7 +106,7 @@ ContributionKey Key(int worker, int64_t round, int incarnation = 1) {
           .base_version = Version(round)};
 }
 
-// A bucket with weights, whose numbers are words.
+// A bucket with weights. Its effects and steps are written as words, and it has no numbers.
 class BucketProtocolTest : public ::testing::Test {
  protected:
   void Start(const JobSpec& job, int num_workers, bool awaits_norm = false,
@@ -142,8 +142,8 @@ class BucketProtocolTest : public ::testing::Test {
     bucket_->OnRoster(roster_.Now());
   }
 
-  // Returns what has been decided since the last call, up to a step that takes time. (Such a step
-  // ends at once, except for norms.)
+  // Returns, as words, what has been decided since the last call, up to a step that takes time.
+  // Such a step ends at once, except for a norm.
   std::vector<std::string> Words() {
     std::vector<std::string> words;
     const auto take_effects = [&] {
@@ -233,7 +233,7 @@ TEST_F(BucketProtocolTest, ASkippedStepCountsWithoutWeight) {
   bucket_->OnArrived(4, Key(3, 0));
   EXPECT_THAT(Words(), ElementsAre("counted 4", "add 4 times 0.5",
                                    "update 1 for round 0, sum times 1.42857"));
-  // It makes no difference then which worker sends again.
+  // Afterwards it does not matter which of the workers sends again.
   bucket_->OnPush(5, Key(2, 0));
   EXPECT_THAT(Words(), ElementsAre("discard 5: duplicate"));
 }
@@ -245,7 +245,7 @@ TEST_F(BucketProtocolTest, NothingIsMissingFromARoundThatIsNotAboutTheBucket) {
   Open(0, {1});
   bucket_->OnArrived(1, Key(1, 0));
   EXPECT_FALSE(bucket_->IsSettled(Round(0), WorkerId(1)));
-  // Other buckets may have all of round 1 before this one has finished round 0.
+  // Other buckets may have all contributions of round 1 before this bucket has finished round 0.
   EXPECT_TRUE(bucket_->IsSettled(Round(1), WorkerId(1)));
   EXPECT_THAT(Words(), ElementsAre("counted 1", "add 1 times 1", "update 1 for round 0"));
   EXPECT_TRUE(bucket_->IsSettled(Round(0), WorkerId(1)));
@@ -278,7 +278,7 @@ TEST_F(BucketProtocolTest, AnAsynchronousSkippedStepMakesNoUpdate) {
   EXPECT_EQ(bucket_->version(), Version(1));
 }
 
-// While it was not connected.
+// The round was opened and ended while this server was not connected to the coordinator.
 TEST_F(BucketProtocolTest, ARoundWhoseOpeningHasMissedTheServerDoesNotHoldUpTheLastCheckpoint) {
   Start(JobOf(Mode::kSync), 1);
   Drop(1);
@@ -355,7 +355,7 @@ TEST_F(BucketProtocolTest, AClippedUpdateWaitsForTheNormOfItsRound) {
   EXPECT_THAT(Words(), ElementsAre("update 1 for round 0, clipped to 0.25"));
 }
 
-// Neither has an opening to go by.
+// Neither round has an opening that this server knows.
 TEST_F(BucketProtocolTest, ASumOfNothingThatIsReplayedAsksForItsNormAgain) {
   Start(JobOf(Mode::kSync), 1, /*awaits_norm=*/true);
   Drop(1);
@@ -409,7 +409,7 @@ TEST_F(BucketProtocolTest, AReadOfAnUnannouncedLifeThatWaitsIsToldToTryAgain) {
   Open(0, {1});
   bucket_->OnRead(1, WorkerId(9), Incarnation(1), Round(5));
   bucket_->OnRead(2, WorkerId(1), Incarnation(1), Round(5));
-  bucket_->OnRead(3, WorkerId(), Incarnation(), Round(5));  // an export
+  bucket_->OnRead(3, WorkerId(), Incarnation(), Round(5));  // a read for an export
   for (int tick = 0; tick < 2; ++tick) bucket_->OnTick();
   EXPECT_THAT(Words(), IsEmpty());
   for (int tick = 0; tick < 9; ++tick) bucket_->OnTick();
@@ -473,7 +473,7 @@ TEST_F(BucketProtocolTest, NewWeightsWaitForTheEndOfTheRoundBeforeAndMakeNoVersi
   bucket_->OnRead(1, WorkerId(), Incarnation(), Round(1));
   bucket_->OnCapture(2, Round(1));
   bucket_->OnArrived(3, Key(1, 0));
-  // The read and the capture were asked for first, so they have the weights of the round that is
+  // The read and the capture were asked for first, so they get the weights of the round that is
   // over.
   EXPECT_THAT(Words(), ElementsAre("counted 3", "add 3 times 1", "update 1 for round 0", "read 1",
                                    "capture 2", "new weights for round 1"));
@@ -597,10 +597,10 @@ TEST_F(BucketProtocolTest, ClosingAnswersEveryCall) {
                           "refuse 6: ABORTED"));
 }
 
-// Workers, a coordinator and an owner of the bucket that do their next thing in any order: pushes
-// are repeated, broken, held and lost with their worker; norms fail; updates take their time; the
-// server comes back with the state that was last captured. A gradient is a one in a place of its
-// own, so that the weights are the count.
+// AnyOrder makes workers, a coordinator and an owner of the bucket do their next actions in random
+// order. Pushes are repeated, broken, held and lost with their worker. Norms fail. Updates take
+// time. The server comes back with the state that was last captured. Each contribution is a 1 at a
+// position of its own, so that the weights count how often each is included.
 class AnyOrder {
  public:
   AnyOrder(const JobSpec& job, bool awaits_norm, uint64_t seed)
@@ -612,7 +612,7 @@ class AnyOrder {
     Restart();
   }
 
-  // Does one event. Returns false after a failure.
+  // Does one random event. Returns false after a failure.
   bool Go() {
     switch (Pick(13)) {
       case 0:
@@ -640,7 +640,7 @@ class AnyOrder {
     }
   }
 
-  // Everybody behaves: rounds go on.
+  // Lets all parties behave well until rounds go on.
   bool Drain() {
     const int64_t goal = bucket_->version().value() + 3;
     for (int i = 0; i < 4000 && bucket_->version().value() < goal; ++i) {
@@ -658,10 +658,10 @@ class AnyOrder {
   using Name = std::tuple<WorkerId, Incarnation, Round>;
   struct Worker {
     Incarnation incarnation;
-    int64_t round = 0;  // async: its own
+    int64_t round = 0;  // async: the worker's own round
   };
   struct Numbers {
-    std::map<Name, int> weights;  // how often each contribution is in them
+    std::map<Name, int> weights;  // how often each contribution is in the weights
     Round round;
     Version version;
     std::vector<CountedWorker> counted;
@@ -675,8 +675,8 @@ class AnyOrder {
     return {key.worker, key.incarnation, key.round};
   }
 
-  // Restarts from the last capture. Some workers have new lives; others go on, and send again what
-  // was lost.
+  // Restarts the bucket from the last capture. Some workers get new incarnations. The others go on,
+  // and send again what was lost.
   bool Restart() {
     pushes_.clear();
     slots_.clear();
@@ -716,10 +716,11 @@ class AnyOrder {
 
   bool Open() {
     if (!policy_->uses_rosters()) return true;
-    // The next one opens once all that was reported of this one is counted, so that it commits.
+    // The next round opens only once all reported contributions of this round are counted, so that
+    // this round commits.
     const bool commits = step_.kind != Step::kNone || norm_asked_.has_value();
     if (next_round_ > bucket_->round().value() + (commits ? 1 : 0)) return true;
-    // Some come and go while this server is not connected.
+    // Some rounds open and end while this server is not connected.
     if (Flip(0.05)) ++next_round_;
     RoundPlan plan{Round(next_round_++), ViewId(view_), {}, 0.1};
     for (size_t i = 0; i < workers_.size(); ++i) {
@@ -788,7 +789,7 @@ class AnyOrder {
     return Settle();
   }
 
-  // Ends the step or the norm under way, or begins the next step.
+  // Ends the step or the norm that is under way, or begins the next step.
   bool Work() {
     if (step_.kind != Step::kNone) {
       const Version wanted = bucket_->version() + (step_.has_update ? 1 : 0);
@@ -919,7 +920,7 @@ class AnyOrder {
     worker.round = std::max(worker.round, key.round.value() + 1);
   }
 
-  // This one, or a later one of the same life.
+  // Returns true if this contribution, or a later one of the same incarnation, is in the weights.
   bool IsIn(const Name& name) const {
     const auto is_it = [&name](const Name& other) {
       return std::get<0>(other) == std::get<0>(name) && std::get<1>(other) == std::get<1>(name) &&
@@ -950,10 +951,12 @@ class AnyOrder {
   CallId next_call_ = 0;
 
   std::map<CallId, ContributionKey> pushes_;
-  std::set<CallId> slots_;  // asked for
+  std::set<CallId> slots_;  // pushes that have requested a slot
   std::vector<ContributionKey> staged_;
-  std::map<CallId, ContributionKey> arrived_;       // and not answered
-  std::map<CallId, ContributionKey> acknowledged_;  // and in no sum yet
+  std::map<CallId, ContributionKey> arrived_;       // contributions that arrived and are not
+                                                    // answered
+  std::map<CallId, ContributionKey> acknowledged_;  // acknowledged contributions that are in no sum
+                                                    // yet
   std::map<CallId, Round> reads_;
   BucketStep step_;  // the update under way
   std::optional<Round> norm_asked_;

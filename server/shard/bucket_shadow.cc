@@ -11,7 +11,7 @@
 namespace lodestar::shard {
 namespace {
 
-// Tells these random numbers from others of the same seed.
+// Makes these random numbers differ from other random numbers of the same seed.
 constexpr uint64_t kNoiseStream = 0x9A11;
 
 uint64_t NoiseKey(uint64_t seed) {
@@ -58,8 +58,8 @@ void BucketShadow::BeginAdvance(Version version) {
   if (!MakeWritable(shadow_)) next_change_ = nullptr;
 }
 
-// Encodes the change from the weights that the shadow stands for to these, rounded. The shadow
-// moves along.
+// Encodes the change from the shadow to `weights`, rounded, and adds the encoded change to the
+// shadow.
 void BucketShadow::AdvancePart(int64_t begin, absl::Span<const float> weights) {
   if (next_change_ == nullptr) return;
   const auto size = static_cast<int64_t>(weights.size());
@@ -85,7 +85,7 @@ void BucketShadow::AdvancePart(int64_t begin, absl::Span<const float> weights) {
 
 void BucketShadow::EndAdvance() {
   if (next_change_ == nullptr) return changes_.clear();
-  // No other thread has the page. Once it is lent, all its readers know its checksums.
+  // No other thread has the page now. Once the page is lent, all its readers can use its checksums.
   changes_.push_back(Page::Lend(std::exchange(next_change_, nullptr)));
   if (static_cast<int64_t>(changes_.size()) > ChangesKept(config_.encoding, range_.size())) {
     changes_.pop_front();

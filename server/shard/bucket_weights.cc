@@ -14,8 +14,8 @@
 namespace lodestar::shard {
 namespace {
 
-// The parts of `range` that belong to tensors with decay, relative to its start, joined where they
-// touch.
+// Returns the parts of `range` that belong to tensors with decay, relative to the start of `range`.
+// Adjacent parts are joined.
 std::vector<ElementRange> DecayRanges(const Layout& layout, ElementRange range) {
   std::vector<ElementRange> ranges;
   for (const TensorSpec& tensor : layout.tensors()) {
@@ -33,14 +33,14 @@ std::vector<ElementRange> DecayRanges(const Layout& layout, ElementRange range) 
 
 MeanKind MeanOf(const JobSpec& job, const Layout& layout, ElementRange range, bool is_averaged) {
   MeanKind kind = {.robust = job.robust_mean};
-  // For averaged values neither senders nor directions mean anything.
+  // For averaged values neither a division by senders nor directions mean anything.
   if (is_averaged) return kind;
   kind.divides_by_senders = DividesBySenders(job);
   if (AveragesDirections(job)) kind.directions = layout.TensorParts(range);
   return kind;
 }
 
-// Returns those of `ranges` that lie in `within`, cut to it and relative to its start.
+// Returns the parts of `ranges` that lie within `within`, relative to the start of `within`.
 std::vector<ElementRange> RangesWithin(absl::Span<const ElementRange> ranges, ElementRange within) {
   std::vector<ElementRange> cut;
   for (const ElementRange& range : ranges) {
@@ -85,7 +85,8 @@ absl::Status BucketWeights::OutOfMemory() const {
 }
 
 absl::Status BucketWeights::AllocateAll() {
-  // Replaces weights that a client supplied before: readers of those keep theirs.
+  // The new weights replace weights that a client supplied before. Readers of the earlier weights
+  // keep their page.
   if (weights_ == nullptr || weights_->is_lent()) weights_ = pages_.Allocate(num_elements());
   if (weights_ == nullptr) return OutOfMemory();
   state_.clear();
@@ -177,8 +178,8 @@ bool BucketWeights::FinishAndApply(const optimizer::OptimizerCall& call,
   std::shared_ptr<Page> out;
   bool is_finite = true;
   mean_->FinishInParts(last, rescale, [&](int64_t begin, absl::Span<const float> part) {
-    // The update does not begin before: until then the mean may have pages that are used again
-    // here.
+    // The update begins with the first part of the mean, and not earlier: until then the mean may
+    // hold pages that the update uses again.
     if (begin == 0) out = BeginUpdate(call);
     if (out != nullptr) is_finite = UpdatePart(call, begin, part, *out) && is_finite;
   });
@@ -223,7 +224,7 @@ std::shared_ptr<Page> BucketWeights::Corrected(const optimizer::OptimizerCall& c
                                                const float* gradient) {
   const std::vector<ElementRange>& parts = correction_->parts;
   const float* const momentum = state_[0]->data();
-  // This is the scale of the contribution itself, whatever part of a step it is.
+  // This is the scale of the contribution itself, without the factor for a part of a step.
   const float scale = call.gradient_scale / call.part.factor;
   const std::vector<optimizer::MomentumCorrection::Factors> factors =
       correction_->rule.FactorsOf(parts, gradient, scale, momentum);
@@ -272,8 +273,8 @@ std::shared_ptr<Page> BucketWeights::BeginUpdate(const optimizer::OptimizerCall&
 bool BucketWeights::UpdatePart(const optimizer::OptimizerCall& call, int64_t begin,
                                absl::Span<const float> gradient, Page& out) {
   bool is_finite = true;
-  // With a shadow each piece is encoded while it is in the cache. Without a shadow the whole is not
-  // cut: a long gradient on another page does not pass through the caches.
+  // With a shadow, each piece is encoded while it is in the cache. Without a shadow the gradient is
+  // not cut into pieces: a long gradient on another page does not pass through the caches.
   const size_t piece_elements = shadow_.has_value() ? kMeanPartElements : gradient.size();
   for (size_t offset = 0; offset < gradient.size(); offset += piece_elements) {
     const absl::Span<const float> piece = gradient.subspan(offset, piece_elements);

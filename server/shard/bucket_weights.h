@@ -1,4 +1,5 @@
-// The numbers of one bucket: weights, optimizer state, mean of a round. Knows nothing of workers.
+// BucketWeights holds the numbers of one bucket: weights, optimizer state and the mean of a round.
+// It knows nothing of workers.
 #pragma once
 
 #include <cstddef>
@@ -26,16 +27,16 @@
 
 namespace lodestar::shard {
 
-// The class is not thread-safe. Apply() may run without the owner's lock if nothing is lent
-// meanwhile. What was lent before stays as it was (copy on write).
+// The class is not thread-safe. Apply() may run without the owner's lock if no page is lent
+// meanwhile. Pages that were lent before do not change (copy on write).
 class BucketWeights {
  public:
   struct Part {
     ElementRange range;
-    // The contributions are values, and no part of a gradient. They travel as they are.
+    // True: contributions are values, and no part of a gradient. They travel without encoding.
     bool is_averaged = false;
   };
-  // The last three outlive the object.
+  // `layout`, `optimizer` and `pages` must outlive the object.
   BucketWeights(const Part& part, const JobSpec& job, const Layout& layout,
                 const optimizer::Optimizer& optimizer, PagePool& pages);
 
@@ -44,83 +45,85 @@ class BucketWeights {
   bool has_weights() const { return weights_ != nullptr; }
   const float* data() const { return weights_->data(); }
 
-  // Returns space to write the first weights into, before any thread reads them. The state starts
-  // as zeros. Errors: ResourceExhausted without memory for it.
+  // Returns space for the first weights, to be written before any thread reads them. The optimizer
+  // state starts as zeros. Errors: ResourceExhausted (no memory).
   absl::StatusOr<absl::Span<float>> InitialWeights();
-  // Takes `weights`, [num_elements()], in place of those there are; optimizer state stays. Errors:
-  // InvalidArgument if they are not finite, ResourceExhausted: nothing has changed then.
+  // Replaces the weights by `weights`, [num_elements()]. Optimizer state stays. Nothing changes on
+  // an error. Errors: InvalidArgument (weights are not finite); ResourceExhausted (no memory).
   absl::Status Replace(absl::Span<const float> weights);
-  // Errors: InvalidArgument if range or number of state vectors differ; ResourceExhausted.
+  // Errors: InvalidArgument (range or number of state vectors differ); ResourceExhausted (no
+  // memory).
   absl::Status Restore(const BucketState& state);
 
-  // The methods below go on where the system gives no memory. A contribution or update without a
-  // page is left out of the mean or of the weights, which stay as they were. The pool has told of
-  // it then.
+  // The methods below go on if the system gives no memory. A contribution without a page is left
+  // out of the mean. An update without a page leaves the weights as they were. In both cases the
+  // pool has reported the lack of memory.
 
-  // Returns the mean of what the open round contributes.
+  // Returns the mean of the contributions to the open round.
   ContributionMean& mean() { return *mean_; }
-  // Adds to the mean. Weights are not multiplied by share.scale, which is not in share.factor then:
-  // their change is.
+  // Adds a contribution to the mean. Weights are not multiplied by share.scale, and share.factor
+  // does not include the scale: their change is scaled instead.
   void Add(ContributionKind kind, Encoding encoding, const std::byte* values,
            const MeanShare& share);
-  // `clip` is how much of the way from the weights to the mean, which is one of weights, counts.
+  // Finishes the mean. If the mean is one of weights, `clip` is the share of the way from the
+  // weights to the mean that counts.
   void FinishMean(float rescale, float clip);
-  // Returns the square sums of the mean gradient, once it is finished, one per segment. They are
-  // zeros if nothing was added.
+  // Returns the square sums of the mean gradient, one per segment. Must follow FinishMean(). They
+  // are zeros if nothing was added.
   std::vector<double> SegmentSquareSums() const;
 
-  // Makes one update with the mean, which is finished and given back. Without an update the mean is
-  // only dropped. Returns, as the next three do, whether weights and state are finite after it. The
-  // shadow of workers that take encoded changes moves along, to version call.step.
+  // Makes one update with the finished mean, and gives the mean's pages back. Without an update the
+  // mean is only dropped. The shadow for workers that take encoded changes advances to version
+  // call.step. Returns true if weights and state are finite afterwards. The next three
+  // methods return the same.
   bool ApplyMean(const optimizer::OptimizerCall& call, bool has_update);
-  // Add() of `last`, where there is one and it is no weights with another scale than 1,
-  // FinishMean() without a clip and ApplyMean() with an update, in one pass.
+  // Does Add() of `last`, FinishMean() without a clip, and ApplyMean() with an update, in one pass.
+  // `last` may be not set. It must not be weights with a scale other than 1.
   bool FinishAndApply(const optimizer::OptimizerCall& call,
                       const std::optional<LastContribution>& last, float rescale);
   // Makes one update with a contribution alone, corrected by the momentum if the job wants that. If
-  // the contribution is weights, the way from here to them counts.
+  // the contribution is weights, the update uses their difference from the current weights.
   bool ApplyAlone(const optimizer::OptimizerCall& call, ContributionKind kind, Encoding encoding,
                   const std::byte* contribution);
-  // In one more pass over them.
+  // Checks weights and state, in one more pass over them.
   bool AreFinite() const;
 
-  // Sets what workers that take encoded changes have to the weights as they are. These weights come
-  // from somewhere else than an update.
+  // Sets the shadow to the current weights. Call if these weights do not come from an update.
   void ResetShadow(Version version);
-  // Sets it to the weights as they were at that version: `elements` are those of LendShadow() then.
-  // Must follow Restore().
+  // Restores the shadow of that version. `elements` are the elements that LendShadow() returned
+  // then. Must follow Restore().
   void RestoreShadow(const std::byte* elements, Version version);
-  // Returns null where weights travel as they are.
+  // Returns the shadow. Returns null if weights travel without encoding.
   std::shared_ptr<const Page> LendShadow() const;
 
   std::shared_ptr<const Page> LendWeights() const { return Page::Lend(weights_); }
   PublishedBucket Lend(const ReadView& view, Version version) const;
-  // Weights and optimizer state.
+  // Puts weights and optimizer state into `state`, without a copy.
   void LendTo(BucketState& state) const;
 
  private:
-  // A Correction is what an update corrects by, and where.
+  // A Correction says by which rule an update is corrected, and in which parts.
   struct Correction {
     optimizer::MomentumCorrection rule;
     std::vector<ElementRange> parts;
   };
 
-  // Makes one update with `gradient`, [num_elements()]. Without a gradient (null) the weights stay.
+  // Makes one update with `gradient`, [num_elements()]. If `gradient` is null, the weights stay.
   bool Apply(const optimizer::OptimizerCall& call, const float* gradient);
-  // Begins the same in parts, in order and each from a multiple of kWholeBlocks. Returns the page
-  // where new weights are written, after state that is lent has been copied. Null means that there
-  // is no memory for them.
+  // Begins an update in parts, which must come in order and each begin at a multiple of
+  // kWholeBlocks. Copies optimizer state that is lent. Returns the page for the new weights.
+  // Returns null if there is no memory for the page.
   std::shared_ptr<Page> BeginUpdate(const optimizer::OptimizerCall& call);
-  // Does the part from `begin`.
+  // Updates the part that begins at `begin`.
   bool UpdatePart(const optimizer::OptimizerCall& call, int64_t begin,
                   absl::Span<const float> gradient, Page& out);
-  // Ends the update when all parts are there, or there was nothing to begin with (null).
+  // Ends the update when all parts are there. `out` is null if there was nothing to begin with.
   void EndUpdate(const optimizer::OptimizerCall& call, std::shared_ptr<Page> out);
   bool ApplyAlone(const optimizer::OptimizerCall& call, const float* gradient);
-  // Returns the corrected gradient. Null means that it stays as it is.
+  // Returns the corrected gradient. Null means that the gradient needs no correction.
   std::shared_ptr<Page> Corrected(const optimizer::OptimizerCall& call, const float* gradient);
   absl::Status OutOfMemory() const;
-  // Pages for the weights and the optimizer state, in place of those there are.
+  // Allocates pages for the weights and the optimizer state, in place of the current pages.
   absl::Status AllocateAll();
 
   const ElementRange range_;
@@ -134,7 +137,7 @@ class BucketWeights {
   std::vector<std::shared_ptr<Page>> state_;
   std::unique_ptr<ContributionMean> mean_;
   std::optional<Correction> correction_;
-  std::optional<BucketShadow> shadow_;  // where weights travel as encoded changes
+  std::optional<BucketShadow> shadow_;  // set if weights travel as encoded changes
 };
 
 }  // namespace lodestar::shard

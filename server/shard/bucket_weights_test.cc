@@ -1,4 +1,4 @@
-// An update in one pass beside the same in steps: the bits are the same.
+// Compares an update in one pass with the same update in steps: all bits must be the same.
 #include "server/shard/bucket_weights.h"
 
 #include <gtest/gtest.h>
@@ -18,9 +18,9 @@
 namespace lodestar::shard {
 namespace {
 
-// Several parts, the last of them short.
+// The elements make several parts, of which the last is short.
 constexpr int64_t kElements = 3 * 16384 + 5;
-// Weight decay begins amid a part, and ends amid another.
+// Weight decay begins within one part, and ends within another.
 constexpr int64_t kDecayBegin = 5;
 constexpr int64_t kDecayEnd = 20'005;
 
@@ -51,7 +51,7 @@ class BucketWeightsTest : public ::testing::TestWithParam<Encoding> {
     optimizer_ = optimizer::MakeServerOptimizer(job_);
   }
 
-  // Makes weights with the first contribution of a round in the mean.
+  // Returns weights for which `first` says how the first contribution of a round got into the mean.
   std::unique_ptr<BucketWeights> Make(First first) {
     auto weights = std::make_unique<BucketWeights>(BucketWeights::Part{.range = {0, kElements}},
                                                    job_, layout_, *optimizer_, pages_);
@@ -73,7 +73,7 @@ class BucketWeightsTest : public ::testing::TestWithParam<Encoding> {
 
   static MeanShare Share(uint32_t order) { return {.factor = 0.3f, .order = order}; }
 
-  // Weights and optimizer state, one after the other.
+  // Returns weights and optimizer state, one after the other.
   static std::vector<float> All(const BucketWeights& weights) {
     BucketState state;
     weights.LendTo(state);
@@ -144,7 +144,7 @@ TEST_P(BucketWeightsTest, OnePassLeavesReadersWhatTheyRead) {
   EXPECT_NE(std::vector<float>(all.begin(), all.begin() + kElements), read);
 }
 
-// In a part that is neither the first nor the last.
+// The value that is not finite lies in a part that is neither the first nor the last.
 TEST_P(BucketWeightsTest, OnePassTellsOfWhatIsNotFinite) {
   const auto weights = Make(First::kNone);
   std::vector<float> values = Random(3);
@@ -156,8 +156,8 @@ TEST_P(BucketWeightsTest, OnePassTellsOfWhatIsNotFinite) {
 
 class BucketShadowTest : public ::testing::TestWithParam<std::tuple<Encoding, bool>> {};
 
-// Updates in one pass, of a finished mean, alone, and without anything in the mean: what workers
-// are sent is what encoding whole vectors after each of them makes.
+// Updates in one pass, of a finished mean, alone, and without anything in the mean. What workers
+// are sent must equal whole vectors, encoded after each update.
 TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
   const auto [encoding, error_feedback] = GetParam();
   JobSpec job;
@@ -175,7 +175,7 @@ TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
   std::copy(first.begin(), first.end(), space->begin());
   weights.ResetShadow(Version(0));
 
-  // The reference does as BucketShadow does, on whole vectors of its own.
+  // The reference does the same as BucketShadow, on whole vectors of its own.
   BucketShadow reference({.encoding = encoding, .error_feedback = error_feedback, .seed = 7},
                          {0, kElements}, pages);
   ASSERT_TRUE(reference.Allocate());
@@ -204,7 +204,7 @@ TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
       case 4:
         EXPECT_TRUE(weights.ApplyAlone(call, ContributionKind::kGradient, Encoding::kFp32, bytes));
         break;
-      case 5:  // As if there had been no memory for the mean.
+      case 5:  // as if there had been no memory for the mean
         EXPECT_TRUE(weights.ApplyMean(call, /*has_update=*/true));
     }
     EXPECT_EQ(before == std::vector<float>(weights.data(), weights.data() + kElements), step == 5);

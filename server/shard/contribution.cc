@@ -12,14 +12,15 @@
 namespace lodestar::shard {
 namespace {
 
-// Returns the limit of elements that are within kMaxContribution when they are scaled.
+// Returns the largest absolute value of an element that is within kMaxContribution after scaling.
 float LimitOf(const ContributionKey& key) {
   constexpr float kLargest = std::numeric_limits<float>::infinity();
   const float scale = std::abs(key.scale);
   return scale == 0.0f ? kLargest : std::min(kMaxContribution / scale, kLargest);
 }
 
-// `bad`: the first element that is not within the limit, or the number of elements.
+// `bad` is the position of the first element beyond the limit, or the number of elements if all are
+// within the limit.
 absl::Status CheckFound(int64_t bad, const ContributionKey& key, const Layout& layout,
                         const Bucket& bucket) {
   if (bad == bucket.range.size()) return absl::OkStatus();
@@ -58,7 +59,7 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
                                    ", which is averaged; its values travel as they are")
                     : "; use push_encoding of the registration"));
   }
-  // A worker that has just begun has nothing in hand yet.
+  // A worker that has just begun has no contribution to send yet.
   const bool may_be_skipped =
       key.kind == ContributionKind::kGradient || (!is_first && DefersContributions(job));
   if (key.is_skipped() && !may_be_skipped) {
@@ -105,7 +106,7 @@ void NumbersCheck::Look(const std::byte* elements, int64_t num_bytes,
     const int64_t size = std::min(kWholeBlocks, num_elements_ - num_seen_);
     const int64_t begin = EncodedBytes(encoding_, num_seen_);
     if (EncodedBytes(encoding_, num_seen_ + size) > num_bytes) return;
-    // Loops over whole vectors take them from anywhere.
+    // Only whole blocks are read from `last`: their loops need no alignment.
     const bool is_in_last = begin >= last_begin && size == kWholeBlocks;
     const std::byte* const part =
         is_in_last ? last.data() + (begin - last_begin) : elements + begin;

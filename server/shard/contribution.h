@@ -17,21 +17,22 @@
 
 namespace lodestar::shard {
 
-// Names one contribution of one worker to one round; together with the bucket it is counted once.
+// Names one contribution of one worker to one round. Together with the bucket, a key is counted
+// only once.
 struct ContributionKey {
   WorkerId worker;
   Incarnation incarnation;
-  Round round;           // of the grant
-  Version base_version;  // that the contribution was computed on
+  Round round;           // round of the grant
+  Version base_version;  // version that the contribution was computed on
   ContributionKind kind = ContributionKind::kGradient;
-  float scale = 1.0f;  // the elements are multiplied by it; for clients that clip
+  float scale = 1.0f;  // factor for the elements, for clients that clip
   Encoding encoding = Encoding::kFp32;
-  // The contribution was computed on so many samples. 0 means all samples of the grant. It may also
-  // be kSkippedSamples.
+  // Number of samples that the contribution was computed on. 0 means all samples of the grant.
+  // kSkippedSamples means that the contribution was skipped.
   int64_t num_samples = 0;
 
   bool is_skipped() const { return num_samples == kSkippedSamples; }
-  // Returns the size of one bucket as it travels.
+  // Returns the size of one bucket in the key's encoding.
   int64_t BytesOf(const Bucket& of) const {
     return is_skipped() ? 0 : EncodedBytes(encoding, of.range.size());
   }
@@ -39,51 +40,53 @@ struct ContributionKey {
 
 enum class PushOutcome : uint8_t {
   kCounted,
-  kDuplicate,  // counted before
-  kLate,       // the round was committed without it; dropped
+  kDuplicate,  // it was counted before
+  kLate,       // the round was committed without it, so it is dropped
 };
 
 // Checks that the job takes contributions of this kind, encoding and scale. `is_averaged` says
-// whether the bucket is of averaged tensors. Errors: InvalidArgument.
+// whether the bucket holds averaged tensors. Errors: InvalidArgument.
 absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const JobSpec& job,
                        bool is_averaged, bool awaits_first_weights);
 
-// Whether the bytes are such as an encoder makes. Errors: InvalidArgument naming worker, bucket and
-// block.
+// Checks that an encoder can have made these bytes. Errors: InvalidArgument, naming worker, bucket
+// and block.
 absl::Status CheckBytes(const ContributionKey& key, const Bucket& bucket,
                         const std::byte* elements);
 
-// Looks at the numbers of one bucket of a contribution, while they arrive or at once: each is
-// looked at once, and soon, so that it is found in the cache. Not thread-safe.
+// NumbersCheck checks the numbers of one bucket of a contribution, while they arrive or at once. It
+// looks at each number once, and soon, while the number is in the cache. It is not thread-safe.
 class NumbersCheck {
  public:
-  // `measures_norm` says whether norm() is wanted. The bucket has num_elements in all.
+  // `measures_norm` says whether norm() will be called. num_elements is the size of the whole
+  // bucket.
   NumbersCheck(const ContributionKey& key, int64_t num_elements, bool measures_norm);
 
-  // The first num_bytes of `elements` are there, no fewer than before; they are in the encoding of
-  // the key and as CheckBytes() wants them. Looks at the elements that it has not looked at, except
-  // for the last few if more are to come. `last` has copies of the last of these bytes, if the
-  // copies are in the cache and the bytes are not. The copies may lie anywhere.
+  // Checks the elements that it has not looked at before. If more elements are to come, it leaves
+  // the last few for later. The first num_bytes of `elements` have arrived, no fewer than before.
+  // They are in the encoding of the key and pass CheckBytes(). `last` has copies of the last of
+  // these bytes, if the copies are in the cache and the bytes are not. The copies need no
+  // alignment.
   void Look(const std::byte* elements, int64_t num_bytes, absl::Span<const std::byte> last = {});
 
-  // Both methods may be called once all elements have been looked at.
-  //
   // Checks that the elements, times the scale of the key, are finite and within kMaxContribution.
-  // Errors: Aborted, naming worker, tensor of the layout and element: begin anew from other
-  // weights; InvalidArgument for first weights, which nothing can mend.
+  // Result() and norm() may be called once all elements have been looked at.
+  //
+  // Errors: Aborted, naming worker, tensor and element (the job must begin anew from other
+  // weights); InvalidArgument (first weights are bad, and another start cannot repair them).
   absl::Status Result(const ContributionKey& key, const Layout& layout, const Bucket& bucket) const;
-  // Returns the norm of the elements times the scale, if they are within the limit. It depends on
-  // the elements alone, not on how they arrived.
+  // Returns the norm of the elements times the scale, if all are within the limit. The result
+  // depends on the elements alone, not on how they arrived.
   double norm() const;
 
  private:
   Encoding encoding_;
-  float scale_;  // without its sign
-  float limit_;  // of elements before they are scaled
+  float scale_;  // absolute value of the key's scale
+  float limit_;  // limit for elements before they are scaled
   int64_t num_elements_;
   bool measures_norm_;
   int64_t num_seen_ = 0;
-  int64_t first_bad_;  // num_elements_: none
+  int64_t first_bad_;  // num_elements_: no element is bad
   double square_sum_ = 0.0;
 };
 

@@ -14,7 +14,8 @@ namespace {
 
 static_assert(kMaxRobustContributions <= vectors::kMaxTrimmedValues);
 
-// A page of staging space is as large as the largest bucket.
+// Returns true if most of the page is used. A page of staging space is as large as the largest
+// bucket.
 bool IsWellFilled(int64_t page_elements, int64_t num_elements) {
   return num_elements >= page_elements / 4 * 3;
 }
@@ -29,8 +30,8 @@ void DivideWherePositive(float* sums, const float* weights, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sums[i] = weights[i] > 0.0f ? sums[i] / weights[i] : 0.0f;
 }
 
-// values = factor * decoded, of the encoded elements that lie at the same place. From the end, as
-// they take no more room encoded.
+// Computes values = factor * decoded. The encoded elements lie at the start of `values`. Works from
+// the end, because encoded elements take no more room than decoded ones.
 void DecodeInPlace(Encoding encoding, float factor, int64_t num_elements, float* values) {
   constexpr int64_t kSize = kWholeBlocks;
   std::byte encoded[kSize * sizeof(float)];
@@ -45,9 +46,9 @@ void DecodeInPlace(Encoding encoding, float factor, int64_t num_elements, float*
   }
 }
 
-// WeightedSum has one page, to which every contribution but the first and the last of a round is
-// added as it comes. The first lies in the page, and the last becomes part of the mean when that is
-// used. The mean's last bits depend on the order.
+// WeightedSum has one page. Every contribution but the first and the last of a round is added to
+// the page when it comes. The first contribution lies in the page itself. The last is added when
+// the mean is used. The last bits of the mean depend on the order.
 class WeightedSum final : public ContributionMean {
  public:
   WeightedSum(int64_t num_elements, PagePool& pages)
@@ -103,7 +104,8 @@ class WeightedSum final : public ContributionMean {
   }
 
  private:
-  // The first contribution, in its encoding and not yet multiplied; there is no sum beside it.
+  // The first contribution, in its encoding and not yet multiplied. While it is set, there is no
+  // other sum.
   struct Adopted {
     std::shared_ptr<Page> values;
     Encoding encoding;
@@ -128,14 +130,14 @@ class WeightedSum final : public ContributionMean {
                              is_first ? kernels::Accumulate::kSet : kernels::Accumulate::kAdd);
   }
 
-  // The sum, if it is there as it is; else null.
+  // Returns the sum if it needs no computation, else null.
   const Page* WithoutArithmetic() const {
     if (!adopted_.has_value()) return sum_.get();
     const bool is_sum = adopted_->encoding == Encoding::kFp32 && adopted_->factor == 1.0f;
     return is_sum ? adopted_->values.get() : nullptr;
   }
 
-  // Forms, to the bit, what the elements from `begin` are after Add() and Finish().
+  // Computes the elements from `begin` on, with the same bits as Add() and Finish() would give.
   void FormPart(const std::optional<LastContribution>& last, float rescale, int64_t begin,
                 absl::Span<float> part) const {
     kernels::Accumulate next = kernels::Accumulate::kSet;
@@ -160,8 +162,8 @@ class WeightedSum final : public ContributionMean {
   std::optional<Adopted> adopted_;
 };
 
-// Two pages: the weighted sum, and by element the weight of the contributions in which it
-// travelled. Its last bits depend on the order.
+// MeanOfSenders has two pages: the weighted sum, and for each element the weight of the
+// contributions that sent the element. The last bits of the mean depend on the order.
 class MeanOfSenders final : public ContributionMean {
  public:
   MeanOfSenders(int64_t num_elements, PagePool& pages)
@@ -177,8 +179,8 @@ class MeanOfSenders final : public ContributionMean {
       std::fill_n(weights_->data(), num_elements_, 0.0f);
       first_weight_ = static_cast<double>(share.weight);
     }
-    // If the contributions have equal weights, all of these weights are 1. One contribution alone
-    // is its own mean to the bit.
+    // Weights are divided by the first weight. If all contributions have equal weights, all weights
+    // are 1. If there is only one contribution, it equals its mean in every bit.
     const auto weight = static_cast<float>(static_cast<double>(share.weight) / first_weight_);
     codec::AccumulateDecoded(encoding, values, num_elements_, share.scale * weight, sum_->data(),
                              kernels::Accumulate::kAdd);
@@ -199,7 +201,7 @@ class MeanOfSenders final : public ContributionMean {
     Scale(*sum_, rescale, num_elements_);
   }
 
-  // Only a mean of weights is approached, and weights do not travel as top-k.
+  // Approach() is only for means of weights, and weights do not travel as top-k.
   void Approach(const float*, float) override {}
 
   const Page* mean() const override { return sum_.get(); }
@@ -211,23 +213,23 @@ class MeanOfSenders final : public ContributionMean {
  private:
   PagePool& pages_;
   std::shared_ptr<Page> sum_;
-  std::shared_ptr<Page> weights_;  // by that of the first contribution; null: sum_ is the mean
+  std::shared_ptr<Page> weights_;  // in units of the first weight; null: sum_ is the mean
   double first_weight_ = 1.0;
 };
 
-// DirectionMean makes mean directions that are as long as the contributions are in the mean. (It is
-// the merge of Decoupled DiLoCo, arXiv:2604.21428.) Of contributions v with weights w, it makes
-// within each part of the vector:
+// DirectionMean computes mean directions whose length is the mean length of the contributions. (It
+// is the merge of Decoupled DiLoCo, arXiv:2604.21428.) Of contributions v with weights w, it
+// computes within each part of the vector:
 //
 //   (sum of w |v| / sum of w) * phi(sum of w phi(v) / sum of w),  phi(x) = x / |x|, phi(0) = 0
 //
-// Where directions cancel, it makes the mean. The mean of M vectors at right angles is shorter than
-// they are by the square root of M. This one is not, so that steps stay as long when workers join
-// or leave.
+// If directions cancel, it computes the plain mean. The plain mean of M vectors at right angles is
+// shorter than they are by the square root of M. This mean is not shorter, so that steps stay as
+// long when workers join or leave.
 //
 // It takes two pages: one for the weighted sum, and one for the sum of the directions. If there is
-// no page for the second, the result is the mean. Its last bits depend on the order. One
-// contribution alone is its own mean to the bit.
+// no page for the second, the result is the plain mean. The last bits of the mean depend on the
+// order. If there is only one contribution, it equals its mean in every bit.
 class DirectionMean final : public ContributionMean {
  public:
   DirectionMean(std::vector<ElementRange> parts, int64_t num_elements, PagePool& pages)
@@ -270,7 +272,7 @@ class DirectionMean final : public ContributionMean {
     directions_ = nullptr;
   }
 
-  // Only a mean of weights is approached, and directions of weights say nothing.
+  // Approach() is only for means of weights, and directions of weights mean nothing.
   void Approach(const float*, float) override {}
 
   const Page* mean() const override { return sum_.get(); }
@@ -280,9 +282,10 @@ class DirectionMean final : public ContributionMean {
   }
 
  private:
-  // Unit vectors that cancel leave less than that, which is rounding.
+  // If the sum of unit vectors is shorter than this, the vectors cancel and the sum is rounding
+  // error.
   static constexpr double kLeastDirection = 1e-3;
-  // Below it a vector is nothing, and its inverse would be no fp32.
+  // A shorter vector counts as zero: its inverse length would not be a finite fp32.
   static constexpr double kLeastLength = 1e-30;
 
   void BeginDirections(int64_t weight) {
@@ -337,13 +340,14 @@ class DirectionMean final : public ContributionMean {
   PagePool& pages_;
   std::shared_ptr<Page> sum_;
   std::shared_ptr<Page> directions_;  // null: sum_ is the mean
-  std::vector<double> lengths_;       // by part: the sum of |factor| times length
+  std::vector<double> lengths_;       // for each part: the sum of |factor| times length
   int num_added_ = 0;
-  double unit_weight_ = 1.0;   // that counts as 1: of the first
-  double total_weight_ = 0.0;  // in it
+  double unit_weight_ = 1.0;   // weight of the first contribution, which counts as 1
+  double total_weight_ = 0.0;  // sum of the weights in the mean
 };
 
-// A page for each contribution until the round is over. Any order gives the same bits.
+// TrimmedContributions keeps a page for each contribution until the round is over. Any order of the
+// contributions gives the same bits.
 class TrimmedContributions final : public ContributionMean {
  public:
   TrimmedContributions(const RobustMean& kind, int64_t num_elements, PagePool& pages)
@@ -404,7 +408,7 @@ class TrimmedContributions final : public ContributionMean {
     std::shared_ptr<Page> page;
   };
 
-  // The coordinator lets no more than kMaxRobustContributions come.
+  // The coordinator admits no more than kMaxRobustContributions to a round.
   bool IsWanted(const MeanShare& share) const {
     return share.weight > 0 && contributions_.size() < kMaxRobustContributions;
   }
@@ -418,7 +422,7 @@ class TrimmedContributions final : public ContributionMean {
 
   const RobustMean kind_;
   PagePool& pages_;
-  std::vector<Contribution> contributions_;  // ascending by order
+  std::vector<Contribution> contributions_;  // ascending by `order`
   std::shared_ptr<Page> mean_;
 };
 

@@ -1,5 +1,5 @@
-// The mean of a round's contributions to one bucket, as the job wants it formed. Knows nothing of
-// rounds and workers.
+// ContributionMean computes the mean of a round's contributions to one bucket, in the way that the
+// job wants. It knows nothing of rounds and workers.
 #pragma once
 
 #include <cstddef>
@@ -17,19 +17,20 @@
 
 namespace lodestar::shard {
 
-// A MeanShare is what one contribution is in the mean.
+// A MeanShare says how one contribution counts in the mean.
 struct MeanShare {
-  float scale = 1.0f;   // its elements are multiplied by it
-  int64_t weight = 1;   // against those of the others
-  float factor = 1.0f;  // scale * weight / the weight of all that were to come
-  uint32_t order = 0;   // no two of a round have the same
+  float scale = 1.0f;   // factor for the contribution's elements
+  int64_t weight = 1;   // weight relative to the other contributions
+  float factor = 1.0f;  // scale * weight / the weight of all contributions that were to come
+  uint32_t order = 0;   // differs for all contributions of a round
 };
 
-// Elements of a part of a mean that is formed part by part: with what it is formed of and what it
-// goes to, less than a second-level cache has. Whole blocks of any encoding.
+// Number of elements of a part, if a mean is computed part by part. A part, with the numbers it is
+// computed from and the numbers it goes to, fits into a second-level cache. It is a multiple of
+// whole blocks in every encoding.
 constexpr int64_t kMeanPartElements = 4 * kWholeBlocks;
 
-// The last contribution of a round, [num_elements] in its encoding.
+// The last contribution of a round. `values` is [num_elements] in the encoding.
 struct LastContribution {
   Encoding encoding;
   const std::byte* values;
@@ -37,35 +38,36 @@ struct LastContribution {
 };
 
 // The class is not thread-safe. If the system gives no page for a contribution, the mean is formed
-// without it; the pool has told of it then.
+// without that contribution, and the pool has reported it.
 class ContributionMean {
  public:
   explicit ContributionMean(int64_t num_elements) : num_elements_(num_elements) {}
   virtual ~ContributionMean() = default;
 
   virtual void Add(Encoding encoding, const std::byte* values, const MeanShare& share) = 0;
-  // Whether a page of this size with elements in this encoding may be kept as it is, in place of
-  // one that Add() would take: it is of use now, and is not much larger than that.
+  // Returns true if a page of this size, with elements in this encoding, may be kept instead of a
+  // page that Add() would take. That is so if Add() would take a page now, and if this page is not
+  // much larger.
   virtual bool CanAdopt(Encoding encoding, int64_t page_elements) const = 0;
-  // Add() of elements that lie in a page already.
+  // Adds elements as Add() does, but keeps their page instead of a copy.
   virtual void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) = 0;
-  // All that comes is there, and becomes mean(). `rescale` is the weight of all that were to come,
-  // divided by the weight of those that came. A second call multiplies by `rescale` what is the
-  // mean already.
+  // Ends the round: all contributions are there, and mean() returns their mean. `rescale` is the
+  // weight of all that were to come, divided by the weight of those that came. A second call
+  // multiplies the finished mean by `rescale`.
   virtual void Finish(float rescale) = 0;
-  // Does Add() of `last`, if there is one, and Finish(), for a caller that wants the mean once.
-  // `use` is given the mean part by part, in order. A mean that can do so forms each part when it
-  // is used, so that the part stays in the cache. `use` is not called if nothing was added. Clear()
-  // follows.
+  // Does Add() of `last`, if it is set, and Finish(), for a caller that needs the mean once. Calls
+  // `use` with the mean part by part, in order. If possible, each part is computed just before it
+  // is used, so that it stays in the cache. `use` is not called if nothing was added. Clear() must
+  // follow.
   using UsePart = absl::FunctionRef<void(int64_t begin, absl::Span<const float> part)>;
   virtual void FinishInParts(const std::optional<LastContribution>& last, float rescale,
                              UsePart use);
-  // Must follow Finish(). Takes `share` of the mean, and of `base` what is left of 1. Does nothing
-  // where single contributions lead the mean nowhere anyway.
+  // Replaces the mean by share * mean + (1 - share) * base. Must follow Finish(). Does nothing if
+  // the kind of mean already bounds what a single contribution can do.
   virtual void Approach(const float* base, float share) = 0;
-  // Returns the mean after Finish(). Null means that nothing was added.
+  // Returns the mean. Must follow Finish(). Null means that nothing was added.
   virtual const Page* mean() const = 0;
-  // Makes it ready for the next round.
+  // Makes the object ready for the next round.
   virtual void Clear() = 0;
 
  protected:
@@ -74,16 +76,16 @@ class ContributionMean {
 
 struct MeanKind {
   RobustMean robust = {};
-  // An element's mean is that of the contributions in which it travelled. A robust mean has none of
-  // this.
+  // True: the mean of an element is over the contributions that sent the element. Must be false for
+  // a robust mean.
   bool divides_by_senders = false;
-  // Within each of these ranges directions and lengths are averaged apart; outside of them elements
-  // are. The ranges are relative to the vector's start, ascending and disjoint. A robust mean has
-  // none of this.
+  // Within each of these ranges directions and lengths are averaged separately. Outside of the
+  // ranges, elements are averaged. The ranges are relative to the vector's start, ascending and
+  // disjoint. Must be empty for a robust mean.
   std::vector<ElementRange> directions = {};
 };
 
-// The only switch on the kind. `pages` outlives the result.
+// Returns the mean for `kind`. No other code depends on the kind. `pages` must outlive the result.
 std::unique_ptr<ContributionMean> MakeContributionMean(const MeanKind& kind, int64_t num_elements,
                                                        PagePool& pages);
 

@@ -38,8 +38,8 @@ struct Contribution {
   float scale = 1.0f;
 };
 
-// Returns the kind of --robust_mean `name`. For "direction" it has parts of different length, and
-// elements outside of them.
+// Returns the kind of mean that --robust_mean=`name` selects. For "direction" it has parts of
+// different length, and elements outside of all parts.
 MeanKind KindOf(const std::string& name) {
   if (name == "direction") return {.directions = {{0, 5}, {7, 8}, {8, kElements - 1}}};
   return {.robust = *ParseRobustMean(name)};
@@ -53,7 +53,7 @@ class ContributionMeanTest : public testing::TestWithParam<std::string> {
 
   bool AdoptsEncoded() const { return GetParam() == "none"; }
 
-  // In that order; the number of each is its own.
+  // Adds the contributions in the given order. MeanShare::order of each is its index.
   static void AddAll(const std::vector<Contribution>& contributions, const std::vector<int>& order,
                      ContributionMean& mean) {
     float total = 0.0f;
@@ -101,7 +101,7 @@ TEST_P(ContributionMeanTest, EqualContributionsAreTheirMean) {
       equal.push_back({Vector(3), 1 + i % 2});
       order.push_back(i);
     }
-    // Sums of up to 8 terms and a division.
+    // The tolerance allows for sums of up to 8 terms and a division.
     EXPECT_THAT(MeanOf(equal, order), Pointwise(FloatNear(2e-6f), Vector(3))) << count;
   }
 }
@@ -112,7 +112,7 @@ TEST_P(ContributionMeanTest, ScalesAndWeightsCount) {
   for (float& value : wanted) value *= 0.5f;
   EXPECT_THAT(MeanOf(halves, {0, 1}), Pointwise(FloatNear(1e-6f), wanted));
   if (GetParam() == "direction") return;
-  // If there are only two contributions, nothing can be left out.
+  // If there are only two contributions, none can be left out.
   const std::vector<Contribution> two = {{Vector(1), 3}, {Vector(2), 1}};
   for (int64_t i = 0; i < kElements; ++i) {
     wanted[i] = 0.75f * Vector(1)[i] + 0.25f * Vector(2)[i];
@@ -123,7 +123,7 @@ TEST_P(ContributionMeanTest, ScalesAndWeightsCount) {
 TEST_P(ContributionMeanTest, WhatDoesNotComeIsMadeUpFor) {
   const std::unique_ptr<ContributionMean> mean = Make();
   const std::vector<float> values = Vector(1);
-  // The other half of the round is missing.
+  // The other half of the round's weight is missing.
   mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values.data()),
             {.weight = 2, .factor = 0.5f});
   mean->Finish(2.0f);
@@ -212,7 +212,7 @@ TEST_P(ContributionMeanTest, WhatThereIsNoPageForIsLeftOut) {
   ASSERT_NE(mean->mean(), nullptr);
   if (GetParam() == "none") return;
   if (GetParam() == "direction") {
-    // There is one for the sum, and none for directions.
+    // There is a page for the sum, and none for the directions.
     std::vector<float> plain(kElements);
     for (int64_t i = 0; i < kElements; ++i) {
       plain[i] = (Vector(1)[i] + Vector(2)[i] + Vector(3)[i]) / 3.0f;
@@ -235,7 +235,7 @@ TEST_P(RobustContributionsTest, OneWildOneOfFourLeadsNobody) {
     std::vector<Contribution> contributions = {{Vector(0)}, {Vector(0)}, {Vector(0)}, {Vector(0)}};
     for (float& value : contributions[1].values) value = wild;
     EXPECT_THAT(MeanOf(contributions, {0, 1, 2, 3}), Pointwise(FloatNear(1e-6f), Vector(0)));
-    // However much it is said to weigh.
+    // The outlier is left out, even if its weight is large.
     contributions[1].weight = 1000;
     EXPECT_THAT(MeanOf(contributions, {0, 1, 2, 3}), Pointwise(FloatNear(1e-6f), Vector(0)));
   }
@@ -285,7 +285,7 @@ class MeanOfSendersTest : public testing::Test {
 };
 
 TEST_F(MeanOfSendersTest, AnElementIsDividedByThoseWhoSentIt) {
-  // `factor` is of all, and not looked at.
+  // `factor` is relative to the weight of all contributions, and is not used here.
   Add({8, 0, 0, 0, 0, 4}, {.weight = 1, .factor = 0.25f});
   Add({4, 0, 0, -2, 0, 0}, {.weight = 3, .factor = 0.75f});
   mean_->Finish(1.0f);
@@ -360,17 +360,18 @@ constexpr float kRoot = 1.41421356f;
 
 TEST_F(DirectionMeanTest, TwoAtRightAnglesAreAsLongOnTheDiagonal) {
   EXPECT_THAT(MeanOf({{{2, 0}}, {{0, 2}}}, {{0, 2}}), Pointwise(FloatNear(1e-6f), {kRoot, kRoot}));
-  // Elements of no part have their mean, and each part has a direction of its own.
+  // Elements outside of all parts get the plain mean, and each part has a direction of its own.
   EXPECT_THAT(MeanOf({{{2, 0, 4, 2, 0}}, {{0, 2, 0, 2, 0}}}, {{0, 2}, {3, 5}}),
               Pointwise(FloatNear(1e-6f), {kRoot, kRoot, 2.0f, 2.0f, 0.0f}));
 }
 
 TEST_F(DirectionMeanTest, LengthsAreAveragedByWeightAndScale) {
-  // Lengths 6 and 2 with weights 1 and 3: 3 in the mean. Directions: (1, 0) and three times (0, 1).
+  // The lengths are 6 and 2 with weights 1 and 3, so their mean is 3. The directions are (1, 0)
+  // once and (0, 1) three times.
   const float length = 3.0f / std::sqrt(10.0f);
   EXPECT_THAT(MeanOf({{{6, 0}, 1}, {{0, 1}, 3, 2.0f}}, {{0, 2}}),
               Pointwise(FloatNear(1e-6f), {length, 3 * length}));
-  // A scale below 0 turns it round.
+  // A negative scale reverses the direction.
   EXPECT_THAT(MeanOf({{{2, 0}}, {{0, 1}, 1, -2.0f}}, {{0, 2}}),
               Pointwise(FloatNear(1e-6f), {kRoot, -kRoot}));
 }
@@ -386,7 +387,8 @@ TEST_F(DirectionMeanTest, OneAloneIsItselfToTheBit) {
 
 TEST_F(DirectionMeanTest, WhereDirectionsCancelItIsTheMean) {
   EXPECT_THAT(MeanOf({{{2, 1}}, {{-2, -1}}}, {{0, 2}}), ElementsAre(0, 0));
-  // Thirds, and three directions whose sum fp32 does not find to be 0.
+  // The mean is a third of the sum. The sum of the three directions is near 0, but not exactly 0 in
+  // fp32.
   const float height = std::sqrt(3.0f) / 2;
   EXPECT_THAT(MeanOf({{{3, 0}}, {{-0.5f, height}}, {{-0.5f, -height}}}, {{0, 2}}),
               Pointwise(FloatNear(1e-6f), {2.0f / 3, 0.0f}));
@@ -396,7 +398,7 @@ TEST_F(DirectionMeanTest, WhereDirectionsCancelItIsTheMean) {
 TEST_F(DirectionMeanTest, NothingHasNoDirectionAndALengthOfNothing) {
   EXPECT_THAT(MeanOf({{{0, 4}}, {{0, 0}}}, {{0, 2}}), ElementsAre(0, 2));
   EXPECT_THAT(MeanOf({{{0, 0}}, {{0, 0}}}, {{0, 2}}), ElementsAre(0, 0));
-  // An inverse that is no fp32 is never formed.
+  // No inverse is computed that would be infinite in fp32.
   EXPECT_THAT(MeanOf({{{0, 4}}, {{1e-42f, 1e-42f}}}, {{0, 2}}), ElementsAre(0, 2));
   EXPECT_THAT(MeanOf({{{0, 1e17f}}, {{1e17f, 0}}}, {{0, 2}}),
               Each(testing::FloatEq(1e17f / kRoot)));

@@ -1,9 +1,10 @@
-// ContributionSamples keeps some of the elements of each contribution to one bucket. They show in
-// which direction the contribution goes, compared with the others of its round. The class is pure.
+// ContributionSamples keeps a sample of the elements of each contribution to one bucket. The
+// samples show in which direction a contribution goes, compared with the other contributions of its
+// round. The class does no I/O and has no lock.
 //
-// The samples are whole blocks of kSampledBlock elements, evenly over the bucket. Which blocks are
-// sampled moves with the round. The positions are no secret: a worker that knows them can send
-// something else there.
+// The samples are whole blocks of kSampledBlock elements, spread evenly over the bucket. Which
+// blocks are sampled changes with the round. The positions are not secret: a worker that knows them
+// can send other values there.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +16,14 @@
 
 namespace lodestar::shard {
 
-// A DirectionPart says how a worker's part of a bucket lies to that of the others. It has sums over
-// the sample. Each contribution is made of length 1 before, so that a long one does not hide the
-// others.
+// A DirectionPart compares a worker's part of a bucket with the parts of the other workers. Its
+// members are sums over the sample. Each contribution is first scaled to length 1, so that a long
+// contribution does not hide the others.
 struct DirectionPart {
   WorkerId worker;
   Incarnation incarnation;
-  double product = 0.0;     // of its own with the sum of the others
-  double own_square = 0.0;  // of its own: 1, or 0 of nothing
+  double product = 0.0;     // product of the worker's part with the sum of the other parts
+  double own_square = 0.0;  // square of the worker's part: 1, or 0 if the part is zero
   double others_square = 0.0;
 };
 
@@ -30,18 +31,18 @@ class ContributionSamples {
  public:
   static constexpr int64_t kSampledBlock = 256;
 
-  // Further ones of a round are not looked at.
+  // Maximum number of workers that are sampled in a round.
   static constexpr size_t kMaxWorkers = 256;
 
   // Samples about `max_elements` of the `num_elements` of the bucket, and at least one block. If
-  // max_elements is 0, none is sampled.
+  // max_elements is 0, nothing is sampled.
   ContributionSamples(int64_t num_elements, int64_t max_elements);
 
   // Adds the sample of a contribution to the open round. `encoded` has all elements of the bucket.
-  // What is looked at is scale * (encoded - base), or scale * encoded where `base` is null.
+  // The sampled value is scale * (encoded - base), or scale * encoded if `base` is null.
   void Add(WorkerId worker, Incarnation incarnation, Round round, Encoding encoding,
            const std::byte* encoded, float scale, const float* base);
-  // Returns one part per worker, if two or more workers came. The next round begins.
+  // Ends the round. Returns one part per worker, or nothing if fewer than two workers contributed.
   std::vector<DirectionPart> EndRound();
 
  private:
@@ -53,7 +54,7 @@ class ContributionSamples {
 
   const int64_t num_elements_;
   const bool is_looked_at_;
-  const int64_t stride_;  // in blocks, from one sampled block to the next
+  const int64_t stride_;  // blocks from one sampled block to the next
   std::vector<Sample> samples_;
 };
 

@@ -82,7 +82,7 @@ TEST(ContributionSamplesTest, ASampleTellsWhatTheWholeWould) {
 TEST(ContributionSamplesTest, AllPlacesAreLookedAtInTime) {
   constexpr int64_t kBlocks = 64;
   constexpr int64_t kElements = kBlocks * ContributionSamples::kSampledBlock;
-  std::set<int64_t> seen;  // cosines, one for each choice of places
+  std::set<int64_t> seen;  // cosines, one for each choice of positions
   for (int64_t round = 0; round < 200; ++round) {
     ContributionSamples samples(kElements, kElements / 8);
     std::vector<float> place(kElements);
@@ -95,7 +95,7 @@ TEST(ContributionSamplesTest, AllPlacesAreLookedAtInTime) {
     const std::vector<DirectionPart> parts = samples.EndRound();
     seen.insert(std::lround(parts[0].product * 1e9));
   }
-  // Eight blocks, evenly: 8 i, 8 i + 1, ..., 8 i + 7.
+  // The eight choices sample the blocks 8 i, 8 i + 1, ..., 8 i + 7.
   EXPECT_THAT(seen, SizeIs(8));
 }
 

@@ -48,7 +48,7 @@ class NumbersCheckTest : public ::testing::TestWithParam<Encoding> {
     return check;
   }
 
-  // So many bytes more each time, which are no whole elements.
+  // Checks `step` more bytes each time, also if `step` bytes are no whole number of elements.
   NumbersCheck BitByBit(const std::vector<std::byte>& bytes, int64_t step) {
     NumbersCheck check(key_, kElements, /*measures_norm=*/true);
     const auto size = static_cast<int64_t>(bytes.size());
@@ -57,8 +57,7 @@ class NumbersCheckTest : public ::testing::TestWithParam<Encoding> {
     return check;
   }
 
-  // Does the same, but blocks that have come whole are only looked at where they came from, which
-  // may be anywhere.
+  // Does the same as BitByBit(), but offers complete blocks only in `last`, at any alignment.
   NumbersCheck PieceByPiece(const std::vector<std::byte>& bytes, int64_t step) {
     NumbersCheck check(key_, kElements, /*measures_norm=*/true);
     const auto size = static_cast<int64_t>(bytes.size());
@@ -95,7 +94,7 @@ TEST_P(NumbersCheckTest, FindsTheSameHoweverTheNumbersArrive) {
     for (const int64_t step : {int64_t{1001}, int64_t{7777}, int64_t{16383}}) {
       const NumbersCheck check = BitByBit(bytes, step);
       EXPECT_EQ(check.Result(key_, layout_, bucket_), expected.Result(key_, layout_, bucket_));
-      // The norm has no meaning beside a bad element, but it is the same.
+      // The norm has no meaning if an element is bad, but it must be the same in both cases.
       EXPECT_EQ(check.norm(), expected.norm());
     }
     for (const int64_t step : {int64_t{7777}, int64_t{40'000}, int64_t{1'000'000}}) {
@@ -106,7 +105,7 @@ TEST_P(NumbersCheckTest, FindsTheSameHoweverTheNumbersArrive) {
   }
 }
 
-// The elements behind the bytes that have arrived are not there yet.
+// The elements after the bytes that have arrived must not be read.
 TEST_P(NumbersCheckTest, LooksAtNothingThatHasNotArrived) {
   std::vector<std::byte> bytes = Encoded(std::nullopt);
   const double norm = AtOnce(bytes).norm();
@@ -140,7 +139,7 @@ TEST(NumbersCheckOfFp32Test, NamesTheElementAndMeasuresTheScaledNorm) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 'w', element 4099"));
 }
 
-// Top-k comes with places, which are looked at first and as a whole.
+// Top-k has positions too, which are checked first and all at once.
 INSTANTIATE_TEST_SUITE_P(Encodings, NumbersCheckTest,
                          ::testing::Values(Encoding::kFp32, Encoding::kBf16, Encoding::kFp16,
                                            Encoding::kInt8, Encoding::kInt4));

@@ -1,5 +1,5 @@
-// DedupTable has what one bucket has counted of each worker, so that nothing counts twice. It is
-// not thread-safe: its bucket's lock guards it.
+// DedupTable records what one bucket has counted from each worker, so that nothing counts twice. It
+// is not thread-safe: the bucket's lock guards it.
 #pragma once
 
 #include <map>
@@ -16,26 +16,27 @@ namespace lodestar::shard {
 
 class DedupTable {
  public:
-  // Rows of workers that are no members any more, of the newest incarnations: a repeat of what was
-  // counted comes within moments, or never.
+  // Maximum number of rows of former members. The rows with the newest incarnations are kept: a
+  // repeat of a counted contribution comes within moments, or never.
   static constexpr size_t kMaxEndedRows = 64;
   using IsMember = absl::FunctionRef<bool(WorkerId, Incarnation)>;
 
   void Restore(const std::vector<CountedWorker>& rows);
-  // Replaces the worker's row. If the table grows too long, `is_member` is asked about all workers
-  // in it.
+  // Replaces the worker's row. If the table grows too long, calls `is_member` for all workers in
+  // it.
   void Count(WorkerId worker, const CountedContribution& contribution, int num_members,
              IsMember is_member);
   std::optional<CountedContribution> Find(WorkerId worker) const;
 
-  // A version is published: it holds what has been counted so far.
+  // Notes that a version is published, which includes all that has been counted so far.
   void MarkPublished() { unpublished_.clear(); }
   // Returns the rows as of the last published version, ascending by worker.
   std::vector<CountedWorker> Published() const;
 
  private:
   std::map<WorkerId, CountedContribution> counted_;
-  // What was counted since the last published version, oldest first, with the row it replaced.
+  // Contributions counted since the last published version, oldest first, each with the row that it
+  // replaced.
   std::vector<std::pair<WorkerId, std::optional<CountedContribution>>> unpublished_;
 };
 

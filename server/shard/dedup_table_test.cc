@@ -29,7 +29,7 @@ TEST(DedupTableTest, PublishedRowsAreThoseOfTheVersion) {
 
 TEST(DedupTableTest, ForgetsTheOldestOfThoseWhoAreGoneAndNoMember) {
   DedupTable table;
-  // The first worker stays; all others have passed through, one after the other.
+  // The first worker stays. All other workers come and go, one after the other.
   constexpr int kWorkers = 2000;
   for (int worker = 1; worker <= kWorkers; ++worker) {
     table.Count(WorkerId(worker), Row(worker, worker), 2, [&](WorkerId id, Incarnation) {

@@ -1,7 +1,7 @@
 // DelayedStep is one step of the optimizer in several parts (delayed Nesterov, arXiv:2401.09135,
-// algorithm 3). Each contribution takes effect when it comes, as its share of the mean of those
-// that one step is made of. The last of them ends the step. How many they are is decided when the
-// first comes. The class is plain data; there is one per bucket.
+// algorithm 3). Each contribution takes effect when it comes, with its share of the mean of all
+// contributions of the step. The last contribution ends the step. The number of parts is decided
+// when the first contribution comes. The class is plain data, and each bucket has its own.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace lodestar::shard {
 
 class DelayedStep {
  public:
-  // All that outlives a process.
+  // The data that must survive a restart.
   struct Memory {
-    int64_t num_parts = 0;       // of the step that is begun; 0 means that none is
-    int64_t arrived = 0;         // of them
-    int64_t planned_weight = 0;  // of all of them, if each is a usual one
+    int64_t num_parts = 0;       // parts of the step that is begun; 0 means that no step is begun
+    int64_t arrived = 0;         // number of these parts that have come
+    int64_t planned_weight = 0;  // weight of all parts, if each has the usual weight
     int64_t arrived_weight = 0;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -25,8 +25,9 @@ class DelayedStep {
   explicit DelayedStep(const Memory& memory) : memory_(memory) {}
   const Memory& memory() const { return memory_; }
 
-  // The next contribution, whose weight is `weight` where that of a usual one is `usual_weight`,
-  // both above 0. `num_parts`, at least 1, is looked at if it is the first of a step.
+  // Adds the next contribution, whose weight is `weight`. A usual contribution has weight
+  // `usual_weight`. Both must be above 0. `num_parts`, at least 1, is used only if this
+  // contribution is the first of a step.
   optimizer::StepPart Add(int64_t weight, int64_t usual_weight, int num_parts) {
     LODESTAR_CHECK(weight > 0 && usual_weight > 0 && num_parts > 0);
     optimizer::StepPart part;

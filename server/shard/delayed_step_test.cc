@@ -26,7 +26,8 @@ TEST(DelayedStepTest, TheLastMakesTheMeanOfThoseThatCame) {
   EXPECT_EQ(step.Add(8, 8, 2).factor, 0.5f);
   const optimizer::StepPart last = step.Add(2, 8, 2);
   EXPECT_EQ(last.factor, 0.125f);
-  // 8 and 2 of 10: 0.5 and 0.125 times this.
+  // The parts weigh 8 and 2 of the planned 16, and so take effect with 0.5 and 0.125. Their sum
+  // times 1.6 is 1.
   EXPECT_EQ(last.rescale, 1.6f);
 }
 

@@ -7,7 +7,7 @@
 namespace lodestar::shard {
 namespace {
 
-// The lower one of two in the middle.
+// Returns the median, or the lower of the two middle values.
 double MedianOf(std::vector<double> values) {
   const auto middle = values.begin() + (values.size() - 1) / 2;
   std::nth_element(values.begin(), middle, values.end());

@@ -1,16 +1,17 @@
-// DirectionWatch looks at the directions of the contributions to a shard. It finds a worker that
-// opposes the others, or that has nothing in common with them while they agree with one another.
+// DirectionWatch compares the directions of the contributions to a shard. It finds a worker that
+// opposes the other workers, or that has nothing in common with them while they agree with one
+// another.
 //
-// What is looked at is the cosine between a worker's contribution and the sum of the others' of the
-// same round, over the sample of all buckets. Single gradients are mostly noise, so that one round
-// says next to nothing. Therefore the cosines of kWindow rounds are added up, and divided by the
-// root of the sum of their squares. If they were as often below 0 as above, that would be a
-// standard normal value, whatever their size (the t-statistic of Student, self-normalised). Its
-// magnitude is at most the root of the number of rounds, so that no worker is found before the
-// 26th.
+// For each worker and round it computes a cosine: that of the worker's contribution with the sum of
+// the other contributions, over the samples of all buckets. Single gradients are mostly noise, so
+// that one round says almost nothing. Therefore the cosines of kWindow rounds are added up and
+// divided by the root of the sum of their squares. If the cosines were as often below 0 as above,
+// the result would be a standard normal value, whatever their size (the t-statistic of Student,
+// self-normalised). Its magnitude is at most the root of the number of rounds, so that no worker is
+// found before round 26.
 //
-// Where workers have unlike data and the run is near its end, the gradients of all cancel out, and
-// each worker opposes the others. So no worker is found unless most of the others agree.
+// If workers have unlike data and the run is near its end, the gradients of all workers cancel out,
+// and each worker opposes the others. So no worker is found unless most of the other workers agree.
 #pragma once
 
 #include <algorithm>
@@ -27,26 +28,27 @@
 
 namespace lodestar::shard {
 
-// Thread-safe. Its lock is a leaf.
+// The class is thread-safe. Its lock is a leaf.
 class DirectionWatch {
  public:
-  // The sample of one worker has so many elements, over all buckets together. That is enough for a
-  // cosine to a 128th.
+  // Number of sampled elements of one worker, over all buckets together. It gives the cosine with
+  // an error of about 1/128.
   static constexpr int64_t kSampledElements = 1 << 14;
   static constexpr int kWindow = 100;
   static constexpr double kOpposed = -5.0;
-  static constexpr double kUnrelated = 2.0;  // below that, once the window is full
-  // Most of the others must be above that, or no worker is taken to oppose them.
+  static constexpr double kUnrelated = 2.0;  // a worker below it is unrelated, once the window is
+                                             // full
+  // A worker is found to oppose the others only if most of the others are above this value.
   static constexpr double kAgree = 5.0;
-  // Most of the others must be above that, or no worker is taken for unrelated to them.
+  // A worker is found unrelated to the others only if most of the others are above this value.
   static constexpr double kAgreeWell = 8.0;
-  // If there are more workers than that, those that are gone are forgotten.
+  // Maximum number of workers to remember. If there are more, workers that are gone are forgotten.
   static constexpr size_t kMaxWorkers = 4096;
 
   explicit DirectionWatch(int num_buckets) : num_buckets_(num_buckets) {}
 
-  // Returns the size of the sample of a bucket, whose `position` counts from 0. 0 means that the
-  // bucket is not looked at.
+  // Returns the size of the sample of the bucket at `position`, which counts from 0. 0 means that
+  // the bucket is not sampled.
   int64_t SampledElements(int position) const {
     constexpr int kMost = kSampledElements / ContributionSamples::kSampledBlock;  // buckets
     const int stride = (num_buckets_ + kMost - 1) / kMost;
@@ -57,22 +59,22 @@ class DirectionWatch {
     WorkerId worker;
     Incarnation incarnation;
     Round round;
-    bool is_opposed = false;     // else unrelated
-    double cosine = 0.0;         // the mean of its last rounds
-    double others_cosine = 0.0;  // the same of the one in the middle of the others
+    bool is_opposed = false;     // false: the worker is unrelated to the others
+    double cosine = 0.0;         // mean cosine of the worker's last rounds
+    double others_cosine = 0.0;  // median of this mean over the other workers
   };
-  // Is called once per bucket and round. Returns what the round shows, once its last bucket has
-  // come.
+  // Adds the parts of one bucket to the round. Must be called once per bucket and round. Returns
+  // the findings of the round with its last bucket, and nothing before.
   std::vector<Finding> OnRound(Round round, absl::Span<const DirectionPart> parts);
 
-  // Returns the number of rounds that some buckets have not ended.
+  // Returns the number of rounds that have ended in some buckets only.
   size_t num_open_rounds() const {
     absl::MutexLock lock(&mutex_);
     return open_.size();
   }
 
  private:
-  static constexpr size_t kMaxOpenRounds = 16;  // the oldest are given up
+  static constexpr size_t kMaxOpenRounds = 16;  // if there are more, the oldest is given up
 
   struct OpenRound {
     int num_buckets = 0;

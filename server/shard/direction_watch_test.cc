@@ -11,8 +11,8 @@ namespace {
 
 using ::testing::IsEmpty;
 
-// Rounds of workers 1, 2, ... in which the cosines scatter around `means` like those of noisy
-// gradients.
+// Rounds generates rounds of workers 1, 2, ... whose cosines scatter around `means`, like the
+// cosines of noisy gradients.
 class Rounds {
  public:
   explicit Rounds(std::vector<double> means, double spread = 0.1, int num_buckets = 1)
@@ -35,7 +35,7 @@ class Rounds {
     ++next_;
     return findings;
   }
-  // Runs so many rounds. Returns in how many of them each worker was found.
+  // Runs this number of rounds. Returns for each worker in how many of them it was found.
   std::vector<int> Found(int rounds) {
     std::vector<int> found(means_.size());
     for (int i = 0; i < rounds; ++i) {
@@ -98,7 +98,8 @@ TEST(DirectionWatchTest, HonestWorkersAreNotFoundHoweverNoisyTheirGradients) {
 }
 
 TEST(DirectionWatchTest, WhereAllOpposeEachOtherNobodyIsToBlame) {
-  // The rounds are as gradients that cancel out: workers with unlike data, near the end of a run.
+  // The rounds are like gradients that cancel out: workers have unlike data, and the run is near
+  // its end.
   Rounds rounds({-0.8, -0.3, -0.3, -0.2}, 0.05);
   EXPECT_THAT(rounds.Found(500), testing::Each(0));
 }

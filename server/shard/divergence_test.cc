@@ -1,4 +1,5 @@
-// Numbers that are not finite: at the door, after an update, and in what is loaded.
+// Tests numbers that are not finite: in contributions, after an update, and in weights that are
+// loaded.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -92,7 +93,7 @@ TEST(DivergenceTest, WhatIsBeyondAllReasonIsRefusedAtTheDoorByName) {
   }
 }
 
-// All that is let in is finite, and yet the update overflows.
+// All contributions are finite, and yet the update overflows.
 TEST(DivergenceTest, UpdateThatSpoilsTheNumbersIsToldAndNobodyGetsThem) {
   for (const Mode mode : {Mode::kSync, Mode::kAsync}) {
     Log log;
@@ -170,7 +171,8 @@ TEST(DivergenceTest, ReportedRoundThatWasNotPushedIsAFaultOfThatWorker) {
   cluster.SetMembers(3);
   cluster.OpenRound(0, {1, 1, 1}, 1.0);
   EXPECT_OK(cluster.PushAll(KeyOf(job, 1), Filled(cluster, 1.0f)));
-  // Worker 2 has pushed one bucket, worker 3 waits behind it in the order of summation.
+  // Worker 2 has pushed one bucket. Worker 3 waits, because its contribution is added after that of
+  // worker 2.
   cluster.PushBucket(KeyOf(job, 2), 0, Filled(cluster, 1.0f));
   const std::vector<RosterMember> reported = {{WorkerId(1), Incarnation(1), 1},
                                               {WorkerId(2), Incarnation(1), 1}};
@@ -188,8 +190,8 @@ TEST(DivergenceTest, ReportedRoundThatWasNotPushedIsAFaultOfThatWorker) {
   EXPECT_EQ(log.faults.size(), 1) << "past rounds are complete";
 }
 
-// In every mode: what is a thousand times too long does no more than what is as long as the others,
-// and is told of once for each bucket.
+// In every mode, a contribution that is a thousand times too long has no more effect than one of
+// usual length. It is reported once for each bucket.
 TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold) {
   for (const char* const robust : {"none", "median"}) {
     for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
@@ -204,18 +206,17 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
         cluster.LoadConstant(0.0f);
         cluster.SetMembers(3);
         int64_t version = 0;
-        const int64_t num_rounds =
-            mode == Mode::kAsync ? 17 : 6;  // until it is known what is usual
+        const int64_t num_rounds = mode == Mode::kAsync ? 17 : 6;  // until the usual norm is known
         for (int64_t round = 0; round < num_rounds; ++round) {
           if (mode != Mode::kAsync) cluster.OpenRound(round, {1, 1, 1}, 0.01);
           for (const int worker : {1, 2, 3}) {
-            // Asynchronous grants are rounds of their own.
+            // An asynchronous grant is a round of its own.
             const int64_t number = mode == Mode::kAsync ? version : round;
             ContributionKey key = KeyOf(job, worker, number);
             key.base_version = Version(version);
             if (mode == Mode::kAsync) ++version;
             const bool is_wild = worker == 2 && round == num_rounds - 1;
-            // Where contributions are weights, it is their change that is as long as always.
+            // If contributions are weights, their change must have the usual length.
             const float usual = mode == Mode::kLocalSgd ? static_cast<float>(round + 1) : 1.0f;
             EXPECT_OK(cluster.PushAll(key, Filled(cluster, is_wild ? wild * usual : usual)));
           }
@@ -228,7 +229,7 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
       EXPECT_THAT(quiet.faults, IsEmpty());
       EXPECT_THAT(train(1000.0f, 10.0, loud),
                   testing::Pointwise(testing::FloatNear(1e-5f), wanted));
-      // In asynchronous mode as many as eight contributions are looked at together.
+      // In asynchronous mode eight contributions are judged together.
       if (mode != Mode::kAsync) {
         ASSERT_FALSE(loud.faults.empty());
         EXPECT_EQ(loud.faults[0].worker, WorkerId(2));
@@ -237,7 +238,7 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
         EXPECT_THAT(loud.faults[0].text, HasSubstr("--norm_limit"));
       }
       const std::vector<float> unwatched = train(1000.0f, 0.0, off);
-      if (robust == std::string("none")) {  // a median leaves it out by itself
+      if (robust == std::string("none")) {  // a median leaves it out anyway
         EXPECT_THAT(unwatched, testing::Not(testing::Pointwise(testing::FloatNear(1e-1f), wanted)));
       }
       EXPECT_THAT(off.faults, IsEmpty());
@@ -274,7 +275,7 @@ TEST(DivergenceTest, WhoPointsAwayFromTheOthersIsToldOfAndCountsAllTheSame) {
           EXPECT_THAT(log.faults, IsEmpty());
           continue;
         }
-        // Both shards find it from the 26th round on.
+        // Both shards find the worker from the 26th round on.
         ASSERT_EQ(log.faults.size(), 2u * (40 - 25));
         EXPECT_EQ(log.faults[0].round, Round(25));
         for (const WorkerFault& fault : log.faults) {
@@ -308,7 +309,7 @@ TEST(DivergenceTest, WorkersWithWeightsOfTheirOwnPullToAllSides) {
   EXPECT_THAT(log.faults, IsEmpty());
 }
 
-// The negative of weights is as long as they are, and leads the mean far away.
+// The negative of the weights is as long as the weights, and would move the mean far away.
 TEST(DivergenceTest, OfWeightsTheChangeIsWhatIsLong) {
   Log log;
   const JobSpec job = Job(Mode::kLocalSgd);
@@ -318,7 +319,7 @@ TEST(DivergenceTest, OfWeightsTheChangeIsWhatIsLong) {
   for (int64_t round = 0; round < 8; ++round) {
     cluster.OpenRound(round, {1, 1, 1});
     const float weight = cluster.Weights(round)->front();
-    // This holds in the first rounds as well, when it is not yet known what is usual.
+    // This holds in the first rounds too, when the usual norm is not known yet.
     for (const int worker : {1, 2, 3}) {
       EXPECT_OK(cluster.PushAll(KeyOf(job, worker, round),
                                 Filled(cluster, worker == 3 ? -weight : weight + 1.0f)));
@@ -345,7 +346,8 @@ TEST(DivergenceTest, WeightsTravelAsTheyAre) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scale is 2; weights")));
 }
 
-// Otherwise a spike of the only worker would not be that of plain training.
+// Otherwise, training with a single worker would differ from plain training after a spike in its
+// gradients.
 TEST(DivergenceTest, AWorkerThatIsAloneIsComparedWithNobody) {
   Log log;
   JobSpec job = Job(Mode::kSync);

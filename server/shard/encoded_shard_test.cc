@@ -1,4 +1,4 @@
-// A shard whose contributions and weights travel encoded. Everything runs inline.
+// Tests a shard whose contributions and weights travel encoded. Everything runs inline.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ ContributionKey EncodedKey(int worker, int64_t round, Encoding encoding) {
   return key;
 }
 
-// A Shadow is what a worker holds of the weights.
+// A Shadow is what a worker has of the weights.
 class Shadow {
  public:
   explicit Shadow(TestCluster* cluster)
@@ -42,7 +42,7 @@ class Shadow {
         elements_(cluster->layout().num_elements(), std::nanf("")),
         held_(cluster->buckets().size()) {}
 
-  // Brings it to the newest version; returns how many buckets came as changes.
+  // Updates the shadow to the newest version. Returns how many buckets came as changes.
   int Update(int64_t version) {
     int num_changed = 0;
     for (const Bucket& bucket : cluster_->buckets()) {
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(AllCodecs, EncodedShardTest,
                                          Encoding::kInt4),
                          [](const auto& info) { return std::string(EncodingName(info.param)); });
 
-// The result is, to the bit, as if decoded vectors had been pushed in fp32.
+// Every bit of the result must be as if decoded vectors had been pushed in fp32.
 TEST_P(EncodedShardTest, SumsDecodedContributions) {
   const JobSpec job = EncodedJob(GetParam(), Encoding::kFp32);
   TestCluster encoded({.job = job});
@@ -122,7 +122,8 @@ TEST_P(EncodedShardTest, AppliesEachContributionInAsync) {
   cluster.SetMembers(1);
   Shadow shadow(&cluster);
   shadow.Update(0);
-  const std::vector<float> values(cluster.layout().num_elements(), -7.0f);  // exact in all
+  // The value is exact in all encodings.
+  const std::vector<float> values(cluster.layout().num_elements(), -7.0f);
   EXPECT_THAT(cluster.PushAll(EncodedKey(1, 0, GetParam()), values), IsOkAndHolds(kCounted));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(1));
   for (float weight : weights) ASSERT_FLOAT_EQ(weight, 3.5f);
@@ -170,7 +171,8 @@ TEST_P(EncodedShardTest, InitialWeightsOfAClientAreFp32) {
   EXPECT_TRUE(SameBits(shadow.elements(), cluster.Vector(4)));
 }
 
-// One reader takes every change, one comes now and then, and one comes anew each time.
+// One reader takes every change, another reads only now and then, and a third reads the whole
+// shadow each time.
 TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
   TestCluster cluster({.job = EncodedJob(Encoding::kFp32, GetParam())});
   cluster.LoadInitial();
@@ -186,7 +188,8 @@ TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
     EXPECT_EQ(fresh.Update(round + 1), 0);
     EXPECT_TRUE(SameBits(fresh.elements(), steady.elements())) << round;
     if (round % 12 == 1 || round % 12 == 11) {
-      // After two rounds it comes as changes, if so many are kept; after ten it comes anew.
+      // After two rounds the reader gets changes, if two changes are kept. After ten it gets the
+      // whole shadow.
       const int num_changed = late.Update(round + 1);
       EXPECT_EQ(num_changed == 0, round % 12 == 11 || BlockElements(GetParam()) == 1) << round;
       EXPECT_TRUE(SameBits(late.elements(), steady.elements())) << round;
@@ -204,8 +207,8 @@ TEST_P(EncodedShardTest, ShadowStaysNearTheWeights) {
   shadow.Update(50);
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(50));
   for (size_t i = 0; i < weights.size(); ++i) {
-    // A round moves an element by 0.01 at most, and rounding to the nearer code loses half of 1/127
-    // of that in int8, of 1/7 in int4, and a little of what was lost before.
+    // A round moves an element by 0.01 at most. Rounding to the nearest code loses half of 1/127 of
+    // that in int8, or half of 1/7 in int4. A little is added for losses of earlier rounds.
     const int largest_code = GetParam() == Encoding::kInt4 ? 7 : 127;
     ASSERT_NEAR(shadow.elements()[i], weights[i], 0.6 * 0.01 / largest_code) << i;
   }
@@ -273,7 +276,8 @@ TEST_P(EncodedShardTest, RestoredShardStartsFromItsWeights) {
 
 constexpr Encoding kTopK = Encoding::TopK(64, 2);
 
-// kTopK keeps the 64 largest of the elements of a block. These are others where `phase` differs.
+// kTopK keeps the 64 largest elements of a block. Which elements are the largest depends on
+// `phase`.
 std::vector<float> Peaks(const TestCluster& cluster, int phase) {
   std::vector<float> values(cluster.layout().num_elements());
   for (size_t i = 0; i < values.size(); ++i) {
@@ -282,7 +286,7 @@ std::vector<float> Peaks(const TestCluster& cluster, int phase) {
   return values;
 }
 
-// Returns what top-k makes of the values, bucket by bucket.
+// Returns the values after top-k encoding and decoding, bucket by bucket.
 std::vector<float> Received(const TestCluster& cluster, std::vector<float> values) {
   for (const Bucket& bucket : cluster.buckets()) {
     std::vector<std::byte> bytes(EncodedBytes(kTopK, bucket.range.size()));
@@ -322,8 +326,8 @@ TEST(TopKShardTest, DividesByAllWorkersOrByTheSendersOfAnElement) {
   }
 }
 
-// If the mean is divided by senders, a round of fewer contributions than were to come is not scaled
-// up: no worker's part is missing.
+// If the mean is divided by senders, a round that lacks contributions is not scaled up: no worker
+// leaves a gap.
 TEST(TopKShardTest, WhoIsMissingLeavesNoGapInTheMeanOfSenders) {
   for (const TopKDivisor divisor : {TopKDivisor::kWorkers, TopKDivisor::kSenders}) {
     JobSpec job = EncodedJob(kTopK, Encoding::kFp32);
@@ -342,7 +346,8 @@ TEST(TopKShardTest, WhoIsMissingLeavesNoGapInTheMeanOfSenders) {
   }
 }
 
-// Nothing of it is added. A worker that then sends it right is counted.
+// A contribution with bad positions is not added. If the worker then sends a good contribution,
+// that one counts.
 TEST(TopKShardTest, PlacesThatAreNotAscendingAreRefused) {
   TestCluster cluster({.job = EncodedJob(kTopK, Encoding::kFp32)});
   cluster.LoadConstant(0.0f);
@@ -353,7 +358,7 @@ TEST(TopKShardTest, PlacesThatAreNotAscendingAreRefused) {
   cluster.shard(bucket.shard)
       .BeginBucket(EncodedKey(1, 0, kTopK), bucket.index, [&](absl::StatusOr<StagedBucket> staged) {
         ASSERT_OK(staged);
-        // Each place is 0.
+        // Every position is 0.
         std::fill(staged->bytes().begin(), staged->bytes().end(), std::byte{0});
         cluster.shard(bucket.shard)
             .FinishBucket(*std::move(staged), [&](const absl::StatusOr<PushOutcome>& outcome) {

@@ -1,5 +1,5 @@
-// By a NormExchange the buckets of a shard learn the norm of a gradient whose other parts lie in
-// other buckets and on other shards.
+// The classes here compute the norm of a gradient whose parts lie in several buckets, on several
+// shards.
 #pragma once
 
 #include <functional>
@@ -16,43 +16,44 @@
 
 namespace lodestar::shard {
 
-// Among the shards.
+// A NormExchange adds up sums of squares among the shards.
 class NormExchange {
  public:
   virtual ~NormExchange() = default;
 
-  // Takes this shard's sums of squares of `round`, one per segment in order of the parameter space
-  // (SegmentsOf() in common/params/shard_plan.h), and calls `done` once, from any thread, with the
-  // sum over all shards: a plain left-to-right sum over all segments of the space, so that it is
-  // the same to the bit for any number of shards. An error means that there will be no answer.
+  // Submits this shard's sums of squares of `round`, one per segment in order of the parameter
+  // space (SegmentsOf() in common/params/shard_plan.h). Calls `done` once, from any thread, with
+  // the sum over all shards. The sum is taken from left to right over all segments of the space, so
+  // that it has the same bits for any number of shards. If `done` gets an error, there will be no
+  // sum.
   virtual void Submit(Round round, std::vector<double> segment_sums,
                       std::function<void(absl::StatusOr<double>)> done) = 0;
 };
 
-// Among the buckets of one shard. Thread-safe. Its lock is a leaf; call Submit() without a lock
-// held.
+// A RoundNorm adds up sums of squares among the buckets of one shard. It is thread-safe. Its lock
+// is a leaf, and Submit() must be called without a lock held.
 class RoundNorm {
  public:
   // Called once per bucket and round, from any thread.
   using Done = std::function<void(absl::StatusOr<double> total_square_sum)>;
-  // Called before the buckets learn a total.
+  // Called before the buckets get a total.
   using Note = std::function<void(Round round, double total_square_sum)>;
 
   // `note` may be null.
   RoundNorm(int num_buckets, std::shared_ptr<NormExchange> exchange, Note note);
 
-  // The total of the round was known in a process that has ended: some of the buckets have used it,
-  // and the others get it at once.
+  // Restores the total of a round from a process that has ended. Some buckets have used this total
+  // already. The other buckets get it at once when they submit.
   void Restore(Round round, double total_square_sum);
 
-  // `bucket` counts from 0 within the shard. All `done` of a round are called when the last bucket
-  // has come and the other shards have answered.
+  // Submits the sums of one bucket, which counts from 0 within the shard. Calls every `done` of the
+  // round once the last bucket has submitted and the other shards have answered.
   void Submit(Round round, int bucket, std::vector<double> segment_sums, Done done);
 
  private:
   struct Collected {
     int num_buckets = 0;
-    std::vector<std::vector<double>> sums;  // by bucket
+    std::vector<std::vector<double>> sums;  // indexed by bucket
     std::vector<Done> done;
   };
 

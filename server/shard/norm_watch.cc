@@ -18,7 +18,7 @@ void NormWatch::Count(WorkerId worker, Incarnation incarnation, Round round, dou
   if (limit_ > 0.0) counted_.push_back({worker, incarnation, round, norm});
 }
 
-// The middle one, or the higher of the two there, of those that are not 0.
+// Returns the median of the norms that are not 0, or the higher of the two middle norms.
 double NormWatch::MedianOfRound() const {
   std::vector<double> norms;
   for (const Counted& counted : counted_) {

@@ -11,7 +11,7 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// Worker 1 has the first norm, and so on.
+// Counts norms[0] for worker 1, norms[1] for worker 2, and so on.
 void CountAll(NormWatch& watch, const std::vector<double>& norms) {
   for (size_t i = 0; i < norms.size(); ++i) {
     watch.Count(WorkerId(static_cast<uint32_t>(i + 1)), Incarnation(7), Round(3), norms[i]);
@@ -72,7 +72,7 @@ TEST(NormWatchTest, WhereMostAreBeyondNobodyIsToBlameAndItIsWhatIsUsual) {
   EXPECT_LT(watch.ScaleOf(50.0), 1.0f);
   EXPECT_THAT(Watch(watch, {50, 50, 50, 1}), IsEmpty());
   EXPECT_EQ(watch.ScaleOf(50.0), 1.0f);
-  // Alone, one is always most of them.
+  // A single worker is always the majority, so its norm is never beyond the limit.
   NormWatch alone(10.0);
   for (int round = 0; round < 20; ++round) Watch(alone, {1});
   EXPECT_THAT(Watch(alone, {100}), IsEmpty());
@@ -88,8 +88,8 @@ TEST(NormWatchTest, HonestSpikesAmongSmallNormsAreLeftAlone) {
   }
 }
 
-// Where contributions are applied alone: those of {1, 1, 2} are two of worker 1 and one of
-// worker 2.
+// Counts contributions that are applied alone. norms[i] belongs to workers[i]: with {1, 1, 2},
+// worker 1 has two norms and worker 2 has one.
 std::vector<NormWatch::Finding> WatchAlone(NormWatch& watch, const std::vector<uint32_t>& workers,
                                            const std::vector<double>& norms) {
   for (size_t i = 0; i < workers.size(); ++i) {
@@ -128,7 +128,7 @@ TEST(NormWatchTest, ForgetsInTimeWhatWasUsual) {
     Watch(watch, std::vector<double>(8, 1.0));
     ASSERT_LT(++round, 300);
   }
-  EXPECT_GT(round, 200);  // 0.99^230 is a tenth
+  EXPECT_GT(round, 200);  // 0.99^230 is about 0.1
 }
 
 TEST(NormWatchTest, HalfOfTheWorkersBlameNobody) {

@@ -28,14 +28,14 @@ std::unique_ptr<Page> Page::Create(int64_t elements) {
   LODESTAR_CHECK(elements >= 0) << "elements=" << elements;
   const bool is_huge = BytesOf(elements) >= kHugePageBytes;
   const int64_t alignment = is_huge ? kHugePageBytes : kAlignmentBytes;
-  // Whole cache lines, so that no two pages share one.
+  // The size is a multiple of the cache line, so that two pages never share a cache line.
   const int64_t bytes =
       (BytesOf(elements) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
   void* memory = nullptr;
   if (posix_memalign(&memory, alignment, std::max<int64_t>(bytes, kAlignmentBytes)) != 0) {
     return nullptr;
   }
-  // Fewer faults on first touch; without the feature nothing is lost.
+  // Huge pages cause fewer faults on first touch. If the system has none, nothing else changes.
   if (is_huge) madvise(memory, bytes, MADV_HUGEPAGE);
   std::memset(memory, 0, bytes);
   return std::unique_ptr<Page>(new Page(static_cast<float*>(memory), elements));
@@ -64,14 +64,15 @@ uint32_t Page::Crc32cOf(size_t begin, size_t size) const {
   }
   const uint32_t crc32c = compute();
   absl::MutexLock lock(&mutex_);
-  // Readers may want parts of any size, and this is only for those that most want.
+  // Only the first checksums are kept: readers may ask for parts of any size, and most ask for the
+  // same few.
   if (checksums_.size() < kMostKnownChecksums) checksums_.push_back({begin, size, crc32c});
   return crc32c;
 }
 
-// Outlives the pool as long as a page does.
+// The shelves live as long as the pool or any page.
 struct PagePool::Shelves {
-  // A page of that size that is free; null if there is none.
+  // Takes a free page of this size. Returns null if there is none.
   std::unique_ptr<Page> TakeFree(int64_t elements) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::vector<std::unique_ptr<Page>>& shelf = by_size[elements];
     if (shelf.empty()) return nullptr;
@@ -80,7 +81,7 @@ struct PagePool::Shelves {
     return page;
   }
 
-  // Gives free pages back to the system until that many elements are left, if there are enough.
+  // Gives free pages back to the system, until at most max_elements are left or no page is free.
   void Trim(int64_t max_elements) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     for (auto& [size, shelf] : by_size) {
       while (resident_elements > max_elements && !shelf.empty()) {

@@ -1,4 +1,4 @@
-// Aligned buffers of floats: weights, optimizer state, accumulators and staging space.
+// Aligned buffers of floats for weights, optimizer state, accumulators and staging space.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ class Page {
  public:
   static constexpr int kAlignmentBytes = 64;
 
-  // Zeroed. Null if the system has no memory for it.
+  // Returns a page of zeros. Returns null if the system has no memory for it.
   static std::unique_ptr<Page> Create(int64_t elements);
   ~Page();
   Page(const Page&) = delete;
@@ -32,15 +32,14 @@ class Page {
   absl::Span<const float> span() const { return {data_, static_cast<size_t>(size_)}; }
   absl::Span<float> mutable_span() { return {data_, static_cast<size_t>(size_)}; }
 
-  // A handle for a reader; keeps the page alive by itself. Call it only under the lock that also
-  // guards the decision to write.
+  // Returns a handle for a reader, which keeps the page alive. Call it only under the lock that
+  // also guards the decision to write.
   static std::shared_ptr<const Page> Lend(const std::shared_ptr<Page>& page);
-  // True while a handle from Lend() is held. False means that all reads through handles are over
-  // and visible, so the owner may write.
+  // Returns true while a handle from Lend() is held. False means that all reads through handles are
+  // over and visible, so that the owner may write.
   bool is_lent() const { return lent_.load(std::memory_order_acquire) != 0; }
   // Returns the CRC-32C of `size` bytes from `begin`. The caller must hold a handle. While there is
-  // a handle, the same part is read once for all callers, except for those that ask at the same
-  // time.
+  // a handle, a part is read once for all callers, except for callers that ask at the same time.
   uint32_t Crc32cOf(size_t begin, size_t size) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -56,24 +55,25 @@ class Page {
   const int64_t size_;
   mutable std::atomic<int64_t> lent_{0};
   mutable absl::Mutex mutex_;
-  // These have been known since the page was lent: no thread has written to it since.
+  // Checksums computed since the page was lent. No thread has written to the page since then.
   mutable std::vector<KnownChecksum> checksums_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Hands out pages and takes them back for reuse, so that memory is mapped and touched once.
-// Thread-safe. A page may outlive its pool.
+// A PagePool hands out pages and takes them back for reuse, so that memory is mapped and touched
+// only once. It is thread-safe. A page may outlive its pool.
 class PagePool {
  public:
   enum class Shortage {
-    kLimit,   // there are more pages than allowed; the page that is one too many was given
+    kLimit,   // more pages exist than max_bytes allows; the page was given nevertheless
     kSystem,  // the system had no memory, and the page was not given
   };
   struct Config {
-    // All pages together may have so many bytes. 0 means no limit but the system's. A page beyond
-    // the limit is still given: the owner that hears of the shortage ends the work in good order,
-    // and what is under way is not cut short.
+    // Maximum number of bytes of all pages together. 0 means no limit but the system's. A page
+    // beyond the limit is still given, so that work under way is not cut short. The owner, which
+    // on_shortage tells, is to end the work in good order.
     int64_t max_bytes = 0;
-    // Called once for each shortage, from any thread, with any lock held: only to pass on.
+    // Called once for each kind of shortage, from any thread, possibly with locks held. So it must
+    // only pass the message on.
     std::function<void(Shortage shortage, int64_t wanted_bytes)> on_shortage = [](Shortage,
                                                                                   int64_t) {};
     std::function<std::unique_ptr<Page>(int64_t elements)> create = &Page::Create;
@@ -82,11 +82,11 @@ class PagePool {
   PagePool() : PagePool(Config{}) {}
   explicit PagePool(Config config);
 
-  // Contents are unspecified. The page returns to the pool when the last handle goes. Null if the
-  // system has no memory for it.
+  // Returns a page with unspecified contents, which returns to the pool when its last handle goes.
+  // Returns null if the system has no memory for it.
   std::shared_ptr<Page> Allocate(int64_t elements);
 
-  // Whether there was a shortage of any kind.
+  // Returns true if there has been a shortage of any kind.
   bool has_run_short() const;
   // Returns the bytes of all pages that exist, in use or not.
   int64_t resident_bytes() const;

@@ -52,7 +52,8 @@ TEST(PageTest, AChecksumIsKnownAsLongAsThePageIsLent) {
   auto handle = Page::Lend(page);
   const uint32_t of_zeros = sum();
   EXPECT_EQ(handle->Crc32cOf(40, 200), of_zeros);
-  // No program may write to a lent page. This write shows that the bytes are not read again.
+  // Real code must not write to a lent page. This write shows that the bytes are not read a second
+  // time.
   page->data()[20] = 1.0f;
   EXPECT_EQ(handle->Crc32cOf(40, 200), of_zeros);
   const auto other = Page::Lend(page);
@@ -81,7 +82,7 @@ TEST(PagePoolTest, UsesReturnedPagesAgain) {
   EXPECT_EQ(pool.resident_bytes(), 1000);
 }
 
-// More than any system gives; sanitizers end the program where the system says no.
+// No system gives this much memory. Sanitizers end the program if the system refuses memory.
 #ifndef LODESTAR_SANITIZER
 constexpr int64_t kTooMany = int64_t{1} << 50;
 
@@ -99,7 +100,7 @@ class PageShortageTest : public testing::Test {
  protected:
   using Shortage = PagePool::Shortage;
 
-  // Returns the config of a pool on a system with so many bytes.
+  // Returns the config of a pool on a system with this number of bytes.
   PagePool::Config ConfigOf(int64_t system_bytes) {
     PagePool::Config config;
     config.on_shortage = [this](Shortage shortage, int64_t bytes) {

@@ -63,7 +63,8 @@ std::string ShortageText(PagePool::Shortage shortage, int64_t wanted_bytes, int6
   return "";
 }
 
-// Called under locks of the shard's: the observer hears of it from the executor.
+// Returns the config of the page pool. The pool reports a shortage under locks of the shard, so the
+// observer is called from the executor.
 PagePool::Config PagesOf(int64_t max_bytes, const ParameterShard::Deps& deps) {
   PagePool::Config config;
   config.max_bytes = max_bytes;
@@ -77,7 +78,7 @@ PagePool::Config PagesOf(int64_t max_bytes, const ParameterShard::Deps& deps) {
   return config;
 }
 
-// Collects the states of all buckets; the last one calls.
+// Collects the states of all buckets, and calls `done` after the last.
 class SnapshotJob {
  public:
   SnapshotJob(ShardState state, ParameterShard::SnapshotCallback done)
@@ -132,7 +133,8 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
     norm = std::make_unique<RoundNorm>(num_buckets, std::move(deps.norm_exchange), std::move(note));
   }
   std::unique_ptr<DirectionWatch> directions;
-  // Workers with weights of their own are spread around the servers', and pull to all sides.
+  // Directions are not watched if workers have weights of their own: these lie around the servers'
+  // weights and pull to all sides.
   if (config.job.norm_limit > 0.0 && !IsElastic(config.job)) {
     directions = std::make_unique<DirectionWatch>(num_buckets);
   }
@@ -140,7 +142,7 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
   std::unique_ptr<optimizer::Optimizer> optimizer = optimizer::MakeServerOptimizer(config.job);
   std::unique_ptr<optimizer::Optimizer> averaging = optimizer::MakeAveraging(config.job);
   const FragmentPlan fragments(config.buckets, config.job.fragments);
-  // A deferred one need not have all buckets.
+  // A deferred contribution need not have all buckets, so complete contributions are not reported.
   auto contributions =
       DefersContributions(config.job) ? nullptr : std::make_unique<WholeContributions>(num_buckets);
   const auto pages = std::make_shared<PagePool>(PagesOf(config.max_bytes, deps));
@@ -248,7 +250,7 @@ absl::Status ParameterShard::Replay(const ShardRecord& record,
       },
   };
   RETURN_IF_ERROR(std::visit(replay, record));
-  // Without a page, a bucket goes on as if the update were nothing.
+  // If a bucket gets no page, it goes on as if the update were zero.
   if (!context_->pages->has_run_short()) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("out of memory at ", BytesText(context_->pages->resident_bytes()),
@@ -261,7 +263,7 @@ void ParameterShard::EndReplay() {
 }
 
 void ParameterShard::OpenRound(const RoundPlan& plan) {
-  // First: what buckets do with it is written down after it.
+  // The plan is written down before the steps that buckets take with it.
   if (context_->journal != nullptr) context_->journal->Append(plan, {}, nullptr, [] {});
   context_->roster.Open(plan, context_->counters.lowest_round());
   for (const std::shared_ptr<BucketAggregator>& bucket : buckets_) bucket->OnRosterChange();

@@ -1,9 +1,9 @@
-// The weights and optimizer state of one server: takes contributions, applies them as the
-// BucketPolicy decides, publishes versions.
+// ParameterShard holds the weights and optimizer state of one server. It takes contributions,
+// applies them as the BucketPolicy decides, and publishes versions.
 //
-// Thread-safe. Callbacks are called without a lock held, either before the call returns or later
-// from any thread; they must not block. Sums and updates run on the executor, one at a time per
-// bucket.
+// It is thread-safe. Callbacks are called without a lock held, either before the call returns or
+// later from any thread. They must not block. Sums and updates run on the executor, one at a time
+// per bucket.
 #pragma once
 
 #include <cstdint>
@@ -43,22 +43,24 @@ class ParameterShard {
  public:
   struct Config {
     ElementRange range;
-    std::vector<Bucket> buckets;  // those of this shard, in order; Bucket::index is their name
+    std::vector<Bucket> buckets;  // buckets of this shard, in order; Bucket::index is their name
     Layout layout;
     JobSpec job;
-    // Workers' lives up to this incarnation have ended: they began with servers before these.
+    // Incarnations up to this one began with earlier servers, and are over.
     Incarnation last_of_others = {};
-    std::string life_key = {};  // see CoordinatorConfig; for callers that ask the shard for it
-    // These bytes are for contributions on their way in. At least two buckets' worth is taken.
+    std::string life_key = {};  // see CoordinatorConfig; kept for callers of the shard
+    // Number of bytes for contributions that are arriving. At least the size of two buckets is
+    // used.
     int64_t staging_bytes = kStagingBytes;
     int64_t max_bytes = 0;  // see PagePool::Config
   };
   struct Deps {
-    Executor* executor = nullptr;                           // outlives the shard
+    Executor* executor = nullptr;                           // must outlive the shard
     std::shared_ptr<NormExchange> norm_exchange = nullptr;  // needed if ClipsMean()
     std::shared_ptr<ShardObserver> observer = nullptr;      // may be null
-    TraceRecorder* trace = nullptr;                         // null: no trace; outlives the shard
-    ShardJournal* journal = nullptr;  // null: nothing is written down; outlives the shard
+    // Null means that there is no trace. The recorder must outlive the shard.
+    TraceRecorder* trace = nullptr;
+    ShardJournal* journal = nullptr;  // null: no steps are written down; must outlive the shard
     std::function<std::unique_ptr<Page>(int64_t elements)> create_page = &Page::Create;
   };
   using ReadyCallback = std::function<void(absl::StatusOr<StagedBucket>)>;
@@ -67,63 +69,66 @@ class ParameterShard {
   using SnapshotCallback = std::function<void(absl::StatusOr<ShardState>)>;
   // Fills `weights` with the elements of `range`. Called from several threads.
   using WeightsReader = std::function<absl::Status(ElementRange range, absl::Span<float> weights)>;
-  // The saved state of one bucket. Called from several threads.
+  // Returns the saved state of one bucket. Called from several threads.
   using StateReader = std::function<absl::StatusOr<BucketState>(const Bucket& bucket)>;
 
-  // Errors: InvalidArgument if the buckets do not cover the range.
+  // Errors: InvalidArgument (the buckets do not cover the range).
   static absl::StatusOr<std::unique_ptr<ParameterShard>> Create(Config config, Deps deps);
-  // Shuts down. Calls on the executor may still be under way; they touch nothing outside.
+  // Shuts the shard down. Calls on the executor may still be running, but they touch nothing
+  // outside the shard.
   ~ParameterShard();
 
-  // Exactly one of these four comes first; before it every push and read is Unavailable. Errors of
-  // the first three: ResourceExhausted without memory for them; those of the reader.
+  // Exactly one of LoadInitial(), LoadWeights(), Restore() and AwaitClientWeights() must be called
+  // first. Before that call every push and read is Unavailable. Errors of the first three:
+  // ResourceExhausted (no memory); errors of the reader.
   absl::Status LoadInitial(uint64_t seed);
   absl::Status LoadWeights(const WeightsReader& reader);
-  // `round` is the cluster's next round, which need not be the number of updates in the state.
-  // Errors also: InvalidArgument if a state does not fit its bucket or the optimizer.
+  // Restores saved states. `round` is the cluster's next round, which may differ from the number of
+  // updates in the state. Errors also: InvalidArgument (a state does not fit its bucket or the
+  // optimizer).
   absl::Status Restore(const StateReader& reader, Round round);
-  // Version 0 comes as contributions of kind kInitialWeights; until then reads are NotFound.
+  // Makes a client supply version 0, as contributions of kind kInitialWeights. Until it has come,
+  // reads are NotFound.
   void AwaitClientWeights();
-  // Comes after one of these, and before anything else. Replays in order what a shard that has
-  // begun in the same way has written down. Then EndReplay() is called once, from which on rounds
-  // go on. Errors: DataLoss if a record does not follow; ResourceExhausted. The shard is of no use
-  // then.
+  // Replays, in order, what another shard wrote to its journal after it had begun in the same way.
+  // Comes after one of the four methods above, and before all others. EndReplay() must be called
+  // once after the last record; then rounds go on. After an error the shard must not be used.
+  // Errors: DataLoss (a record does not follow the last one); ResourceExhausted.
   absl::Status Replay(const ShardRecord& record, absl::Span<const std::byte> payload);
   void EndReplay();
-  // These encodings are those that workers push and pull in. If pull_encoding() is fp32, workers
-  // pull weights as they are.
+  // Encodings in which workers push and pull. If pull_encoding() is fp32, workers pull weights
+  // without encoding.
   Encoding push_encoding() const;
   Encoding pull_encoding() const;
   int num_buckets() const { return static_cast<int>(buckets_.size()); }
   const std::string& life_key() const { return life_key_; }
-  // True once every bucket has weights.
+  // Returns true once every bucket has weights.
   bool HasWeights() const;
 
-  // The members now. Pushes of an older incarnation, or of a worker that was a member and is not
-  // any more, are Aborted; those of an incarnation not seen yet wait for the list that has it.
+  // Sets the current members. Pushes of an older incarnation or of a former member are Aborted.
+  // Pushes of an incarnation that is not known yet wait for a list that has it.
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
-  // Rounds open in order.
+  // Opens a round. Rounds must open in order.
   void OpenRound(const RoundPlan& plan);
-  // All that is reported of the rounds before `round` has been counted; what is not here will not
-  // come. To open a round says the same.
+  // Ends the rounds before `round`: all their contributions that were reported have been counted,
+  // and no other will come. Opening a round implies the same.
   void EndRoundsBefore(Round round);
-  // The coordinator takes the round for complete by the reports of these members. Those of them
-  // whose part is not here are faults: see ShardObserver.
+  // Closes a round that the coordinator takes as complete, by the reports of these members. If a
+  // member's part is not here, that is a fault: see ShardObserver.
   void CloseRound(Round round, absl::Span<const RosterMember> reported);
-  // The worker is not a contributor of any round any more: rounds go on without what it has not yet
-  // contributed.
+  // Removes the worker from all rounds. Rounds go on without what the worker has not contributed
+  // yet.
   void Drop(WorkerId worker, Incarnation incarnation, const std::string& reason);
 
-  // Whether this life is a member, as far as this shard has been told.
+  // Returns true if this incarnation is a member, as far as this shard has been told.
   bool IsAnnounced(WorkerId worker, Incarnation incarnation) const;
-  // Returns what a caller is told whose request does not fit this job: `why`, or Aborted if its
-  // life is over.
+  // Returns the status for a caller whose request does not fit this job: Aborted if the caller's
+  // incarnation is over, else `why`.
   absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
 
-  // Asks for space to receive one bucket of one contribution. `ready` may come later: then the pool
-  // is full (read no further from this client), the worker is not a member yet, or the round is not
-  // this bucket's turn yet.
-  // Errors:
+  // Asks for space to receive one bucket of one contribution. `ready` may be called later: if the
+  // pool is full, if the worker is not a member yet, or if it is not this bucket's turn yet. Until
+  // then, read no further from this client. Errors:
   //   Aborted             older incarnation, not a member any more, or the run has diverged:
   //                       register again.
   //   FailedPrecondition  round further ahead than the next; the text has the expected round.
@@ -131,50 +136,52 @@ class ParameterShard {
   //   Unavailable         no weights loaded yet, or shut down.
   PendingCall BeginBucket(const ContributionKey& key, uint32_t bucket, ReadyCallback ready);
 
-  // The data is whole. `done` is called when it is counted, which may be before it is applied.
-  // Errors: those of BeginBucket(); Aborted for numbers that cannot be counted.
+  // Ends a bucket whose data has arrived completely. `done` is called when the bucket is counted,
+  // which may be before it is applied. Errors: those of BeginBucket(); Aborted (the numbers cannot
+  // be counted).
   void FinishBucket(StagedBucket bucket, DoneCallback done);
 
-  // Answers with the bucket's newest version, as soon as the rounds before min_round are over in it
-  // (where rounds have no rosters, at once); `view` says with which of its numbers. Worker 0 reads
-  // without being a member. Errors: Aborted, InvalidArgument, Unavailable as BeginBucket();
-  // NotFound if the client's weights have not come yet.
+  // Reads the bucket's newest version, as soon as it includes all rounds before min_round. If
+  // rounds have no rosters, the answer comes at once. `view` says which of the bucket's numbers are
+  // read. Worker 0 may read without being a member. Errors: Aborted, InvalidArgument, Unavailable
+  // as in BeginBucket(); NotFound (the client's weights have not come yet).
   PendingCall ReadBucket(WorkerId worker, Incarnation incarnation, uint32_t bucket, Round min_round,
                          ReadCallback done, const ReadView& view = {});
 
-  // The state with every bucket exactly where `round` begins, or as they are. Training goes on.
-  // Errors: FailedPrecondition if a bucket is past that, or before weights are there.
+  // Captures the state of every bucket exactly where `round` begins. If `round` is not set,
+  // captures the current state. Training goes on. Errors: FailedPrecondition (a bucket is past that
+  // round, or there are no weights yet).
   void Snapshot(std::optional<Round> round, SnapshotCallback done);
 
-  // `weights`, [elements of the shard], take the place of those that `round` begins with, in every
-  // bucket once it collects that round; optimizer state and versions stay. They stay where they are
-  // until `done` is called. Not where weights travel as encoded changes, or with a journal. One
-  // call at a time. Errors: FailedPrecondition if contributions to the round have come, or it is
-  // over; InvalidArgument if weights are not finite; ResourceExhausted; what the shard was shut
-  // down with.
+  // Replaces the weights that `round` begins with by `weights`, [elements of the shard]: each
+  // bucket does so once it collects that round. Optimizer state and versions stay. `weights` must
+  // stay valid until `done` is called. Must not be used if weights travel as encoded changes, or
+  // with a journal. Only one call at a time. Errors: FailedPrecondition (contributions to the round
+  // have come, or the round is over); InvalidArgument (weights are not finite); ResourceExhausted;
+  // the status of Shutdown().
   void ReplaceWeights(Round round, absl::Span<const float> weights,
                       const std::function<void(const absl::Status&)>& done);
 
-  // Must be called every second or so. It moves on what no event moves on: a norm that was not to
-  // be had is asked for again, and a push in the name of a life that is never announced is
-  // Unavailable.
+  // Asks again for a norm that was not available. Answers Unavailable to pushes whose incarnation
+  // has not been announced for a long time. Must be called about once a second.
   void Tick();
 
   ShardStats stats() const;
-  // Returns a text for people: what the oldest round waits for. It is empty if the round waits for
-  // nothing.
+  // Returns a message for operators that says what the oldest round waits for. It is empty if the
+  // round waits for nothing.
   std::string WaitingFor() const;
 
-  // Ends every waiting call with `status`; later calls get it too.
+  // Ends every waiting call with `status`. Later calls get the same status.
   void Shutdown(const absl::Status& status);
 
  private:
   ParameterShard(ElementRange range, std::string life_key, std::shared_ptr<ShardContext> context,
                  std::vector<std::shared_ptr<BucketAggregator>> buckets);
-  // Errors: InvalidArgument if the bucket is not of this shard.
+  // Errors: InvalidArgument (the bucket is not on this shard).
   absl::StatusOr<BucketAggregator*> Find(uint32_t bucket) const;
   PushSpace ReadPushSpace() const;
-  // Runs on the executor. Returns the first error in the order of the buckets.
+  // Runs `function` for each bucket on the executor. Returns the first error in the order of the
+  // buckets.
   absl::Status ForEachBucket(absl::FunctionRef<absl::Status(BucketAggregator&)> function);
 
   const ElementRange range_;

@@ -1,4 +1,4 @@
-// Bit for bit: what must not change a single bit of the weights.
+// Tests what must not change a single bit of the weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ JobSpec SyncAdamW() {
   return job;
 }
 
-// SequentialTraining is what a single process would do.
+// SequentialTraining does what a single process would do.
 class SequentialTraining {
  public:
   SequentialTraining(const Layout& layout, const JobSpec& job, std::vector<float> weights)
@@ -61,7 +61,7 @@ class SequentialTraining {
 
 constexpr int kRounds = 3;
 
-// Three workers push their vectors in the given order, every bucket in turn.
+// Trains with three workers, which push their vectors in the given order, every bucket in turn.
 std::vector<float> TrainInOrder(const JobSpec& job, int num_shards, const std::vector<int>& order) {
   TestCluster cluster({.job = job, .num_shards = num_shards});
   cluster.LoadInitial();
@@ -125,8 +125,8 @@ double NormOf(const std::vector<float>& values, ElementRange range) {
   return std::sqrt(square_sum);
 }
 
-// Two contributions `a` and `b` with these weights are compared with doubles, one tensor of a
-// bucket after the other.
+// Compares two contributions, `a` and `b` with these weights, with a computation in doubles, for
+// each tensor of a bucket.
 TEST(ShardNumericsTest, EachTensorMovesInTheMeanDirectionAsFarAsInTheMean) {
   constexpr double kWeights[] = {0.25, 0.75};
   TestCluster cluster({.job = Directions(), .has_averaged = true, .has_embedding = true});
@@ -170,8 +170,8 @@ TEST(ShardNumericsTest, EachTensorMovesInTheMeanDirectionAsFarAsInTheMean) {
   EXPECT_GT(num_cut, 2) << "tensors that lie in several buckets are shown, too";
 }
 
-// The step is as long with any number of workers. Where directions are at right angles, the mean is
-// not.
+// The step has the same length with any number of workers. A plain mean gets shorter if directions
+// are at right angles.
 TEST(ShardNumericsTest, AStepAlongTheMeanDirectionIsAsLongWithFourWorkersAsWithOne) {
   const auto length_with = [](int num_workers, OuterReduction reduction) {
     JobSpec job = Directions();
@@ -197,8 +197,8 @@ TEST(ShardNumericsTest, AStepAlongTheMeanDirectionIsAsLongWithFourWorkersAsWithO
   EXPECT_NEAR(length_with(4, OuterReduction::kMean), alone / 2, 1e-5);
 }
 
-// In delayed Nesterov, contributions that come one by one from all workers make the step along
-// their mean. This holds for windows as long as planned, and for shorter ones.
+// In delayed Nesterov, contributions that come one by one from all workers add up to the step along
+// their mean. This holds for windows of the planned length and for shorter ones.
 TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
   for (const OuterOptimizerKind outer : {OuterOptimizerKind::kNesterov, OuterOptimizerKind::kSgd}) {
     for (const std::vector<int64_t>& samples :
@@ -230,8 +230,8 @@ TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
   }
 }
 
-// Returns what a shard has after one worker has sent Vector(1) and then `second` times that.
-// Momentum and second contribution lie on one line in every tensor.
+// Returns the weights of a shard after a worker has sent Vector(1) and then `second` * Vector(1).
+// In every tensor, momentum and second contribution lie on one line.
 std::vector<float> AfterTwo(JobSpec job, float second, MomentumCorrectionKind correction) {
   job.mode = Mode::kAsyncLocalSgd;
   job.batch_size = 4;
@@ -260,8 +260,8 @@ TEST(ShardNumericsTest, AContributionAgainstTheMomentumIsCorrectedInEachTensorBu
       TestCluster({.job = job, .has_averaged = true, .has_embedding = true}).layout();
   const std::vector<float> v = TestCluster({.job = job}).Vector(1);
   for (const double second : {-1.0, -3.0}) {
-    // Only the confidence is left of an opposite contribution. The confidence is shrunk along a
-    // momentum of v.
+    // If the contribution opposes the momentum, only the confidence is left of it. The confidence
+    // is shrunk along a momentum of v.
     const double length = -second;
     const double corrected = second * (1.0 - length / (length + 1.0 - kBeta));
     const std::vector<float> weights =
@@ -298,7 +298,7 @@ JobSpec Anchored(Anchor anchor, OuterOptimizerKind outer) {
   return job;
 }
 
-// Contributes that `base` has changed by `change`, as the job takes it.
+// Contributes a change of `base` by `change`, in the form that the job takes.
 void PushChange(TestCluster& cluster, const JobSpec& job, int worker, int64_t round,
                 const std::vector<float>& base, const std::vector<float>& change) {
   ContributionKey key = TestCluster::Key(worker, round, round);
@@ -306,7 +306,7 @@ void PushChange(TestCluster& cluster, const JobSpec& job, int worker, int64_t ro
   std::vector<float> values(base.size());
   for (size_t i = 0; i < base.size(); ++i) {
     const float local = base[i] - change[i];
-    // A worker computes it like this.
+    // Workers compute it with the same expression.
     values[i] = key.kind == ContributionKind::kWeights ? local : base[i] - local;
   }
   EXPECT_OK(cluster.PushAll(key, values));
@@ -320,7 +320,7 @@ TEST(ShardNumericsTest, WhereNothingIsStaleBothAnchorsGiveTheSameBits) {
       TestCluster cluster({.job = job, .has_averaged = true, .num_shards = 2});
       cluster.LoadInitial();
       cluster.SetMembers(2);
-      // Steps of two parts, one after the other.
+      // Each step has two parts, one after the other.
       for (int round = 0; round < 6; ++round) {
         PushChange(cluster, job, 1 + round % 2, round, *cluster.Weights(round),
                    cluster.Vector(round));
@@ -339,18 +339,18 @@ TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
   const std::vector<float> base = *cluster.Weights(0);
   PushChange(cluster, job, 1, 0, base, cluster.Vector(1));
   const std::vector<float> now = *cluster.Weights(1);
-  PushChange(cluster, job, 1, 1, base, cluster.Vector(2));  // of weights that are one update old
+  PushChange(cluster, job, 1, 1, base, cluster.Vector(2));  // computed on weights of one update ago
   const std::vector<float> after = *cluster.Weights(2);
   const std::vector<float> change = cluster.Vector(2);
   for (size_t i = 0; i < now.size(); ++i) {
     const double local = double{base[i]} - change[i];
-    // The mean of one's values is what is averaged.
+    // For an averaged tensor, the value itself is taken, because there is only one contribution.
     const bool is_averaged = cluster.layout().TensorAt(static_cast<int64_t>(i)).averaged;
     ASSERT_NEAR(after[i], is_averaged ? local : now[i] + 0.5 * (local - now[i]), 1e-6) << i;
   }
 }
 
-// No worker waits for those before it in the order of summation.
+// No worker waits for workers before it in the order of summation.
 TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
   JobSpec job = SyncAdamW();
   job.quorum = 3;
@@ -364,7 +364,7 @@ TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
   }
 }
 
-// In every mode that sums rounds, what one of four workers sends changes nothing, as long as the
+// In every mode that sums rounds, one of four workers cannot change the result as long as the
 // others agree.
 TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
   for (const double clip_norm : {0.0, 0.5}) {
@@ -395,12 +395,13 @@ TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
         const std::vector<float> alone = train({1.0f});
         job.robust_mean = *ParseRobustMean(kind);
         for (const float wild : {1.0f, -1.0f, 100.0f, 0.0f}) {
-          // The mean of three equal values rounds.
+          // The mean of three equal values may be rounded.
           EXPECT_THAT(train({1.0f, wild, 1.0f, 1.0f}),
                       ::testing::Pointwise(::testing::FloatNear(1e-6f), alone))
               << wild;
         }
-        // A gradient of half the length is clipped to the same one.
+        // With clipping, a gradient of half the length gives the same step, so only the case
+        // without clipping follows.
         if (clip_norm > 0.0) continue;
         job.robust_mean = RobustMean();
         EXPECT_THAT(train({1.0f, -1.0f, 1.0f, 1.0f}),
@@ -421,8 +422,8 @@ TEST(ShardNumericsTest, AnyNumberOfShardsGivesTheSameBits) {
   }
 }
 
-// Weights after a round of two workers that are granted these samples, of which the second says
-// that it has used so many.
+// Returns the weights after a round of two workers that are granted these numbers of samples. The
+// second worker says that it has used only `used` samples.
 std::vector<float> TrainLocally(const JobSpec& job, const std::vector<int64_t>& granted,
                                 int64_t used) {
   TestCluster cluster({.job = job});
@@ -457,7 +458,8 @@ TEST(ShardNumericsTest, ALocalRoundWeighsTheSamplesThatWereUsedAndAtMostThoseGra
       EXPECT_TRUE(SameBits(TrainLocally(job, {5, 3}, 1000), all));
       const std::vector<float> part = TrainLocally(job, {5, 3}, 1);
       const std::vector<float> wanted = TrainLocally(job, {5, 1}, 0);
-      // The mean is formed over what was granted, and then over what has come: two roundings more.
+      // The mean is first computed over the granted samples, and then corrected to the samples that
+      // came. That adds two roundings.
       EXPECT_THAT(part, ::testing::Pointwise(::testing::FloatNear(1e-6f), wanted));
       EXPECT_THAT(part, ::testing::Not(::testing::Pointwise(::testing::FloatNear(1e-3f), all)));
     }
@@ -579,7 +581,7 @@ TEST(ShardNumericsTest, OuterNesterovWithoutMomentumMovesToTheAverage) {
   }
   auto weights = cluster.Weights(1);
   ASSERT_OK(weights);
-  // start - (start - now) is not now: one rounding of values below 2.
+  // start - (start - now) differs from `now` by one rounding of values below 2.
   for (size_t i = 0; i < mean.size(); ++i) ASSERT_NEAR((*weights)[i], mean[i], 5e-7);
 }
 
@@ -605,7 +607,7 @@ TEST(ShardNumericsTest, GoesOnFromASnapshotWithTheSameBits) {
     EXPECT_TRUE(was_called);
   }
   restored.SetMembers(1);
-  // The dedup table came along.
+  // The dedup table was restored too.
   EXPECT_THAT(restored.PushAll(TestCluster::Key(1, 1, 1), restored.Vector(9)),
               IsOkAndHolds(PushOutcome::kDuplicate));
   for (TestCluster* cluster : {&straight, &restored}) round(*cluster, 2);
@@ -618,7 +620,7 @@ TEST(ShardNumericsTest, ASnapshotStaysWhatItWasWhileTrainingGoesOn) {
   cluster.SetMembers(1);
   ShardState at_one;
   bool was_called = false;
-  // Asked for before its time: every bucket is caught on the way.
+  // The state is asked for before its round, so that every bucket is captured when it gets there.
   cluster.shard(0).Snapshot(Round(1), [&](absl::StatusOr<ShardState> state) {
     ASSERT_OK(state);
     was_called = true;

@@ -1,4 +1,4 @@
-// The rules of a shard: what counts, what waits, what is refused. Everything runs inline.
+// Tests the rules of a shard: what counts, what waits, what is refused. Everything runs inline.
 #include "server/shard/parameter_shard.h"
 
 #include <gmock/gmock.h>
@@ -66,7 +66,7 @@ TEST(ParameterShardTest, ABucketAdvancesWhenAllHaveContributed) {
   EXPECT_THAT(cluster.shard(0).WaitingFor(), HasSubstr("worker 2"));
   EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 0, 0), Ones(cluster, 8.0f)),
               IsOkAndHolds(kCounted));
-  // Weighted by samples: (1 * 4 + 3 * 8) / 4 = 7.
+  // The mean is weighted by samples: (1 * 4 + 3 * 8) / 4 = 7.
   ExpectAll(cluster, 1, -0.5f * 7.0f);
   EXPECT_EQ(cluster.shard(0).stats().version, Version(1));
   EXPECT_EQ(cluster.shard(0).stats().pending_buckets, 0);
@@ -83,7 +83,7 @@ TEST(ParameterShardTest, AWorkerThatOtherServersHaveKnownGetsNoWeightsOfThese) {
               StatusIs(absl::StatusCode::kAborted));
 }
 
-// It asks by the settings, and the cut of the buckets, of the job that it knew.
+// The worker's request has the settings and the buckets of the job that it knew before.
 TEST(ParameterShardTest, AWorkerThatOtherServersHaveKnownIsToldSoWhateverElseIsWrong) {
   TestCluster cluster({.job = SgdJob(), .last_of_others = Incarnation(1)});
   cluster.LoadConstant(0.0f);
@@ -150,7 +150,7 @@ TEST(ParameterShardTest, ASkippedStepLeavesTheMeanOfTheOthers) {
     cluster.OpenRound(0, {2, 4, 2}, 1.0);
     ContributionKey skipped = TestCluster::Key(2, 0, 0);
     skipped.num_samples = kSkippedSamples;
-    // Whatever lies where its numbers would.
+    // A skipped contribution has no numbers: this NaN must not be read.
     const std::vector<float> nothing = Ones(cluster, std::numeric_limits<float>::quiet_NaN());
     EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 3.0f)),
                 IsOkAndHolds(kCounted));
@@ -198,7 +198,7 @@ TEST(ParameterShardTest, NewWeightsTakeThePlaceOfOldOnesAndTheOptimizerGoesOn) {
   EXPECT_EQ(before->data().front(), -4.0f) << "whoever reads keeps what is read";
   cluster.OpenRound(1, {1}, 1.0);
   EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 1, 1), Ones(cluster, 1.0f)));
-  // With momentum it is 0.5 * 4 + 1.
+  // With momentum the step is 0.5 * 4 + 1.
   ExpectAll(cluster, 2, 97.0f);
   std::vector<float> spoilt = Ones(cluster);
   spoilt.back() = std::numeric_limits<float>::infinity();
@@ -214,7 +214,7 @@ TEST(ParameterShardTest, ALostWorkerMidRoundLeavesTheRightDivisor) {
   cluster.SetMembers(3);
   cluster.OpenRound(0, {2, 3, 5}, 1.0);
   EXPECT_OK(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 10.0f)));
-  // In one bucket the lost one had been counted already.
+  // In one bucket, the lost worker's contribution had been counted already.
   EXPECT_TRUE(cluster.PushBucket(TestCluster::Key(2, 0, 0), 0, Ones(cluster, 20.0f))->outcome);
   const auto held = cluster.PushBucket(TestCluster::Key(3, 0, 0), 1, Ones(cluster, 40.0f));
   EXPECT_FALSE(held->outcome.has_value()) << "worker 3 comes after worker 2";
@@ -238,7 +238,7 @@ TEST(ParameterShardTest, ADroppedWorkersSpaceIsFreeAtOnceWhateverItsStreamsDo) {
   cluster.SetMembers(3);
   cluster.OpenRound(0, {1, 1, 2}, 1.0);
   ParameterShard& shard = cluster.shard(0);
-  // Workers 1 and 2 freeze with a bucket half sent each, and so hold all of the space.
+  // Workers 1 and 2 stop in the middle of a bucket each, and so hold all of the space.
   std::vector<StagedBucket> frozen;
   for (int worker : {1, 2}) {
     shard.BeginBucket(TestCluster::Key(worker, 0, 0), worker - 1,
@@ -256,7 +256,7 @@ TEST(ParameterShardTest, ADroppedWorkersSpaceIsFreeAtOnceWhateverItsStreamsDo) {
   cluster.Drop(1);
   cluster.Drop(2);
   EXPECT_THAT(cluster.PushAll(TestCluster::Key(3, 0, 0), Ones(cluster, 3.0f)), IsOk());
-  // They wake up.
+  // The two workers go on.
   for (StagedBucket& late : frozen) {
     std::fill(late.data().begin(), late.data().end(), 1e9f);
     shard.FinishBucket(std::move(late), [](absl::StatusOr<PushOutcome> outcome) {
@@ -273,7 +273,7 @@ TEST(ParameterShardTest, TellsWhoHasSpaceAndIsNotDoneAndWhoWaitsForIt) {
   cluster.OpenRound(0, {1, 1}, 1.0);
   ParameterShard& shard = cluster.shard(0);
   EXPECT_EQ(shard.stats().push_space, PushSpace());
-  // Worker 2 begins two buckets: one before its turn, one once worker 1 has done its part.
+  // Worker 2 begins two buckets: one before its turn, and one after worker 1 has done its part.
   std::vector<StagedBucket> staged;
   const auto begin = [&](uint32_t bucket) {
     shard.BeginBucket(TestCluster::Key(2, 0, 0), bucket, [&](absl::StatusOr<StagedBucket> begun) {
@@ -309,7 +309,7 @@ TEST(ParameterShardTest, WhoSendsABucketAgainDoesNotWaitForItsFormerCall) {
   cluster.SetMembers(2);
   cluster.OpenRound(0, {1, 1}, 1.0);
   ParameterShard& shard = cluster.shard(0);
-  // Worker 1, whose turn it is, has the last space; then its connection dies without a word.
+  // Worker 1, whose turn it is, has the last space. Then its connection dies without a message.
   const auto ahead = cluster.PushBucket(TestCluster::Key(2, 0, 0), 0, Ones(cluster));
   EXPECT_FALSE(ahead->outcome.has_value()) << "worker 2 comes after worker 1";
   std::optional<StagedBucket> dead;
@@ -322,7 +322,7 @@ TEST(ParameterShardTest, WhoSendsABucketAgainDoesNotWaitForItsFormerCall) {
   EXPECT_TRUE(ahead->outcome.has_value());
   EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 3.0f)), IsOk());
   EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 0, 0), Ones(cluster)), IsOk());
-  // What the former call still brings counts nothing.
+  // What the former call still sends does not count.
   std::fill(dead->data().begin(), dead->data().end(), 1e9f);
   shard.FinishBucket(*std::move(dead), [](absl::StatusOr<PushOutcome> outcome) {
     ASSERT_OK(outcome);
@@ -445,7 +445,7 @@ TEST(ParameterShardTest, AClientSuppliesTheWeightsOfVersionZero) {
   auto supplied = cluster.Weights(0);
   ASSERT_OK(supplied);
   EXPECT_TRUE(SameBits(*supplied, weights));
-  // Another life of the client starts over.
+  // Another incarnation of the client starts over.
   key.incarnation = Incarnation(2);
   EXPECT_THAT(cluster.PushAll(key, cluster.Vector(4)), IsOkAndHolds(kCounted));
   EXPECT_TRUE(SameBits(*cluster.Weights(0), cluster.Vector(4)));
@@ -483,8 +483,8 @@ TEST(ParameterShardTest, TheClientsScaleIsApplied) {
   }
 }
 
-// Buckets hear of a plan one after the other. Meanwhile a worker may be through with the buckets of
-// its round that have heard, and push to one that has not.
+// Buckets learn of a plan one after the other. Meanwhile a worker may have finished its round in
+// buckets that know the plan, and push to a bucket that does not know it.
 TEST(ParameterShardTest, ABucketThatHasNotHeardOfARoundYetHoldsThePushOfTheNext) {
   JobSpec job = SgdJob();
   job.mode = Mode::kLocalSgd;
@@ -501,7 +501,7 @@ TEST(ParameterShardTest, ABucketThatHasNotHeardOfARoundYetHoldsThePushOfTheNext)
   const auto last = static_cast<uint32_t>(cluster.buckets().size() - 1);
   const auto ones = Ones(cluster);
   std::shared_ptr<TestCluster::Push> of_next;
-  // It is held for the plan, which the first bucket hears of first.
+  // The push is held for the plan, which the first bucket learns first.
   const PendingCall held =
       cluster.shard(0).BeginBucket(key(0), 0, [&](const absl::StatusOr<StagedBucket>& staged) {
         ASSERT_OK(staged);
@@ -578,8 +578,8 @@ TEST(ParameterShardTest, ItsTraceShowsEveryStageOfEveryBucketOfARound) {
   ASSERT_OK(text);
   const absl::StatusOr<Json> document = ParseJson(*text);
   ASSERT_OK(document);
-  // Round 0 has been skipped by beginning to record when the first version was complete, and
-  // recording ends with the next one.
+  // Round 0 has no spans: the recording began when the first version was complete. It ended with
+  // the next version.
   std::map<std::string, int> spans_of_round_1;
   for (const Json& event : (*document)["traceEvents"]) {
     if (event["ph"] != "X" || event["args"]["round"] != 1) continue;

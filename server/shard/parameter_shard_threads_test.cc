@@ -1,4 +1,4 @@
-// Shards under real threads; worth most when run under ThreadSanitizer.
+// Tests shards with real threads. The tests are most useful under ThreadSanitizer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ JobSpec SgdJob() {
   return job;
 }
 
-// Blocks until one bucket is counted.
+// Pushes one bucket, and blocks until it is counted.
 absl::StatusOr<PushOutcome> PushAndWait(ParameterShard& shard, const ContributionKey& key,
                                         const Bucket& bucket, const std::vector<float>& values) {
   absl::Notification done;
@@ -73,7 +73,7 @@ TEST(ShardThreadsTest, EightWorkersShareTwoSlotsWithoutDeadlock) {
     for (int worker = 1; worker <= kWorkers; ++worker) {
       workers.emplace_back([&, worker] {
         for (int64_t round = 0; round < kRounds; ++round) {
-          // Each worker its own order of buckets; two streams at once would do no harm either.
+          // Each worker pushes the buckets in an order of its own.
           for (size_t i = 0; i < cluster.buckets().size(); ++i) {
             const Bucket& bucket = cluster.buckets()[(i + worker) % cluster.buckets().size()];
             EXPECT_OK(PushAndWait(cluster.shard(bucket.shard),
@@ -92,7 +92,8 @@ TEST(ShardThreadsTest, EightWorkersShareTwoSlotsWithoutDeadlock) {
     auto weights = cluster.Weights(kRounds);
     ASSERT_OK(weights);
     for (float weight : *weights) ASSERT_EQ(weight, -static_cast<float>(kRounds));
-    // Weights, at most one accumulator of the same size, two slots of a bucket.
+    // The terms are the weights, at most one accumulator of the same size, and two slots of a
+    // bucket.
     const ShardStats stats = cluster.shard(0).stats();
     EXPECT_LE(stats.resident_bytes, 3 * stats.weight_bytes + 2 * 2048);
   }
@@ -162,7 +163,7 @@ TEST(ShardThreadsTest, DropsAndCancelledPushesLeaveNothingHanging) {
   cluster.OpenRound(0, std::vector<int64_t>(kWorkers, 1), 1.0);
   const std::vector<float> ones(cluster.layout().num_elements(), 1.0f);
   std::vector<std::thread> workers;
-  // Worker 2 never sends; worker 1 opens streams and breaks them, then sends.
+  // Worker 2 never sends. Worker 1 opens streams and breaks them, then sends.
   for (int worker : {1, 3, 4}) {
     workers.emplace_back([&, worker] {
       for (const Bucket& bucket : cluster.buckets()) {
@@ -221,7 +222,7 @@ TEST(ShardThreadsTest, ACallbackMayEndItsShard) {
   ThreadPool pool(1);
   TestCluster cluster({.job = SgdJob(), .executor = &pool});
   cluster.LoadConstant(0.0f);
-  // What follows runs on the pool when no other thread has the shard.
+  // The call below runs on the pool when no other thread holds the shard.
   pool.Schedule([&go] { go.WaitForNotification(); });
   cluster.SetMembers(1);
   std::shared_ptr<ParameterShard> shard = cluster.TakeShard(0);
@@ -229,7 +230,7 @@ TEST(ShardThreadsTest, ACallbackMayEndItsShard) {
   shard->ReadBucket(
       WorkerId(1), Incarnation(1), cluster.buckets()[0].index, Round(1),
       [&answer, shard](absl::StatusOr<PublishedBucket> read) { answer = std::move(read); });
-  // Ends the wait of the reader.
+  // Dropping the worker ends the wait of the reader.
   shard->Drop(WorkerId(1), Incarnation(1), "its lease is over");
   shard.reset();
   absl::Notification ended;

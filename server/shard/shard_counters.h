@@ -1,5 +1,5 @@
-// ShardCounters has what a shard counts for its status: contributions by outcome, staleness, rounds
-// and versions of its buckets.
+// ShardCounters holds what a shard counts for its status: contributions by outcome, staleness,
+// rounds and versions of its buckets.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,34 @@
 
 namespace lodestar::shard {
 
-// A BucketPosition says how far a bucket is.
+// A BucketPosition says in which round and at which version a bucket is.
 struct BucketPosition {
-  Round round;  // that it collects
+  Round round;  // round that the bucket collects
   Version version;
   friend bool operator==(const BucketPosition&, const BucketPosition&) = default;
 };
 
-// Thread-safe. Its lock is a leaf.
+// The class is thread-safe. Its lock is a leaf.
 class ShardCounters {
  public:
   explicit ShardCounters(int num_buckets);
 
   void CountOutcome(PushOutcome outcome);
   void CountRejected();
-  // Is called beside the count of its outcome.
+  // Counts a skipped contribution. The outcome is counted separately.
   void CountSkipped();
   void CountStaleness(int64_t staleness);
 
-  // A bucket went from one position to another. The lowest version of all, if that rose.
+  // Moves a bucket from one position to another. Returns the lowest version of all buckets if that
+  // rose.
   std::optional<Version> MoveBucket(const BucketPosition& from, const BucketPosition& to);
   void SetBucketPending(bool pending);
-  // A bucket has its first weights. True for the last of them.
+  // Notes that a bucket has its first weights. Returns true for the last bucket.
   bool BucketHasWeights();
   bool AllHaveWeights() const;
   Round lowest_round() const;
 
-  // Fills the counts.
+  // Fills the counts in `stats`.
   void FillIn(ShardStats& stats) const;
 
  private:

@@ -1,6 +1,6 @@
-// ShardJournal is what a shard writes down of what it does. So a process that comes after it has
-// the same weights, to the bit, and counts nothing twice. It has, beyond the checkpoint that it
-// continues, the rounds that were opened and the steps that buckets have taken, each with the
+// ShardJournal is where a shard writes down what it does. With it, the next process gets weights
+// with the same bits, and counts nothing twice. On top of the checkpoint that it continues, it has
+// the rounds that were opened and the steps that buckets have taken. Each step comes with the
 // numbers that it took.
 #pragma once
 
@@ -18,21 +18,22 @@
 
 namespace lodestar::shard {
 
-// A step of a bucket. Its payload is the contribution as it came, in the encoding of its key.
+// A StepRecord is a step of a bucket. Its payload is the contribution as it came, in the encoding
+// of its key.
 struct StepRecord {
   uint32_t bucket = 0;
-  BucketStep step;      // its `contribution` means nothing here
-  ContributionKey key;  // of the contribution, where the step has one
+  BucketStep step;      // its `contribution` is not used here
+  ContributionKey key;  // key of the step's contribution, if the step has one
 };
 
-// A ShadowRecord is what workers have of a bucket at that version, where weights travel as encoded
-// changes: no checkpoint has it. The payload is the shadow in fp32.
+// A ShadowRecord says what workers have of a bucket at that version. It exists if weights travel as
+// encoded changes, because no checkpoint has the shadow. The payload is the shadow in fp32.
 struct ShadowRecord {
   uint32_t bucket = 0;
   Version version;
 };
 
-// A NormRecord is what the sums of squares of all shards make together, where updates wait for it.
+// A NormRecord is the total of the sums of squares of all shards, if updates wait for that total.
 // It is written before the first bucket is updated with it.
 struct NormRecord {
   Round round;
@@ -44,9 +45,9 @@ using ShardRecord = std::variant<RoundPlan, StepRecord, ShadowRecord, NormRecord
 class ShardJournal {
  public:
   virtual ~ShardJournal() = default;
-  // Returns at once. `durable` is called once record and payload, which stays as it is, and all
-  // appended before are on disk: in the order of the appends, from any thread, without a lock.
-  // Thread-safe.
+  // Appends a record. Returns at once. `durable` is called, from any thread and without a lock,
+  // once this record, its payload and all earlier ones are on disk. The calls come in the order of
+  // the appends. The payload must not change until then. Thread-safe.
   virtual void Append(ShardRecord record, absl::Span<const std::byte> payload,
                       std::shared_ptr<const void> payload_owner, std::function<void()> durable) = 0;
 };

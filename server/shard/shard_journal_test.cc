@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 constexpr int kWorkers = 3;
 constexpr int kRounds = 5;
 
-// Keeps what was appended; tells that it is durable at once, or when the test says so.
+// Keeps what was appended. Reports it as durable at once, or when the test says so.
 class MemoryJournal final : public ShardJournal {
  public:
   struct Entry {
@@ -145,7 +145,7 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
   const JobSpec& job() const { return GetParam().job; }
 
   ContributionKey KeyOf(int worker, int round) const {
-    // Asynchronous grants are rounds of their own.
+    // An asynchronous grant is a round of its own.
     const int64_t number = HasRosters(job()) ? round : kWorkers * round + worker - 1;
     ContributionKey key = TestCluster::Key(worker, number, 0);
     key.kind = RoundContributionKind(job());
@@ -156,22 +156,23 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
     return key;
   }
 
-  // Where contributions are gradients, worker 3 skips round 1 and all workers skip round 2.
+  // If contributions are gradients, worker 3 skips round 1 and all workers skip round 2.
   bool IsSkipped(int worker, int round) const {
     return RoundContributionKind(job()) == ContributionKind::kGradient &&
            ((round == 1 && worker == 3) || round == 2);
   }
 
-  // Does what workers and coordinator do with a shard, again and again until it has all of it.
+  // Does what workers and coordinator do with a shard, repeatedly until the shard has all
+  // contributions.
   void Train(TestCluster& cluster) const {
     cluster.SetMembers(kWorkers);
     for (int round = 0; round < num_rounds(); ++round) {
       if (HasRosters(job())) cluster.OpenRound(round, {3, 1, 2}, 0.1);
       for (int worker = 1; worker <= kWorkers; ++worker) {
         std::vector<float> values = cluster.Vector(round * kWorkers + worker);
-        // In the first round it is not known what is usual, in the last one it is. Where weights
-        // are measured from the servers', all would be far from what the first round has made of
-        // these.
+        // The usual norm is unknown in the first round and known in the last. If weights are
+        // measured from the servers' weights, a long first contribution would make all later ones
+        // look too long.
         const bool is_first = round == 0 && !IsAnchoredAtServer(job());
         if ((is_first || round == num_rounds() - 1) && worker == 2) {
           for (float& value : values) value *= 1000.0f;
@@ -182,7 +183,7 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
     }
   }
 
-  // Where contributions are applied alone, more of them say what is usual.
+  // If contributions are applied alone, more of them are needed until the usual norm is known.
   int num_rounds() const { return HasRosters(job()) ? kRounds : 13; }
   int64_t num_versions() const {
     int64_t versions = 0;
@@ -193,7 +194,7 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
     }
     return versions;
   }
-  // The weights after all rounds.
+  // Returns the weights after all rounds.
   absl::StatusOr<std::vector<float>> LastWeights(TestCluster& cluster) const {
     std::vector<float> weights;
     for (const Bucket& bucket : cluster.buckets()) {
@@ -220,8 +221,8 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
 INSTANTIATE_TEST_SUITE_P(Modes, ShardJournalTest, testing::ValuesIn(Variants()),
                          [](const auto& info) { return info.param.name; });
 
-// However many of the records the disk has when the process ends: workers and coordinator do all
-// that they have done again, and the weights become those of a process that went on.
+// Tests every number of records that may be on disk when the process ends. Workers and coordinator
+// repeat all that they have done, and the weights must equal those of a process that went on.
 TEST_P(ShardJournalTest, EveryPrefixLeadsToTheSameBits) {
   MemoryJournal journal;
   TestCluster undisturbed(
@@ -253,8 +254,8 @@ TEST_P(ShardJournalTest, EveryPrefixLeadsToTheSameBits) {
   }
 }
 
-// A checkpoint is taken on the way: what it has already is passed over, and the shadow, which it
-// has not, comes from the journal.
+// Tests a checkpoint that is taken in between. Steps that it includes are passed over. The shadow,
+// which it lacks, comes from the journal.
 TEST_P(ShardJournalTest, GoesOnFromACheckpoint) {
   MemoryJournal journal;
   TestCluster undisturbed(
@@ -309,7 +310,7 @@ TEST_P(ShardJournalTest, NothingIsToldBeforeItIsOnDisk) {
   EXPECT_THAT(*push->outcome, IsOkAndHolds(PushOutcome::kCounted));
   ASSERT_TRUE(repeat->outcome.has_value());
   EXPECT_THAT(*repeat->outcome, IsOkAndHolds(PushOutcome::kDuplicate));
-  if (job().clip_norm > 0) {  // the norm takes the other buckets
+  if (job().clip_norm > 0) {  // the norm needs the other buckets
     for (uint32_t bucket = 1; bucket < cluster.buckets().size(); ++bucket) {
       cluster.PushBucket(key, bucket, values);
     }
@@ -357,7 +358,7 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
       {.job = job(), .has_averaged = GetParam().has_averaged, .journal = &journal});
   undisturbed.LoadInitial();
   Train(undisturbed);
-  // If any one of the steps of bucket 0 but its last is missing, what comes later does not fit.
+  // If any step of bucket 0 except its last is missing, the later steps do not fit.
   const auto is_of_bucket_0 = [](const MemoryJournal::Entry& entry) {
     const auto* step = std::get_if<StepRecord>(&entry.record);
     return step != nullptr && step->bucket == 0 && step->step.kind != BucketStep::Kind::kSum;
@@ -382,9 +383,9 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
     ++num_refused;
   }
   EXPECT_GT(num_left_out, 0);
-  // One contribution of several can be left out without that it shows: the journal's own numbers
-  // tell of it. A skipped one does not show either where contributions are applied alone: it
-  // changes nothing.
+  // Leaving out one of several contributions cannot be noticed here; the journal's own record
+  // numbers show it. If contributions are applied alone, a missing skipped contribution cannot be
+  // noticed either: it changes nothing.
   constexpr int kSkipped = kWorkers + 1;
   EXPECT_GE(num_refused, HasRosters(job()) ? kRounds - 1 : num_left_out - kSkipped);
   TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged});

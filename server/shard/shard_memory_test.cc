@@ -1,6 +1,5 @@
-// These tests show what a shard takes of memory, and what becomes of a shard that does not get what
-// it wants, or takes more than it may. Nothing aborts, rounds still end, and what is there can be
-// saved.
+// Tests how much memory a shard takes, and what happens if it does not get memory or exceeds its
+// limit. Nothing aborts, rounds still end, and the state can be saved.
 #include "common/plan/shard_memory.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +29,7 @@ JobSpec TestJob() {
   JobSpec job;
   job.schedule.total_rounds = 10;
   job.batch_size = 1;
-  job.bucket_bytes = 2048;  // as TestCluster's
+  job.bucket_bytes = 2048;  // as in TestCluster
   return job;
 }
 
@@ -53,7 +52,8 @@ TEST(ShardMemoryTest, TheEstimateCoversWhatAShardAllocates) {
       const auto measured = static_cast<int64_t>(cluster.shard(0).stats().resident_bytes);
       const ShardMemory estimate = EstimateShardMemory(job, cluster.layout().num_elements());
       EXPECT_GE(estimate.steady(), measured) << EncodingName(pull) << estimate.Describe();
-      // Not all slots are used here, and there are few changes of the weights.
+      // The estimate is higher because not all slots are used here, and few changes of the weights
+      // are kept.
       EXPECT_LE(estimate.steady(), 2 * measured) << EncodingName(pull) << estimate.Describe();
     }
   }
@@ -98,7 +98,7 @@ TEST(ShardMemoryTest, DirectionsTakeAsMuchAsTheSum) {
   EXPECT_EQ(EstimateShardMemory(job, 250'000'000).sums, 2 * plain.sums);
 }
 
-// A 7B model on a machine of 24 GB.
+// The case is a 7B model on a machine of 24 GB.
 TEST(ShardMemoryTest, ALargeModelIsRefusedWithTheServersThatItTakes) {
   JobSpec job = TestJob();
   job.optimizer.kind = OptimizerKind::kAdamW;
@@ -116,8 +116,8 @@ TEST(ShardMemoryTest, ALargeModelIsRefusedWithTheServersThatItTakes) {
   EXPECT_OK(CheckShardMemory(EstimateShardMemory(job, kElements / 6), host));
 }
 
-// What common/plan/shard_memory knows of optimizers and rosters must agree with what the servers
-// say of theirs.
+// The numbers in common/plan/shard_memory about optimizers and rosters must agree with the servers'
+// own.
 TEST(ShardMemoryTest, StateIsThatOfTheServersOptimizer) {
   JobSpec job = TestJob();
   int num_jobs = 0;
@@ -187,7 +187,7 @@ class OutOfMemoryTest : public testing::Test, public ShardObserver {
     return job;
   }
 
-  // Returns the bytes for what is loaded and so many slots of staging.
+  // Returns the bytes of the loaded weights and of this number of staging slots.
   static int64_t BytesWithSlots(int slots) {
     TestCluster unlimited({.job = Job()});
     unlimited.LoadConstant(0.0f);

@@ -1,4 +1,5 @@
-// This is what a shard tells about itself: events for the log and numbers for the status page.
+// A ShardObserver is told what happens in a shard: events for the log and numbers for the status
+// page.
 #pragma once
 
 #include <cstdint>
@@ -12,47 +13,56 @@
 
 namespace lodestar::shard {
 
-// Called without any lock held, from any thread; must not block.
+// All methods are called without any lock held, from any thread. They must not block.
 class ShardObserver {
  public:
   virtual ~ShardObserver() = default;
-  // The client has supplied the weights of every bucket.
+  // Called when the client has supplied the weights of every bucket.
   virtual void OnWeightsComplete() {}
-  // A worker's part of a round is not here as it should be. Nothing of it is counted but what was
-  // before; the coordinator decides what becomes of the worker.
+  // Called if a worker's part of a round is not here as it should be. No more of this part is
+  // counted. The coordinator decides what happens to the worker.
   virtual void OnFault(const WorkerFault& /*fault*/) {}
-  // All buckets of what a worker contributes to `round` are acknowledged, or about to be: counted,
-  // or too late. Not where contributions are deferred (DefersContributions()).
+  // Called when all buckets of a worker's contribution to `round` are acknowledged or about to be,
+  // as counted or as too late. Not called if contributions are deferred (DefersContributions()).
   virtual void OnContributed(WorkerId /*worker*/, Incarnation /*incarnation*/, Round /*round*/) {}
-  // The update of `round` has made weights or state of a bucket NaN or Inf. No caller gets these.
+  // Called when the update of `round` has made weights or state of a bucket NaN or Inf. No caller
+  // gets these numbers.
   virtual void OnDiverged(Round /*round*/, absl::string_view /*text*/) {}
-  // There is no memory for an update, which was left out; what is there is still whole. Once.
+  // Called once, if there is no memory for an update and the update was left out. The weights are
+  // still whole.
   virtual void OnOutOfMemory(absl::string_view /*text*/) {}
-  // This is for the log: the rounds go on without a worker, because it has left or was lost.
+  // Called for the log, if the rounds go on without a worker that has left or was lost.
   virtual void OnDropped(absl::string_view /*text*/) {}
-  // This is for the log: something out of the ordinary that does not stop the shard.
+  // Called for the log, if something unusual happened that does not stop the shard.
   virtual void OnNotice(absl::string_view /*text*/) {}
 };
 
 struct ShardStats {
-  Version version;         // of the oldest bucket
-  Version newest_version;  // of the newest bucket
+  Version version;         // version of the oldest bucket
+  Version newest_version;  // version of the newest bucket
   uint64_t weight_bytes = 0;
-  uint64_t resident_bytes = 0;   // all pages: weights, state, accumulators, staging
-  uint32_t pending_buckets = 0;  // with a round begun and not applied
+  uint64_t resident_bytes = 0;   // bytes of all pages: weights, state, accumulators, staging
+  uint32_t pending_buckets = 0;  // number of buckets with a round that is begun and not applied
   int64_t contributions_counted = 0;
   int64_t contributions_duplicate = 0;
   int64_t contributions_late = 0;
   int64_t contributions_rejected = 0;
-  int64_t contributions_skipped = 0;          // of those counted: of steps without an update
-  std::vector<uint64_t> staleness_histogram;  // [s]: counted with staleness s; last: that or more
-  int64_t journal_bytes = 0;                  // since the newest checkpoint; 0 means no journal
-  uint64_t journal_end = 0;                   // the last record that is durable; 0 means none
-  std::string journal_trouble;                // why nothing can be acknowledged; empty: it can
-  std::string journal_replica;                // where it is, and what it has; empty: there is none
-  Round open_round;                           // of the oldest bucket
-  std::vector<WorkerId> missing;              // whose contribution to it some bucket waits for
-  std::string waiting_for;                    // empty: nothing
+  int64_t contributions_skipped = 0;          // number of counted contributions of steps without an
+                                              // update
+  std::vector<uint64_t> staleness_histogram;  // [s]: number counted with staleness s; the last: s
+                                              // or more
+  int64_t journal_bytes = 0;                  // bytes since the newest checkpoint; 0 means no
+                                              // journal
+  uint64_t journal_end = 0;                   // number of the last record on disk; 0 means that
+                                              // there is none
+  std::string journal_trouble;                // why contributions cannot be acknowledged; empty:
+                                              // they can
+  std::string journal_replica;                // address of the replica, and what it has; empty: no
+                                              // replica
+  Round open_round;                           // round of the oldest bucket
+  std::vector<WorkerId> missing;              // workers whose contribution to open_round is missing
+                                              // in some bucket
+  std::string waiting_for;                    // what the round waits for; empty: nothing
   PushSpace push_space;
 };
 

@@ -1,5 +1,5 @@
-// ShardRoster is what a shard knows about workers and rounds: which workers are alive, and which
-// are in which round.
+// ShardRoster holds what a shard knows about workers and rounds: which workers are alive, and which
+// workers are in which round.
 #pragma once
 
 #include <cstdint>
@@ -16,53 +16,54 @@
 
 namespace lodestar::shard {
 
-// A RosterView is one moment of the roster. It never changes, so buckets read it without a lock.
+// A RosterView is the roster at one moment. It never changes, so buckets read it without a lock.
 class RosterView {
  public:
   RosterView() = default;
-  // See MemberDirectory.
+  // For `last_of_others` see MemberDirectory.
   explicit RosterView(Incarnation last_of_others)
       : directory_(std::make_shared<const MemberDirectory>(last_of_others)) {}
 
   Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
-  // Returns what a caller is told whose request does not fit this job: `why`, if it lives. A caller
-  // whose life is over asks by what it knew of servers before these. It gets Aborted, and the next
-  // life knows better.
+  // Returns the status for a caller whose request does not fit this job: `why` if the caller's
+  // incarnation is alive. If that incarnation is over, the request comes from what the worker knew
+  // of earlier servers: the status is Aborted, so that the worker registers again.
   absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
   bool has_members() const { return has_members_; }
   int num_members() const;
 
-  // Returns null if the round has not been opened, or is long over.
+  // Returns null if the round has not been opened, or was forgotten because it is long over.
   std::shared_ptr<const RoundPlan> PlanOf(Round round) const;
-  // Returns the workers of the plan's roster, without those whose life is over, in ascending order.
+  // Returns the workers of the plan's roster whose incarnation is not over, in ascending order.
   std::vector<WorkerId> LiveOf(const RoundPlan& plan) const;
   // Returns the newest round that was opened. -1 means that there is none yet.
   Round newest_round() const { return newest_round_; }
-  // Rounds that the coordinator has ended, as it has before it opens one or has one saved.
+  // Returns the first round that the coordinator has not ended. It ends all earlier rounds before
+  // it opens a round or has one saved.
   Round over_before() const { return over_before_; }
 
  private:
   friend class ShardRoster;
 
   std::shared_ptr<const MemberDirectory> directory_ = std::make_shared<const MemberDirectory>();
-  bool has_members_ = false;  // or had
+  bool has_members_ = false;  // there are members, or there were
   std::vector<std::shared_ptr<const RoundPlan>> plans_;
   Round newest_round_{-1};
   Round over_before_{-1};
 };
 
-// Thread-safe. Its lock is a leaf: buckets ask while they hold their own.
+// The class is thread-safe. Its lock is a leaf: buckets call it while they hold their own lock.
 class ShardRoster {
  public:
-  // See MemberDirectory.
+  // For `last_of_others` see MemberDirectory.
   explicit ShardRoster(Incarnation last_of_others = Incarnation())
       : now_(std::make_shared<const RosterView>(last_of_others)) {}
 
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
   void Drop(WorkerId worker, Incarnation incarnation);
-  // Rounds come in order; plans of rounds below `oldest_needed` are forgotten.
+  // Opens a round. Rounds must come in order. Forgets the plans of rounds before `oldest_needed`.
   void Open(const RoundPlan& plan, Round oldest_needed);
-  // Earlier rounds are over.
+  // Notes that all rounds before `round` are over.
   void EndBefore(Round round);
 
   std::shared_ptr<const RosterView> Now() const;

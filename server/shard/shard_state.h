@@ -1,5 +1,5 @@
-// ShardState is everything a shard must remember over a restart. To hold it copies nothing: pages
-// are shared, and the shard writes elsewhere as long as a reader holds them.
+// ShardState is everything that a shard must remember over a restart. Holding it copies nothing:
+// pages are shared, and the shard writes to other pages as long as a reader holds these.
 #pragma once
 
 #include <memory>
@@ -26,10 +26,12 @@ struct BucketState {
   ElementRange range;  // elements of the parameter space
   Version version;
   std::shared_ptr<const Page> weights;
-  std::vector<std::shared_ptr<const Page>> optimizer_state;  // one per ShardState::state_names
+  std::vector<std::shared_ptr<const Page>> optimizer_state;  // one page per ShardState::state_names
   std::vector<CountedWorker> counted;                        // ascending by worker
-  UsualNorm usual_norm;                                      // of a contribution; see NormWatch
-  DelayedStep::Memory delayed;                               // of the step that is begun, if any
+  // Usual norm of a contribution: see NormWatch.
+  UsualNorm usual_norm;
+  // State of the step that is begun, if any.
+  DelayedStep::Memory delayed;
 };
 
 struct ShardState {

@@ -1,11 +1,11 @@
-// StagingPool is bounded space for contributions on their way in. The last free slot is kept for a
-// contribution whose turn it is, because only such a contribution gives its slot back without
+// StagingPool is bounded space for contributions that are arriving. The last free slot is kept for
+// a contribution whose turn it is, because only such a contribution gives its slot back without
 // waiting for any other. So a full pool empties as long as the workers that have space send. The
-// coordinator is to drop a worker that does not send, or sends too slowly: see PushSpace.
+// coordinator must drop a worker that does not send, or sends too slowly: see PushSpace.
 //
-// If the pool has four slots or more, no pusher gets all of them: two are left to others. A pusher
-// that fills its slots only just in time, over and over, leaves those two to others. (If one pusher
-// may have half of the slots, a job of two workers loses a twentieth of its pushes' rate.)
+// If the pool has four slots or more, one pusher gets all but two at most. So a pusher that always
+// fills its slots only just in time leaves two slots to others. (If the limit were half of the
+// slots, a job of two workers would lose a twentieth of its push rate.)
 #pragma once
 
 #include <atomic>
@@ -44,8 +44,9 @@ class PushSilence {
 // A StagingSlot owns the space of one contribution to one bucket. Its destruction may run a waiting
 // request's callback, so never destroy it under a lock.
 //
-// A slot has a place in the pool until it is destroyed or revoked. A stream that still writes into
-// a revoked slot writes into a page of its own, and the place goes to another pusher.
+// A slot takes a place in the pool until it is destroyed or revoked. If a stream still writes into
+// a revoked slot, it writes into a page that no other slot uses, and another pusher may take the
+// place.
 class StagingSlot {
  public:
   StagingSlot(std::shared_ptr<StagingPool> pool, const Pusher& pusher, std::shared_ptr<Page> page);
@@ -56,16 +57,17 @@ class StagingSlot {
   float* data() { return page_->data(); }
   std::byte* bytes() { return reinterpret_cast<std::byte*>(data()); }
   int64_t num_elements() const { return page_->size(); }
-  // Sets how many of the bytes are there. Any thread may ask for it.
+  // Sets how many of the bytes have arrived. Any thread may read the number.
   void SetReceived(int64_t num_bytes) {
     received_bytes_.store(num_bytes, std::memory_order_relaxed);
   }
   int64_t received_bytes() const { return received_bytes_.load(std::memory_order_relaxed); }
   const std::shared_ptr<PushSilence>& silence() const { return silence_; }
-  // Gives the place back; may run a waiting request's callback. Once is enough.
+  // Gives the place back to the pool, which may run a waiting request's callback. A second call
+  // does nothing.
   void Revoke();
   bool is_revoked() const { return is_revoked_.load(std::memory_order_relaxed); }
-  // The space, for good; the pool makes other space when the slot is used again.
+  // Takes the space away for good. The pool makes other space when the slot is used again.
   std::shared_ptr<Page> TakePage() { return std::move(page_); }
 
  private:
@@ -80,44 +82,45 @@ class StagingSlot {
   bool has_place_ = true;  // guarded by the pool's lock
 };
 
-// Thread-safe. Its lock is a leaf: no call is made under it.
+// The class is thread-safe. Its lock is a leaf: no callback is called under it.
 class StagingPool : public std::enable_shared_from_this<StagingPool> {
  public:
   using Granted = std::function<void(std::shared_ptr<StagingSlot>)>;
   class Request;
 
-  // The pool has at least two slots, each for so many elements of any encoding, made of pages of
-  // `pages`.
+  // The pool has at least two slots, made of pages of `pages`. Each slot has space for
+  // slot_elements elements in any encoding.
   StagingPool(int64_t slot_elements, int num_slots, std::shared_ptr<PagePool> pages);
 
-  // Exactly one of the two is set.
+  // Exactly one of the two members is set.
   struct Acquired {
     std::shared_ptr<StagingSlot> slot;
     std::shared_ptr<Request> request;
   };
 
-  // Returns a slot for a contribution of `pusher`, or a place in the queue. In the queue, `granted`
-  // is called once, later, by any thread that gives a slot back, without a lock held. `in_turn`:
-  // see above.
+  // Returns a slot for a contribution of `pusher`, or a request in the queue. If it is a request,
+  // `granted` is called once, later, without a lock held, by the thread that gives a slot back.
+  // `in_turn` says whether it is the contribution's turn: see above.
   Acquired Acquire(const Pusher& pusher, bool in_turn, Granted granted);
-  // The turn of the request has come. A slot if one is free for it: then it is out of the queue and
-  // its callback will not be called.
+  // Notes that the turn of the request has come. Returns a slot if one is free for it. The request
+  // is then out of the queue, and its callback will not be called.
   std::shared_ptr<StagingSlot> Promote(const std::shared_ptr<Request>& request);
-  // Takes the request out of the queue; false if it has been granted.
+  // Takes the request out of the queue. Returns false if it has been granted.
   bool Remove(const std::shared_ptr<Request>& request);
 
-  // Whether it is for others that requests of `pusher` wait, and not for what it has itself.
+  // Returns true if requests of `pusher` wait because of other pushers, and not because of the
+  // slots that it has itself.
   bool IsOwedMore(const Pusher& pusher) const;
   int num_slots() const { return num_slots_; }
   int num_used() const;
 
  private:
   friend class StagingSlot;
-  // `page` goes back as well, before another pusher gets one. If it is null, the page stays with
-  // its holder.
+  // Gives the slot's place back, and `page` too, before another pusher gets a slot. If `page` is
+  // null, the holder keeps the page.
   void GiveBack(StagingSlot& slot, std::shared_ptr<Page> page);
   int NumOf(const Pusher& pusher) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns null if no slot is free for it, or there is no memory for one.
+  // Returns null if no slot is free for this pusher, or if there is no memory for one.
   std::shared_ptr<StagingSlot> TryTake(const Pusher& pusher, bool in_turn)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -127,7 +130,8 @@ class StagingPool : public std::enable_shared_from_this<StagingPool> {
   const std::shared_ptr<PagePool> pages_;
   mutable absl::Mutex mutex_;
   int num_used_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<Pusher, int> num_of_pusher_ ABSL_GUARDED_BY(mutex_);  // of those that have any
+  // Number of slots of each pusher that has any.
+  std::map<Pusher, int> num_of_pusher_ ABSL_GUARDED_BY(mutex_);
   std::list<std::shared_ptr<Request>> queue_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 class StagingPoolTest : public testing::Test {
  protected:
-  // Each of another worker.
+  // Acquires a slot for another worker each time.
   StagingPool::Acquired Acquire(bool in_turn, int tag) {
     return AcquireFor(PusherOf(static_cast<uint32_t>(100 + tag)), in_turn, tag);
   }
@@ -119,7 +119,7 @@ TEST_F(StagingPoolTest, NobodyHasTheLastTwo) {
   EXPECT_TRUE(pool->IsOwedMore(next_life));
 }
 
-// One slot is free, and only for a pusher in turn, which has all that it may have.
+// One slot is free, but only for a pusher in turn, and that pusher has its maximum already.
 TEST_F(StagingPoolTest, ASlotThatComesBackMayServeTwo) {
   auto a = AcquireFor(PusherOf(1), true, 1);
   auto b = AcquireFor(PusherOf(1), true, 2);

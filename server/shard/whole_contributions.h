@@ -1,5 +1,5 @@
-// Which buckets of each worker's newest contribution a shard has answered, to tell when it is done
-// with all of them.
+// WholeContributions records which buckets of each worker's newest contribution a shard has
+// answered, to report when all buckets are answered.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@
 
 namespace lodestar::shard {
 
-// Thread-safe. Its lock is a leaf.
+// The class is thread-safe. Its lock is a leaf.
 class WholeContributions {
  public:
   explicit WholeContributions(int num_buckets) : num_buckets_(num_buckets) {}
 
-  // The bucket at `position` of the worker's contribution to `round` is answered: counted, now or
-  // before, or too late. True once it is the last of them; repeats change nothing, nor does what
-  // belongs to an earlier life or round than the worker's newest.
+  // Notes that the bucket at `position` of the worker's contribution to `round` is answered:
+  // counted, now or before, or too late. Returns true if it is the last bucket. Repeats change
+  // nothing. Neither do calls for an incarnation or a round before the worker's newest.
   bool Settle(WorkerId worker, Incarnation incarnation, Round round, int position) {
     absl::MutexLock lock(&mutex_);
     Newest& newest = newest_[worker];
@@ -36,16 +36,17 @@ class WholeContributions {
   }
 
  private:
-  // Workers come and go: more than that many are not remembered.
+  // Maximum number of workers that are remembered, because workers come and go.
   static constexpr size_t kMostWorkers = 1024;
 
   struct Newest {
     std::pair<Incarnation, Round> contribution;
-    std::vector<bool> is_settled;  // by position
+    std::vector<bool> is_settled;  // indexed by position
     int num_open = 0;
   };
 
-  // Incarnations ascend with time.
+  // Forgets the worker with the oldest incarnation, except `worker`. Later incarnations have higher
+  // numbers.
   void ForgetOldestBut(WorkerId worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     auto oldest = newest_.end();
     for (auto row = newest_.begin(); row != newest_.end(); ++row) {

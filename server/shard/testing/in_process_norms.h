@@ -1,4 +1,4 @@
-// Adds up what all shards of one process submit, in order of shard.
+// InProcessNorms adds up what all shards of one process submit, in order of shard.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace lodestar::shard {
 
-// Thread-safe. Outlives its exchanges.
+// The class is thread-safe. It must outlive its exchanges.
 class InProcessNorms {
  public:
   explicit InProcessNorms(int num_shards) : num_shards_(num_shards) {}

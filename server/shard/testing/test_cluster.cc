@@ -68,7 +68,7 @@ TestCluster::TestCluster(Options options)
     ParameterShard::Deps deps;
     deps.executor = options_.executor != nullptr ? options_.executor : &inline_executor_;
     deps.norm_exchange = norms_.ForShard(i);
-    // Not owned: the test does.
+    // The test owns the observer.
     deps.observer = std::shared_ptr<ShardObserver>(std::shared_ptr<void>(), options_.observer);
     deps.trace = options_.trace;
     deps.journal = options_.journal;
@@ -139,7 +139,7 @@ std::shared_ptr<TestCluster::Push> TestCluster::PushBucket(const ContributionKey
   auto push = std::make_shared<Push>();
   ParameterShard* const shard = &shard_of(bucket);
   const ElementRange range = buckets_[bucket].range;
-  // There may be no space before the caller has ended.
+  // `values` is copied: there may be no space until after the caller has returned.
   const std::vector<float> own(values.begin() + range.begin, values.begin() + range.end);
   shard->BeginBucket(key, bucket, [=](absl::StatusOr<StagedBucket> staged) {
     if (!staged.ok()) {

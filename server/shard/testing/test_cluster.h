@@ -1,4 +1,4 @@
-// One or more shards of a small model in one process, for tests.
+// TestCluster is one or more shards of a small model in one process, for tests.
 #pragma once
 
 #include <functional>
@@ -23,16 +23,17 @@ class TestCluster {
   struct Options {
     JobSpec job;
     bool has_averaged = false;   // block 1 is averaged
-    bool has_embedding = false;  // the last tensor, a block of its own, is one
+    bool has_embedding = false;  // the last tensor is an embedding in a block of its own
     int num_shards = 1;
     Incarnation last_of_others = {};
     int64_t staging_bytes = 1 << 20;
-    int64_t max_bytes = 0;              // of each shard
-    int64_t system_bytes = 0;           // what the system gives to all shards; 0 means all it has
+    int64_t max_bytes = 0;              // limit of each shard
+    int64_t system_bytes = 0;           // bytes that the system gives to all shards; 0 means no
+                                        // limit
     Executor* executor = nullptr;       // null: everything runs inline
-    ShardObserver* observer = nullptr;  // of all shards
-    TraceRecorder* trace = nullptr;     // of all shards
-    ShardJournal* journal = nullptr;    // of all shards
+    ShardObserver* observer = nullptr;  // observer of all shards
+    TraceRecorder* trace = nullptr;     // recorder of all shards
+    ShardJournal* journal = nullptr;    // journal of all shards
   };
 
   explicit TestCluster(Options options);
@@ -45,32 +46,33 @@ class TestCluster {
   ParameterShard& shard_of(uint32_t bucket) { return *shards_[buckets_[bucket].shard]; }
 
   void LoadInitial();
-  // Every element the same.
+  // Loads weights that all equal `value`.
   void LoadConstant(float value);
-  // Workers 1..n, incarnation 1.
+  // Sets workers 1..n as members, each with incarnation 1.
   void SetMembers(int num_workers);
-  // Roster of workers 1..n with these samples each.
+  // Opens a round whose roster is workers 1..n with these numbers of samples.
   void OpenRound(int64_t round, const std::vector<int64_t>& samples, double learning_rate = 0.1);
   void Drop(int worker);
 
   static ContributionKey Key(int worker, int64_t round, int64_t base_version);
 
-  // Begin, fill from the whole model's vector, encoded as the key says, finish. Empty while it
-  // waits. What is averaged goes as it is.
+  // A Push is one bucket of a contribution: the calls that begin it, fill it from a vector of the
+  // whole model, encode it as the key says, and finish it. `outcome` is not set while the push
+  // waits. Averaged tensors are not encoded.
   struct Push {
     std::optional<absl::StatusOr<PushOutcome>> outcome;
     bool was_discard = false;
   };
   std::shared_ptr<Push> PushBucket(const ContributionKey& key, uint32_t bucket,
                                    const std::vector<float>& values);
-  // All buckets; the outcome of the last, or the first error.
+  // Pushes all buckets. Returns the outcome of the last bucket, or the first error.
   absl::StatusOr<PushOutcome> PushAll(const ContributionKey& key, const std::vector<float>& values);
 
-  // A whole vector of the model whose elements depend on `tag`.
+  // Returns a vector of the whole model whose elements depend on `tag`.
   std::vector<float> Vector(int tag) const;
-  // Where that round begins or newer; waits for nothing.
+  // Returns a bucket that has begun that round or a later one. Does not wait.
   absl::StatusOr<PublishedBucket> Read(uint32_t bucket, int64_t round, const ReadView& view = {});
-  // Weights of all buckets, each at `version` exactly; waits for nothing.
+  // Returns the weights of all buckets, each at exactly `version`. Does not wait.
   absl::StatusOr<std::vector<float>> Weights(int64_t version);
 
  private:
@@ -80,14 +82,14 @@ class TestCluster {
   std::vector<ElementRange> ranges_;
   std::vector<Bucket> buckets_;
   InProcessNorms norms_;
-  int64_t created_bytes_ = 0;  // while system_bytes counts
+  int64_t created_bytes_ = 0;  // bytes created, if system_bytes is set
   std::vector<std::unique_ptr<ParameterShard>> shards_;
 };
 
-// Each bucket from the part of the state that has its elements.
+// Restores each bucket from the part of the state that has the bucket's elements.
 absl::Status RestoreFrom(const ShardState& state, ParameterShard& shard, Round round);
 
-// Bits, not values: tells 0 from -0 and holds for NaN.
+// Compares bits, not values: 0 differs from -0, and NaN equals the same NaN.
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace lodestar::shard
