@@ -12,7 +12,7 @@
 namespace lodestar::journal {
 namespace {
 
-// The number of the segment's first record; 0 if that is not whole.
+// Returns the number of the segment's first record, or 0 if no record is complete.
 absl::StatusOr<uint64_t> FirstSequence(FileSystem& file_system, const std::string& path) {
   uint64_t first = 0;
   JournalParser parser;
@@ -27,7 +27,7 @@ absl::StatusOr<uint64_t> FirstSequence(FileSystem& file_system, const std::strin
   return first;
 }
 
-// What was durable at some time; 0 if nothing says so.
+// Returns the last record that the watermark calls durable, or 0 if there is no watermark.
 absl::StatusOr<uint64_t> ReadWatermark(FileSystem& file_system, const std::string& folder) {
   const std::string path = JournalWatermarkPath(folder);
   if (!file_system.Exists(path)) return 0;
@@ -58,14 +58,14 @@ absl::StatusOr<JournalEnd> ReadJournal(
                      FirstSequence(file_system, JournalSegmentPath(folder, number)));
     end.segments.push_back({number, first});
   }
-  // Up to which number records were on disk, and where the first of them that is missing was
-  // looked for.
+  // `durable` is the number up to which records were on disk. `broken_at` says where the first
+  // missing record was expected.
   ASSIGN_OR_RETURN(uint64_t durable, ReadWatermark(file_system, folder));
   std::string broken_at;
   std::deque<UnprovenRecord> unproven;
   for (auto segment = end.segments.begin(); segment != end.segments.end(); ++segment) {
     const std::string path = JournalSegmentPath(folder, segment->number);
-    // Where the later ones begin.
+    // Records from this number on are taken from later segments.
     uint64_t limit = std::numeric_limits<uint64_t>::max();
     for (auto later = segment + 1; later != end.segments.end(); ++later) {
       if (later->first_sequence != 0) limit = std::min(limit, later->first_sequence);

@@ -1,4 +1,4 @@
-// Reads what a journal holds when its process has ended, however it has.
+// Reads what a journal holds after its process has ended, normally or not.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,34 @@
 
 namespace lodestar::journal {
 
-// A record that no later one calls durable: its process may have ended before the disk had it, and
-// then this machine has it only until it ends, too.
+// A record that no later record calls durable. Its process may have ended before the disk had the
+// record. Then the record may be lost when this machine ends.
 struct UnprovenRecord {
   uint64_t sequence = 0;
   std::string text;
   std::string payload;
 };
 
-// Where the next writer goes on.
+// A JournalEnd says where the next writer goes on.
 struct JournalEnd {
   std::vector<JournalSegment> segments;  // oldest first
   uint64_t last_sequence = 0;            // 0 means that there is no record
-  std::vector<UnprovenRecord> unproven;  // the last ones
-  // What lies behind the last record, and was not acknowledged, for people. Empty: nothing.
+  std::vector<UnprovenRecord> unproven;  // the last records of the journal
+  // Message for operators about bytes after the last record, which were not acknowledged. Empty
+  // means that there are none.
   std::string torn = {};
 };
 
-// Hands over the records in order. Where a later segment begins with a number that an earlier one
-// has, too, the writer began anew there after an error: the later one counts. Errors: DataLoss,
-// naming file and byte, if records are missing that were on disk once; those of the disk and the
-// first of `take`. What was handed over before an error is not to be used then.
+// Passes the records to `take` in order. If a later segment begins with a number that an earlier
+// segment has too, the writer began anew there after an error: the later record counts. After an
+// error, the records that were passed before must not be used. Errors: DataLoss, naming file and
+// byte (records are missing that were on disk once); those of the disk; the first error of `take`.
 absl::StatusOr<JournalEnd> ReadJournal(
     FileSystem& file_system, const std::string& folder,
     absl::FunctionRef<absl::Status(const JournalRecord& record)> take);
 
-// Up to which record a journal was on disk, as the bytes of its watermark say; 0 if they say
-// nothing.
+// Returns the last record that was on disk according to the bytes of a watermark. Returns 0 if the
+// bytes are no watermark.
 uint64_t DurableByWatermark(absl::string_view bytes);
 
 }  // namespace lodestar::journal

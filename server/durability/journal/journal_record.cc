@@ -42,7 +42,7 @@ struct Head {
   uint64_t body_bytes() const { return text_bytes + payload_bytes; }
 };
 
-// Nothing if the bytes are no head.
+// Returns nothing if the bytes are not a record head.
 std::optional<Head> ParseHead(absl::string_view bytes) {
   if (Get<uint32_t>(bytes, 0) != kMagic) return std::nullopt;
   if (Get<uint32_t>(bytes, 4) != Crc32c(bytes.data() + 8, kJournalHeadBytes - 8)) {

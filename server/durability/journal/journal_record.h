@@ -1,4 +1,4 @@
-// How records lie in the segments of a journal.
+// The format of records in the segments of a journal.
 //
 // A segment is a file of records, one after the other, each filled up to a multiple of 8 bytes. A
 // record is a head of kHeadBytes, a text and a payload:
@@ -6,14 +6,14 @@
 //   offset  0  4 bytes  kMagic, which names the format's version
 //           4  4        crc32c of bytes 8 to 47
 //           8  8        sequence: numbers of records follow each other, over all segments
-//          16  8        durable: what was on disk, up to this number, before this was written
+//          16  8        durable: records up to this number were on disk before this was written
 //          24  4        bytes of the text
 //          28  4        crc32c of text and payload
 //          32  8        bytes of the payload
 //          40  8        0
 //
-// all little-endian. `durable` tells damage from the end that a crash has torn: what no later
-// record calls durable was not acknowledged.
+// All numbers are little-endian. `durable` distinguishes damage from an end that a crash has cut
+// off: if no later record calls a record durable, that record was not acknowledged.
 #pragma once
 
 #include <cstddef>
@@ -35,39 +35,41 @@ struct JournalRecord {
 };
 
 inline constexpr size_t kJournalHeadBytes = 48;
-// What a head may ask memory for.
+// Maximum sizes that a head may announce. Memory is allocated by them.
 inline constexpr uint32_t kMaxJournalTextBytes = 1 << 30;
 inline constexpr uint64_t kMaxJournalPayloadBytes = uint64_t{1} << 34;
 
-// Head and text, to which the payload and JournalPadding() are appended. Requires sizes within the
-// limits.
+// Returns head and text. The payload and JournalPadding() must be appended. Requires sizes within
+// the limits.
 std::string FormatJournalHead(const JournalRecord& record);
-// The zeros that follow the record.
+// Returns the zeros that follow the record.
 absl::string_view JournalPadding(const JournalRecord& record);
 
-// Reads one segment from front to back, in blocks of any size. Takes the memory of one record.
+// JournalParser reads one segment from front to back, in blocks of any size. It needs memory for
+// one record.
 class JournalParser {
  public:
-  // Errors end the reading.
+  // If the callback returns an error, reading ends.
   using Take = absl::FunctionRef<absl::Status(const JournalRecord& record)>;
 
-  // Hands over the records that are whole; after bytes that are none it looks on for heads, whose
-  // `durable` counts. Errors: the first of `take`.
+  // Passes complete records to `take`. After bytes that are no record, it looks for further heads,
+  // only for their `durable`. Errors: the first error of `take`.
   absl::Status Feed(absl::string_view block, Take take);
 
-  // Where the first bytes lie that are no record; the end of what was fed if there are none.
+  // Returns the position of the first bytes that are no record, or the number of bytes fed if all
+  // are records.
   int64_t sound_bytes() const { return sound_bytes_; }
-  // Whether all that was fed is records.
+  // Returns true if all bytes fed so far are complete records.
   bool is_whole() const { return !is_broken_ && buffer_.empty(); }
-  // The highest of all heads, also of records that are not whole.
+  // Returns the highest `durable` of all heads, including heads of incomplete records.
   uint64_t durable() const { return durable_; }
 
  private:
-  // Whether it has taken anything off the buffer.
+  // Takes a record or a bad byte from the buffer. Returns false if it took nothing.
   bool TakeOne(Take take, absl::Status* status);
 
   std::string buffer_;
-  size_t begin_ = 0;  // of what is not taken yet, in the buffer
+  size_t begin_ = 0;  // position in the buffer of the first byte that is not taken yet
   int64_t sound_bytes_ = 0;
   bool is_broken_ = false;
   uint64_t durable_ = 0;

@@ -66,7 +66,7 @@ absl::Status RemoveSetAside(FileSystem& file_system, const std::string& folder) 
 
 absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder) {
   RETURN_IF_ERROR(RemoveSetAside(file_system, folder));
-  // First: it is none of the journal that follows.
+  // The watermark is removed first, because it does not belong to the journal that follows.
   RETURN_IF_ERROR(file_system.RemoveAll(JournalWatermarkPath(folder)));
   RETURN_IF_ERROR(file_system.SyncDirectory(folder));
   ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, ListJournalSegments(file_system, folder));

@@ -1,6 +1,6 @@
-// The files of a journal: its segments, oldest first, named by their numbers; and the watermark, a
-// record of no text that says how much of them was durable when it was written. It shows that an
-// end is missing that no later record tells of.
+// The files of a journal: its segments, named by their numbers, and the watermark. The watermark is
+// a record without text that says how much of the journal was durable when it was written. The
+// watermark shows that the end of the journal is missing, even if no later record does.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +16,29 @@ namespace lodestar::journal {
 
 struct JournalSegment {
   uint64_t number = 0;
-  uint64_t first_sequence = 0;  // of its first record; 0 means that not one is whole
+  uint64_t first_sequence = 0;  // number of its first record; 0 means that no record is complete
   friend bool operator==(const JournalSegment&, const JournalSegment&) = default;
 };
 
 std::string JournalSegmentPath(absl::string_view folder, uint64_t number);
 std::string JournalWatermarkPath(absl::string_view folder);
-// By its name.
+// Returns true if the name of the file is that of a segment.
 bool IsJournalSegment(absl::string_view path);
-// The numbers of the segments in the folder, ascending; none if there is no such folder. Other
-// files are none of it. Errors: of the disk.
+// Returns the numbers of the segments in the folder, ascending. Ignores other files. Returns an
+// empty list if there is no such folder. Errors: those of the disk.
 absl::StatusOr<std::vector<uint64_t>> ListJournalSegments(FileSystem& file_system,
                                                           const std::string& folder);
 
-// These change one name, which is on disk when they return. A segment that is not there any more is
-// no error. Errors: of the disk.
+// Removes a segment. This and SetSegmentAside() change one name, and the change is on disk when
+// they return. A segment that does not exist is no error. Errors: those of the disk.
 absl::Status RemoveSegment(FileSystem& file_system, const std::string& folder, uint64_t number);
-// Renames it, so that it is none of the journal.
+// Renames the segment, so that it no longer belongs to the journal.
 absl::Status SetSegmentAside(FileSystem& file_system, const std::string& folder, uint64_t number);
 
-// What was set aside. Errors: of the disk.
+// Removes all segments that were set aside. Errors: those of the disk.
 absl::Status RemoveSetAside(FileSystem& file_system, const std::string& folder);
-// All segments, oldest first, so that the folder holds an empty journal; those set aside before go.
-// Errors: of the disk.
+// Sets all segments aside, oldest first, so that the folder holds an empty journal. Segments that
+// were set aside before are removed. Errors: those of the disk.
 absl::Status SetJournalAside(FileSystem& file_system, const std::string& folder);
 
 }  // namespace lodestar::journal

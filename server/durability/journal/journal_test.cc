@@ -33,7 +33,8 @@ using ::testing::UnorderedElementsAreArray;
 
 constexpr char kFolder[] = "/journal";
 
-// Payloads of sizes below and above what the writer copies, not all multiples of 8.
+// Returns a payload. The sizes are below and above the largest payload that the writer copies, and
+// not all multiples of 8.
 std::string PayloadOf(uint64_t number) {
   return std::string(number % 5 == 0 ? 100'003 : 7 * number, static_cast<char>('a' + number % 26));
 }
@@ -56,7 +57,7 @@ class JournalTest : public ::testing::Test {
     });
   }
 
-  // As a process that starts.
+  // Opens the journal as a process that starts.
   void Open() {
     const absl::StatusOr<JournalEnd> end = Read();
     ASSERT_OK(end.status());
@@ -132,7 +133,7 @@ TEST_F(JournalTest, RecordsAreDurableTogetherAndReadInOrderByTheNextProcesses) {
   const absl::StatusOr<JournalEnd> end = Read();
   ASSERT_OK(end.status());
   EXPECT_EQ(end->last_sequence, 6);
-  // Each process begins with what nothing proves to be on disk.
+  // Each process first writes again the records that are not proven to be on disk.
   EXPECT_THAT(end->segments,
               ElementsAre(JournalSegment{1, 1}, JournalSegment{2, 1}, JournalSegment{3, 3}));
   EXPECT_EQ(end->torn, "");
@@ -157,7 +158,7 @@ TEST_F(JournalTest, SegmentsThatNobodyNeedsAreRemoved) {
   EXPECT_THAT(read_, ElementsAre("record 3", "record 4"));
 }
 
-// A crash leaves any first bytes of what was not synced.
+// After a crash, any part of the bytes that were not synced may be left.
 TEST_F(JournalTest, AnEndThatIsTornAnywhereIsLeftOut) {
   Open();
   Append();
@@ -188,7 +189,7 @@ TEST_F(JournalTest, WhatWasDurableOnceAndIsNotSoundIsAnError) {
     executor_.RunAll();
   }
   const std::string whole = ContentsOf(1);
-  // In the padding no bit counts; elsewhere each does.
+  // A changed bit in the padding has no effect. Elsewhere every bit counts.
   const size_t last_batch = whole.rfind("record 5") - kJournalHeadBytes;
   const size_t in_payload = whole.find("record 3") + 12;
   for (const size_t at : {size_t{0}, size_t{9}, size_t{17}, size_t{33}, size_t{50}, in_payload}) {
@@ -212,7 +213,7 @@ TEST_F(JournalTest, WhatWasDurableOnceAndIsNotSoundIsAnError) {
   EXPECT_THAT(read_, SizeIs(4));
 }
 
-// As by a disk that is repaired: nothing behind the end tells of it.
+// A disk repair may cut the end off. No record after the end shows that it is missing.
 TEST_F(JournalTest, AnEndThatIsCutOffIsAnErrorOnceAWatermarkTellsOfIt) {
   Open();
   Append();
@@ -250,7 +251,7 @@ TEST_F(JournalTest, SegmentsThatAreRemovedUnderTheWriterAreWrittenAgainBeforeAny
   Open();
   Append();
   executor_.RunAll();
-  Open();  // The next process has segments that it has not written.
+  Open();  // the next process has segments that it has not written
   durable_.clear();
   Append(/*begins_segment=*/true);
   executor_.RunAll();
@@ -379,7 +380,7 @@ TEST_F(JournalTest, SegmentsOfNoUseStayBesideUntilOthersDo) {
   }
 }
 
-// A server that has taken the folder over has read it before, and does not know of what is written
+// A server that has taken the folder over has read it before, so it does not know what is written
 // now.
 TEST_F(JournalTest, ADiskThatHangsIsTrouble) {
   SimulatedClock clock;
@@ -429,7 +430,7 @@ TEST_F(JournalTest, NothingIsDurableInAFolderThatIsAnothersByNow) {
       << "what the other has, and nothing that would count before it";
 }
 
-// A process that was frozen meanwhile, and begins a segment.
+// The process was frozen meanwhile, and now begins a segment.
 TEST_F(JournalTest, TheSegmentsOfWhoHasTakenItOverStay) {
   Open();
   Append();
@@ -514,8 +515,8 @@ TEST_F(JournalTest, NothingIsDurableWhileTheDiskRefusesAndAllOfItOnceItTakesIt) 
   }
 }
 
-// Whatever the disk refuses and loses, and whenever: what was called durable is there afterwards,
-// all before it too, and nothing else than what was appended.
+// The disk refuses and loses operations at random times. Afterwards every record that was called
+// durable must be there, all records before it too, and nothing else than what was appended.
 TEST_F(JournalTest, WhatIsDurableSurvivesEveryCrash) {
   std::mt19937_64 chance(7);
   const auto with_odds = [&](uint64_t one_of) { return chance() % one_of == 0; };
@@ -569,7 +570,7 @@ TEST_F(JournalTest, WhatIsDurableSurvivesEveryCrash) {
       }
     }
     if (durable_.empty()) durable_.push_back(known);
-    // Power is lost after the writer has gone as far as some operation of the disk.
+    // Power is lost after the writer has made a random number of disk operations.
     uint64_t left = chance() % 20;
     disk_.SetFaultHook([&](FileOperation operation, const std::string&) {
       if (operation == FileOperation::kRead) return absl::OkStatus();

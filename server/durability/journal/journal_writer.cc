@@ -10,9 +10,9 @@
 namespace lodestar::journal {
 namespace {
 
-// Payloads up to this size are copied, so that a record is one call of the disk.
+// Maximum size of a payload that is copied, so that the record is written in one call.
 constexpr size_t kCopiedBytes = 64 << 10;
-// Suffix of a segment that is not whole yet.
+// Suffix of a segment file that is incomplete.
 constexpr absl::string_view kUnfinished = ".unfinished";
 
 }  // namespace
@@ -24,7 +24,7 @@ JournalWriter::JournalWriter(Config config, Deps deps)
       must_set_aside_(config_.replaces_damaged),
       segments_(config_.end.segments),
       durable_(config_.end.last_sequence) {
-  // A segment without a whole record holds none before those that follow.
+  // A segment without a complete record gets the number of the next segment's first record.
   uint64_t follows = next_sequence_;
   for (auto segment = segments_.rbegin(); segment != segments_.rend(); ++segment) {
     if (segment->first_sequence == 0) segment->first_sequence = follows;
@@ -61,7 +61,8 @@ absl::StatusOr<std::unique_ptr<JournalWriter>> JournalWriter::Create(Config conf
 
 absl::Status JournalWriter::Rewrite(const std::vector<Item>& items) {
   if (items.empty()) return absl::OkStatus();
-  // Under its name it takes the place of what it copies: not before it is whole.
+  // The new segment replaces the records that it copies as soon as it has its final name. So it
+  // gets that name only when it is complete.
   const JournalSegment segment = {segments_.empty() ? 1 : segments_.back().number + 1,
                                   items.front().sequence};
   const uint64_t durable_before = durable_;
@@ -91,7 +92,7 @@ absl::Status JournalWriter::PrepareFolder() {
     has_set_aside_ = true;
   }
   if (unproven_.empty()) return absl::OkStatus();
-  // The file takes the place of one that another process may have written by now.
+  // The new file would replace a file that another process may have written meanwhile.
   RETURN_IF_ERROR(deps_.confirm());
   RETURN_IF_ERROR(Rewrite(unproven_));
   unproven_.clear();
@@ -184,7 +185,7 @@ void JournalWriter::Work() {
     if (written.ok()) {
       unwritten_since_ = queue_.empty() ? absl::InfiniteFuture() : deps_.clock->Now();
     }
-    // What has come meanwhile.
+    // Records that came meanwhile are written next.
     if (written.ok() && !queue_.empty()) Kick();
   }
   const bool has_trouble_changed = before.ok() != written.ok();
@@ -235,21 +236,22 @@ absl::Status JournalWriter::Write(const std::vector<Item>& items) {
 }
 
 absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
-  // A later segment would count before those of a server that has taken the folder over.
+  // If another server has taken the folder over, a segment with a later number would take
+  // precedence over that server's segments.
   RETURN_IF_ERROR(deps_.confirm());
   if (file_ != nullptr) {
-    // What is in it is not durable without.
+    // The records in the file are not durable without Sync().
     RETURN_IF_ERROR(file_->Sync());
     RETURN_IF_ERROR(file_->Close());
     file_.reset();
   }
-  // A number that has failed is not used again: its file may be there.
+  // A number that failed is not used again, because its file may exist.
   const uint64_t number = segments_.empty() ? 1 : segments_.back().number + 1;
   segments_.push_back({number, first_sequence});
   ASSIGN_OR_RETURN(file_, deps_.file_system->Create(JournalSegmentPath(config_.folder, number),
                                                     FileSystem::IfExists::kFail));
   made_.push_back(number);
-  // The newest is always held.
+  // The newest segment is always kept open.
   if (held_.size() >= kMaxHeld) held_.erase(std::prev(held_.end()));
   RETURN_IF_ERROR(HoldSegment(number));
   return deps_.file_system->SyncDirectory(config_.folder);
@@ -301,7 +303,8 @@ absl::Status JournalWriter::PutBack(uint64_t number, HeldFile& held) {
 }
 
 void JournalWriter::RemoveMade() {
-  // One that was there already may be that of another writer, which has taken the folder over.
+  // If the file existed already, it may belong to another writer, which has taken the folder over.
+  // made_ has only files that this writer created.
   while (!made_.empty() && segments_.back().number == made_.back() &&
          RemoveSegment(*deps_.file_system, config_.folder, made_.back()).ok()) {
     held_.erase(made_.back());
@@ -310,7 +313,8 @@ void JournalWriter::RemoveMade() {
   }
 }
 
-// Not synced: after a crash of the machine there may be an older one, or none that is whole.
+// Writes the watermark. It is not synced: after a crash of the machine it may be older, or
+// incomplete.
 void JournalWriter::WriteWatermark(uint64_t durable) {
   const absl::StatusOr<std::unique_ptr<WritableFile>> file = deps_.file_system->Create(
       JournalWatermarkPath(config_.folder), FileSystem::IfExists::kTruncate);
@@ -324,9 +328,9 @@ void JournalWriter::Retire(const Retired& retired) {
   const auto lies_before = [this](uint64_t end, uint64_t sequence) {
     return sequence <= durable_ && end <= sequence;
   };
-  // The last one that begins at or before a record holds it. One after the other: a crash must not
-  // bring back an old one without those that followed it. What the disk refuses is tried again with
-  // the next records.
+  // The segment that holds a record is the last that begins at or before the record. Segments are
+  // removed one by one: after a crash, an old segment must not come back without those that
+  // followed it. If the disk refuses, the removal is tried again with the next records.
   while (segments_.size() > 1) {
     const uint64_t number = segments_[0].number;
     const uint64_t end = segments_[1].first_sequence;

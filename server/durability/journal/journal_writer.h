@@ -1,14 +1,14 @@
-// Appends records to a journal, and tells once the disk has them: what is to survive the process,
-// or the machine, waits for that before anybody is told of it.
+// JournalWriter appends records to a journal, and reports when they are on disk. If something must
+// survive the process or the machine, it may be acknowledged only after that report.
 //
 // Records that come while others are written are written together and synced once (group commit).
-// After an error of the disk nothing is durable any more until a new segment, begun at every
-// Tick(), has taken all that is not durable yet: a file whose sync has failed once cannot be
-// trusted, since the system may have dropped what it had of it.
+// After a disk error no further record becomes durable until a new segment has taken all records
+// that are not durable yet. Every Tick() tries to write such a segment. A file whose sync has
+// failed once cannot be trusted, because the system may have dropped its unwritten data.
 //
-// Segments stay open for reading. If one is removed or replaced by another program, nothing is
-// durable any more, as after an error, until the next Tick() has written it again from what is
-// open.
+// Segments stay open for reading. If another program removes or replaces a segment, no record
+// becomes durable, as after an error, until the next Tick() has written that segment again from the
+// open file.
 #pragma once
 
 #include <atomic>
@@ -35,72 +35,74 @@
 
 namespace lodestar::journal {
 
-// Thread-safe. Callbacks are called without a lock, in the order of the appends.
+// The class is thread-safe. Callbacks are called without a lock, in the order of the appends.
 class JournalWriter {
  public:
   struct Config {
-    std::string folder;  // exists, and is this process's alone
-    // The end of the records that are there. The writer goes on behind them.
+    std::string folder;  // must exist, and no other process may use it
+    // End of the existing records. The writer goes on after them.
     JournalEnd end;
-    // Create() writes nothing: what is not proven is written again before the first record, until
-    // when nothing that was read may be relied on.
+    // True: Create() writes nothing. Records that are not proven to be on disk are written again
+    // before the first new record. Until then nothing that was read may be relied on.
     bool defers_writing = false;
-    // The folder has a damaged journal, of which `end` tells nothing: its files are set aside
-    // before the first record is written, and stay as they are until then.
+    // True: the folder has a damaged journal, about which `end` says nothing. Its files are set
+    // aside before the first record is written, and are not changed until then.
     bool replaces_damaged = false;
   };
-  // Not owned; outlive the writer.
+  // The pointers are not owned, and their objects must outlive the writer.
   struct Deps {
     FileSystem* file_system = nullptr;
     Clock* clock = &Clock::Real();
-    // Where files are written: runs one task at a time, first in, first out, and is done with those
-    // of the writer before that is destroyed.
+    // Executor that writes the files. It must run one task at a time, first in, first out. It must
+    // finish the writer's tasks before the writer is destroyed.
     Executor* executor = nullptr;
-    // Asked before each segment and after each write: whether the folder is still this writer's. An
-    // error is one of the disk.
+    // Checks that the folder still belongs to this writer. Called before each segment and after
+    // each write. An error counts as an error of the disk.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
-    // Called before segments that were removed are written again. Makes the folder this writer's
-    // again if it was removed with them. An error is one of the disk.
+    // Makes the folder this writer's again if it was removed with its segments. Called before
+    // removed segments are written again. An error counts as an error of the disk.
     std::function<absl::Status()> reclaim = [] { return absl::OkStatus(); };
-    // The disk does not take the journal (once, with its error), and takes it again (OK).
+    // Called with the error when the disk stops taking the journal, and with OK when it takes the
+    // journal again.
     std::function<void(const absl::Status&)> on_trouble = [](const absl::Status&) {};
   };
   struct Record {
     std::string text;
     absl::Span<const std::byte> payload = {};
-    std::shared_ptr<const void> owner = nullptr;  // of the payload, which stays as it is
+    std::shared_ptr<const void> owner = nullptr;  // keeps the payload alive; it must not change
   };
   using Durable = absl::AnyInvocable<void() &&>;
 
   static constexpr absl::Duration kLongestWrite = absl::Seconds(3);
-  // Segments beyond these are not written again if they are removed. As many are left only where
-  // no checkpoint has succeeded for long.
+  // Maximum number of segments that are kept open. Further segments are not written again if they
+  // are removed. There are more only if no checkpoint has succeeded for long.
   static constexpr size_t kMaxHeld = 64;
 
-  // Writes again what is not proven to be on disk, since its readers have built on it. Blocks
-  // for the disk. Errors: those of the disk; the journal is as it was.
+  // Writes again what is not proven to be on disk, because readers have relied on it. Blocks for
+  // the disk. After an error the journal is as it was before. Errors: those of the disk.
   static absl::StatusOr<std::unique_ptr<JournalWriter>> Create(Config config, Deps deps);
 
-  // Returns at once, with the record's number.
+  // Appends a record. Returns the record's number at once. `durable` is called when the record is
+  // on disk.
   uint64_t Append(Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same, and it is the first of a new segment.
+  // Does the same as Append(), but the record is the first of a new segment.
   uint64_t BeginSegment(Record first, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Removes the segments that hold only records before this one, which are not needed any more,
-  // once this one is durable.
+  // Removes, once record `sequence` is durable, the segments that hold only records before it.
   void RemoveBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same, but they stay beside, for people; those set aside before go.
+  // Does the same as RemoveBefore(), but keeps the segments in the folder for operators. Segments
+  // that were set aside before are removed.
   void SetAsideBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Every second or so: tries again what the disk has refused, and looks whether the segments are
-  // still there once this process has written into one.
+  // Tries again what the disk has refused. Checks that the segments still exist, once this process
+  // has written a record. Must be called about once a second.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Makes no more calls, and waits for the call that runs; not from within one. What the
-  // executor still has to do may hang on the disk for long.
+  // Makes no callbacks from now on, and waits for the callback that runs. Must not be called from a
+  // callback. Tasks that are left on the executor may block on the disk for long.
   void EndCallbacks() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // OK, or why nothing is durable at present: an error of the disk, or that it has not answered for
-  // kLongestWrite.
+  // Returns OK, or why no record becomes durable at present: a disk error, or a disk that has not
+  // answered for kLongestWrite.
   absl::Status trouble() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The number of the last record that is durable. 0 means that none is.
+  // Returns the number of the last record that is durable. 0 means that there is none.
   uint64_t durable() const { return durable_; }
 
  private:
@@ -114,7 +116,7 @@ class JournalWriter {
   };
 
   uint64_t Enqueue(bool begins_segment, Record record, Durable durable) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What is not needed once the records behind it are durable.
+  // Records that are not needed once the records after them are durable.
   struct Retired {
     uint64_t removed_before = 0;
     uint64_t set_aside_before = 0;
@@ -123,20 +125,22 @@ class JournalWriter {
   void Kick() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Write(const std::vector<Item>& items);
-  // Those that the last Write() has made, and that are of no use: a full disk does not fill up with
-  // empty ones, and who has taken the folder over finds none that is not its own.
+  // Removes the segments that the last Write() made if they are of no use. So a full disk does not
+  // fill up with empty segments. If another server has taken the folder over, it finds only its own
+  // segments.
   void RemoveMade();
-  // In a new segment, once and first.
+  // Writes `items` into a new segment, as its first records.
   absl::Status Rewrite(const std::vector<Item>& items);
-  // Before the first record of this process is written.
+  // Prepares the folder before this process writes its first record.
   absl::Status PrepareFolder();
   absl::Status WriteUnderOtherName(const JournalSegment& segment, const std::vector<Item>& items);
   absl::Status OpenSegment(uint64_t first_sequence);
-  // Keeps a segment open for reading. Errors: those of the disk.
+  // Opens a segment for reading and keeps it open. Errors: those of the disk.
   absl::Status HoldSegment(uint64_t number);
-  // Whether all segments that are held are in the folder. Errors: NotFound naming one that is not.
+  // Checks that all open segments still exist in the folder. Errors: NotFound (names a missing
+  // segment).
   absl::Status CheckNames();
-  // Writes those again that are not. Errors: those of the disk.
+  // Writes the missing segments again. Errors: those of the disk.
   absl::Status PutBack();
   absl::Status PutBack(uint64_t number, HeldFile& held);
   void CallBack(absl::Span<Item> items, bool has_trouble_changed, const absl::Status& trouble)
@@ -155,23 +159,25 @@ class JournalWriter {
   bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_calling_back_ ABSL_GUARDED_BY(mutex_) = false;
   bool calls_nobody_ ABSL_GUARDED_BY(mutex_) = false;
-  // This process has records to write. Before that, people may still bring a journal back.
+  // True once this process has a record to write. Before that, operators may still bring a journal
+  // back.
   bool has_written_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status trouble_ ABSL_GUARDED_BY(mutex_);
-  // Since when something is to be written and was not; the future: there is nothing.
+  // Time since which data waits to be written. InfiniteFuture means that no data waits.
   absl::Time unwritten_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 
-  // Used by Work() only.
-  bool must_set_aside_;         // See Config::replaces_damaged.
-  std::vector<Item> unproven_;  // That are still to be written again.
-  std::vector<Item> refused_;   // by the disk, and not durable
+  // The members below are used by Work() only.
+  bool must_set_aside_;         // see Config::replaces_damaged
+  std::vector<Item> unproven_;  // records that must be written again
+  std::vector<Item> refused_;   // records that the disk refused, and that are not durable
   std::unique_ptr<WritableFile> file_;
   std::string path_;
   std::vector<JournalSegment> segments_;
-  std::map<uint64_t, std::unique_ptr<HeldFile>> held_;  // By the numbers of segments.
-  std::vector<uint64_t> made_;                          // numbers of segments, by the last Write()
+  std::map<uint64_t, std::unique_ptr<HeldFile>> held_;  // open segments by their numbers
+  // Numbers of the segments that the last Write() created.
+  std::vector<uint64_t> made_;
   bool has_set_aside_ = false;
-  std::atomic<uint64_t> durable_;  // others only read it
+  std::atomic<uint64_t> durable_;  // written by Work() only
 };
 
 }  // namespace lodestar::journal

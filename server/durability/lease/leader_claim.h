@@ -1,4 +1,5 @@
-// The holder of a leader lease, as it stands in the key.
+// A LeaderClaim says which process holds a leader lease. It is stored as the value of the lease's
+// key.
 #pragma once
 
 #include <string>
@@ -10,12 +11,12 @@
 namespace lodestar::lease {
 
 struct LeaderClaim : ProcessIdentity {
-  std::string role;  // what the holder does: processes with another one have no business here
+  std::string role;  // what the holder does; a process with another role must not take the key
 };
 
-// One line of JSON.
+// Returns the claim as one line of JSON.
 std::string FormatLeaderClaim(const LeaderClaim& claim);
-// Errors: InvalidArgument if no server has written it.
+// Errors: InvalidArgument (the text was not written by a Lodestar server).
 absl::StatusOr<LeaderClaim> ParseLeaderClaim(absl::string_view text);
 
 }  // namespace lodestar::lease

@@ -1,10 +1,11 @@
-// Makes sure that of all processes that are given one key, at most one goes on as server: the
-// holder of the lease on the key. See LeaseCourse for what that rests on.
+// LeaderLease makes sure that of all processes that are given one key, at most one runs as server:
+// the holder of the lease on the key. LeaseCourse says under which conditions.
 //
-// A process that was frozen, or was cut off from the store, for longer than the lease lasts is told
-// so by its own clock, whatever the store says. Between a call of CheckHeld() and what the process
-// does next it may still be frozen: what must not happen twice is also refused by the receiver, by
-// incarnation. A virtual machine that its host pauses may not see that time on any clock.
+// If a process was frozen or cut off from the store for longer than the lease lasts, its own clock
+// shows that, whatever the store answers. A process may also be frozen between CheckHeld() and its
+// next action. So if an action must not happen twice, its receiver must refuse it too, by
+// incarnation. If a host pauses a virtual machine, the clocks of that machine may not show the
+// pause.
 #pragma once
 
 #include <functional>
@@ -30,29 +31,29 @@ class LeaderLease {
   struct Deps {
     std::unique_ptr<LeaseStore> store;
     Clock* clock = &Clock::RealThroughSuspend();
-    // Asked now and then while Take() waits.
+    // Asked repeatedly while Take() waits.
     std::function<bool()> is_interrupted = [] { return false; };
-    // Called once, from a thread of the lease, when it is lost: another server may hold it within a
-    // tenth of the time that it lasts, so this process must end at once.
+    // Called once, from a thread of the lease, when the lease is lost. Another server may hold the
+    // lease within a tenth of its duration, so this process must end at once.
     std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};
   };
 
-  // Blocks until this process holds the lease, for as long as another does or the store is away;
-  // the log says which. Errors: Cancelled once interrupted; FailedPrecondition if the key belongs
-  // to a process with another role.
-  // `config`: endpoints are those of the store.
+  // Blocks until this process holds the lease. It waits while another process holds the lease or
+  // the store does not answer, and the log says which. The endpoints in `config` are those of the
+  // store. Errors: Cancelled (interrupted); FailedPrecondition (the key belongs to a process with
+  // another role).
   static absl::StatusOr<std::unique_ptr<LeaderLease>> Take(LeaseCourse::Config config, Deps deps);
-  // Gives it back, if the store is there: the next process need not wait. Blocks for at most
-  // kReleasePatience, and for the call under way.
+  // Gives the lease back if the store answers, so that the next process need not wait. Blocks for
+  // at most kReleasePatience and for the call under way.
   ~LeaderLease();
 
   static constexpr absl::Duration kReleasePatience = absl::Seconds(2);
 
-  // Whether this process still is the one. Compares the clock with what was granted: no I/O.
-  // Thread-safe. Errors: Aborted, for good.
+  // Checks that this process still holds the lease. Compares the clock with the granted time,
+  // without I/O. Thread-safe. Errors: Aborted (lost for good).
   absl::Status CheckHeld() const ABSL_LOCKS_EXCLUDED(mutex_);
   const std::string& key() const { return key_; }
-  // LeaseKey::revision of the key that this process has made. Thread-safe.
+  // Returns LeaseKey::revision of the key that this process has made. Thread-safe.
   int64_t revision() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -60,7 +61,7 @@ class LeaderLease {
   absl::Status AwaitHeld() ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
   void Carry(const LeaseCall& call) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whenever it changes; that the store is away, from time to time.
+  // Logs `notice` whenever it changes. Repeats now and then that the store does not answer.
   void Say(const std::string& notice, bool is_store_away, absl::Time now);
 
   const std::string name_;
@@ -68,14 +69,14 @@ class LeaderLease {
   const Deps deps_;
   mutable absl::Mutex mutex_;
   LeaseCourse course_ ABSL_GUARDED_BY(mutex_);
-  bool has_news_ ABSL_GUARDED_BY(mutex_) = false;  // for Watch()
+  bool has_news_ ABSL_GUARDED_BY(mutex_) = false;  // wakes Watch()
   std::optional<absl::Time> release_until_ ABSL_GUARDED_BY(mutex_);
 
-  // Used by Watch() only.
+  // The members below are used by Watch() only.
   std::string said_;
   absl::Time said_away_ = absl::InfinitePast();
 
-  std::unique_ptr<ThreadPool> calls_;  // so that a call that hangs delays no deadline
+  std::unique_ptr<ThreadPool> calls_;  // own thread, so that a call that hangs delays no deadline
   std::thread watch_;
 };
 

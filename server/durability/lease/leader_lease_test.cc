@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kTheirs = 100;
 
-// What the stores of several processes share. Its leases end only by being revoked.
+// SharedKey is what the stores of several processes share. Its leases end only by being revoked.
 class SharedKey {
  public:
   LeaseAnswer Call(const LeaseCall& call) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -48,7 +48,7 @@ class SharedKey {
     return {};
   }
 
-  // Returns how often it was read before.
+  // Sets the key. Returns how often the key was read before.
   int Put(std::optional<LeaseKey> key) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     key_ = std::move(key);
@@ -66,14 +66,14 @@ class SharedKey {
     absl::MutexLock lock(&mutex_);
     return num_reads_;
   }
-  // Whether so many came within `patience` of real time.
+  // Returns true if this number of reads came within `patience` of real time.
   bool AwaitReads(int count, absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     const auto has_come = [&]()
                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_reads_ >= count; };
     return mutex_.AwaitWithTimeout(absl::Condition(&has_come), patience);
   }
-  // Calls neither fail nor return.
+  // Makes calls neither fail nor return.
   void SetHanging(bool hangs) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     hangs_ = hangs;
@@ -136,8 +136,9 @@ TEST_F(LeaderLeaseTest, TakesWhatIsFreeKeepsItAndGivesItBack) {
   EXPECT_FALSE(key_.is_free());
   for (int renewals = 1; renewals <= 10; ++renewals) {
     clock_.AdvanceTime(absl::Milliseconds(1700));
-    // A read follows on the renewal. The thread may have begun to wait for a tick just behind this
-    // one; time must not run away from it either, or the lease is lost.
+    // A read follows after each renewal. The lease's thread may have begun its wait just after the
+    // time was advanced, so the time is advanced again. It must not advance too fast, or the lease
+    // is lost.
     while (!key_.AwaitReads(1 + renewals, absl::Milliseconds(100))) {
       clock_.AdvanceTime(absl::Milliseconds(50));
     }

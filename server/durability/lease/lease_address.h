@@ -1,4 +1,4 @@
-// --leader_lease, as an operator writes it. Pure.
+// LeaseAddress is the value of --leader_lease.
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@ struct LeaseAddress {
   enum class Scheme { kEtcd };
 
   Scheme scheme = Scheme::kEtcd;
-  std::vector<std::string> endpoints;  // HOST:PORT
+  std::vector<std::string> endpoints;  // each is HOST:PORT
   std::string key;
 
-  // As it was written.
+  // Returns the address as the operator wrote it.
   std::string ToString() const;
 };
 
-// SCHEME://HOST:PORT[,HOST:PORT...]/KEY. Errors: InvalidArgument naming the flag, the value and
-// what is allowed.
+// Parses SCHEME://HOST:PORT[,HOST:PORT...]/KEY. Errors: InvalidArgument, naming the flag, the value
+// and what is allowed.
 absl::StatusOr<LeaseAddress> ParseLeaseAddress(absl::string_view value);
 
 }  // namespace lodestar::lease

@@ -9,12 +9,13 @@
 namespace lodestar::lease {
 namespace {
 
-// A lease is taken as shorter by one of so many parts, for clocks that differ.
+// A lease counts as shorter by 1/kMarginParts of its duration, because clocks differ.
 constexpr int kMarginParts = 10;
 constexpr int kRenewalsPerLease = 3;
-// A claim that has taken longer begins again with another lease.
+// If a claim takes longer than 1/kClaimParts of the lease, it is given up and begun again with
+// another lease.
 constexpr int kClaimParts = 2;
-// Beyond one for each endpoint.
+// Number of attempts to give the lease back, in addition to one per endpoint.
 constexpr int kExtraReleases = 1;
 constexpr size_t kMaxShownBytes = 80;
 
@@ -61,7 +62,8 @@ std::optional<LeaseCall> LeaseCourse::Wanted(absl::Time now) {
     if (now < lease_->sent + lease_->ttl / kRenewalsPerLease) return std::nullopt;
     return LeaseCall{.kind = Kind::kKeepAlive, .lease = lease_->id};
   }
-  // A claim that was not answered may have made the key: then it is free when that lease has ended.
+  // A claim that was not answered may have made the key. If so, the key is free once that lease has
+  // ended.
   if (lease_.has_value() && now >= lease_->sent + lease_->ttl / kClaimParts) {
     Abandon();
     return LeaseCall{.kind = Kind::kRevoke, .lease = abandoned_};
@@ -75,7 +77,7 @@ std::optional<LeaseCall> LeaseCourse::Wanted(absl::Time now) {
 
 void LeaseCourse::OnAnswer(const LeaseAnswer& answer, absl::Time now) {
   const Sent call = *std::exchange(under_way_, std::nullopt);
-  // One that comes too late renews nothing, even if it says so.
+  // A renewal that is answered too late renews nothing, even if the answer says OK.
   CheckDeadline(now);
   if (state_ == State::kLost) return;
   const bool is_gone = call.kind == LeaseCall::Kind::kRevoke && absl::IsNotFound(answer.status);
@@ -103,7 +105,7 @@ void LeaseCourse::OnFailure(const Sent& call, const absl::Status& status, absl::
   renewed_.reset();
   if (state_ == State::kReleased) {
     if (--releases_left_ > 0) return;
-    lease_.reset();  // it ends by itself
+    lease_.reset();  // the lease ends by itself
     abandoned_ = 0;
     return;
   }
@@ -140,7 +142,7 @@ void LeaseCourse::OnClaimed(const std::optional<LeaseKey>& key, absl::Time now) 
   }
   Abandon();
   if (key.has_value() && !is_ours) StandBy(*key, now);
-  next_call_ = now;  // gives the lease back first
+  next_call_ = now;  // the lease is given back first
 }
 
 void LeaseCourse::OnKeySeen(const std::optional<LeaseKey>& key, absl::Time now) {

@@ -1,21 +1,24 @@
-// How one process comes by a leader lease, keeps it and loses it. Pure: the time and the answers of
-// a store go in, calls to it come out. Of all processes that follow this course with one key, at
-// most one holds it at any time, whatever is lost, late or frozen, as long as
-//   the store ends no lease before its time to live is over, counted from when it was asked for it;
-//   clocks, the store's among them, run at most 5 % too fast or too slow;
-//   no other program deletes or overwrites the key, or revokes the lease, of a process that lives:
-//   that process notices within a third of the time to live.
+// LeaseCourse decides how one process gets a leader lease, keeps it and loses it. It does no I/O:
+// the time and the answers of a store go in, calls to the store come out. Of all processes that use
+// this class with one key, at most one holds the lease at any time, whatever is lost, late or
+// frozen, under these conditions:
+//   The store ends no lease before its time to live is over, counted from when the lease was asked
+//   for.
+//   Clocks, including the store's, run at most 5 % too fast or too slow.
+//   No other program deletes or overwrites the key, or revokes the lease, of a process that lives.
+//   (That process notices it within a third of the time to live.)
 //
 //   seeking: read --free--> grant --> claim --ours--> held --(no answer in time, or not ours)-->
 //   lost
 //             ^  held by another         |
 //             +-----------<--------------+
 //
-// A lease counts from the moment at which the call was sent that granted or renewed it: the store
-// cannot have received it before. A tenth of it is given away for clocks that differ. A renewal
-// counts once the same endpoint has shown that the key still is there: a member of etcd that leads
-// no more and has not noticed, as with a disk that hangs, renews what others let run out
-// (https://github.com/etcd-io/etcd/issues/15247), but cannot read.
+// A lease counts from the moment at which the call was sent that granted or renewed it, because the
+// store cannot have received the call earlier. A tenth of the lease is not used, because clocks
+// differ. A renewal counts only after the same endpoint has shown that the key still exists. An
+// etcd member that is no longer the leader, and has not noticed because its disk hangs, renews
+// leases that have ended for the other members (https://github.com/etcd-io/etcd/issues/15247). But
+// such a member cannot read.
 #pragma once
 
 #include <cstdint>
@@ -32,45 +35,52 @@ namespace lodestar::lease {
 class LeaseCourse {
  public:
   struct Config {
-    std::string name;      // of the key and where it is, for people
-    std::string key = "";  // as the store has it
-    LeaderClaim claim;     // this process's
+    std::string name;      // the key and the store's address, for messages
+    std::string key = "";  // name of the key in the store
+    LeaderClaim claim;     // claim of this process
     int num_endpoints = 1;
-    // Another process takes over at most this, and what the store takes to notice, after the holder
-    // is gone. Longer: fewer calls, and more patience with a store that is away for a moment.
+    // Duration of the lease. After the holder is gone, another process takes over within this time
+    // and the store's own delay. A longer duration needs fewer calls, and tolerates longer failures
+    // of the store.
     absl::Duration ttl = absl::Seconds(5);
-    absl::Duration look_interval = absl::Milliseconds(500);  // at a key that another process holds
-    absl::Duration retry_pause = absl::Milliseconds(200);    // of a holder that got no answer
+    // Interval between reads of a key that another process holds.
+    absl::Duration look_interval = absl::Milliseconds(500);
+    // Pause of a holder before it retries a call that got no answer.
+    absl::Duration retry_pause = absl::Milliseconds(200);
     absl::Duration call_timeout = absl::Seconds(1);
   };
 
   explicit LeaseCourse(Config config);
 
-  // What is to be sent at `now`; from then on it is under way. None while another call is, or if
-  // nothing is due: ask again after every answer and every few milliseconds.
+  // Returns the call to send at `now`, which then is under way. Returns nothing while another call
+  // is under way, or if no call is due. Ask again after every answer and every few milliseconds.
   std::optional<LeaseCall> Next(absl::Time now);
-  // To the call under way. `now`: when it is taken notice of.
+  // Takes the answer to the call under way. `now` is the present time, not the time of the answer's
+  // arrival.
   void OnAnswer(const LeaseAnswer& answer, absl::Time now);
-  // This process wants it no more: what it has is given back by the next calls, if the store is
-  // there.
+  // Gives up the lease. The next calls give it back, if the store answers.
   void Release(absl::Time now);
 
-  // LeaseKey::revision of the key that this process has made; 0 before it holds the lease.
+  // Returns LeaseKey::revision of the key that this process has made, or 0 before it holds the
+  // lease.
   int64_t revision() const { return revision_; }
   bool IsHeld(absl::Time now) const { return state_ == State::kHeld && now < deadline(); }
-  // OK if it is held. Errors: FailedPrecondition before it does, Aborted
-  // once it has been lost.
+  // Checks that this process holds the lease. Errors: FailedPrecondition (not held yet); Aborted
+  // (lost).
   absl::Status CheckHeld(absl::Time now) const;
-  // OK before and while it is held; Aborted with the cause afterwards, for good.
+  // Returns OK before and while the lease is held. Once the lease is lost, returns Aborted with the
+  // cause, for good.
   absl::Status lost() const { return lost_; }
-  // OK while it makes sense to wait. FailedPrecondition if the key is that of another role.
+  // Returns OK while waiting for the lease makes sense. Errors: FailedPrecondition (the key belongs
+  // to another role).
   absl::Status refusal() const { return refusal_; }
-  // For people: who holds it instead, or that the store does not answer; else empty.
+  // Returns a message for operators: which process holds the lease instead, or that the store does
+  // not answer. Otherwise it is empty.
   std::string notice() const;
   bool is_store_away() const {
     return (state_ == State::kSeeking || state_ == State::kHeld) && !last_error_.ok();
   }
-  // After Release(): whether everything is given back, or cannot be.
+  // Returns true, after Release(), once everything is given back or cannot be.
   bool is_over() const;
 
  private:
@@ -78,7 +88,7 @@ class LeaseCourse {
   struct Lease {
     int64_t id = 0;
     absl::Duration ttl;
-    absl::Time sent;  // of the call that granted or renewed it
+    absl::Time sent;  // when the call was sent that granted or renewed the lease
   };
   struct Sent {
     LeaseCall::Kind kind;
@@ -94,7 +104,7 @@ class LeaseCourse {
   void OnClaimed(const std::optional<LeaseKey>& key, absl::Time now);
   // Waits while another process holds the key.
   void StandBy(const LeaseKey& key, absl::Time now);
-  // The lease at hand is of no use any more.
+  // Notes that the current lease is of no use any more.
   void Abandon();
   void CheckDeadline(absl::Time now);
   void Lose(std::string why);
@@ -107,13 +117,13 @@ class LeaseCourse {
   std::optional<Sent> under_way_;
   absl::Time next_call_ = absl::InfinitePast();
   int endpoint_ = 0;
-  bool is_key_free_ = false;  // when last seen
+  bool is_key_free_ = false;  // true: the key was free when last seen
   std::optional<Lease> lease_;
-  std::optional<Lease> renewed_;  // the same, if the key is still there
+  std::optional<Lease> renewed_;  // the renewed lease, which counts if the key still exists
   int64_t revision_ = 0;
-  int64_t abandoned_ = 0;  // a lease that is to be revoked; 0 means none
+  int64_t abandoned_ = 0;  // a lease that must be revoked; 0 means none
   int releases_left_ = 0;
-  std::string holder_;  // for people; empty: there is none, or it is not known
+  std::string holder_;  // holder of the key, for messages; empty: none, or not known
   absl::Status last_error_;
   absl::Status lost_;
   absl::Status refusal_;

@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 using Kind = LeaseCall::Kind;
 
 constexpr absl::Duration kTtl = absl::Seconds(5);
-constexpr absl::Duration kHolds = absl::Milliseconds(4500);  // less the margin
+constexpr absl::Duration kHolds = absl::Milliseconds(4500);  // kTtl without the margin
 constexpr int64_t kOurs = 7;
 constexpr int64_t kOurRevision = 41;
 constexpr int64_t kTheirs = 8;
@@ -40,7 +40,7 @@ class LeaseCourseTest : public testing::Test {
   const LeaseCourse::Config config_ = {
       .name = "the lease k", .claim = ClaimOf("here"), .num_endpoints = 2};
 
-  // The call that is due, which must be of that kind.
+  // Returns the call that is due, and expects it to be of this kind.
   LeaseCall Expect(Kind kind) {
     const auto call = course_->Next(now_);
     EXPECT_TRUE(call.has_value());
@@ -64,7 +64,7 @@ class LeaseCourseTest : public testing::Test {
     Answer({.lease = kOurs, .ttl = ttl});
   }
   LeaseKey OurKey() const { return {FormatLeaderClaim(ClaimOf("here")), kOurs, kOurRevision}; }
-  // At now_, the time from which the lease counts.
+  // Takes the lease at now_, the time from which the lease counts.
   void Take(absl::Duration ttl = kTtl) {
     Grant(ttl);
     EXPECT_EQ(Expect(Kind::kClaim).lease, kOurs);
@@ -339,10 +339,11 @@ TEST_F(LeaseCourseTest, ReleaseEndsWithoutAnswersAndInTheMiddleOfEverything) {
   EXPECT_EQ(Expect(Kind::kRevoke).lease, kOurs);
 }
 
-// One key, leases, and whatever a network and the clocks of machines may do.
+// RandomStore is a store with one key and its leases. Tests make its network and its clock
+// misbehave at random.
 class RandomStore {
  public:
-  // The store's own clock may be as wrong as others.
+  // Carries out a call. The store's own clock may be wrong too.
   LeaseAnswer Carry(const LeaseCall& call, absl::Time now) {
     for (auto lease = leases_.begin(); lease != leases_.end();) {
       lease = lease->second <= now ? End(lease) : std::next(lease);
@@ -374,7 +375,7 @@ class RandomStore {
     return {};
   }
 
-  // Endpoint 1 leads no more, and does not know.
+  // Makes endpoint 1 a member that is no longer the leader, and does not know that.
   void SetOneStale(bool is_stale) { is_one_stale_ = is_stale; }
 
  private:
@@ -383,15 +384,15 @@ class RandomStore {
     return leases_.erase(lease);
   }
 
-  std::map<int64_t, absl::Time> leases_;  // until when
+  std::map<int64_t, absl::Time> leases_;  // value: when the lease ends
   int64_t last_lease_ = 0;
   std::optional<LeaseKey> key_;
   bool is_one_stale_ = false;
 };
 
-// Some processes with one key, each with a clock of its own. Calls are lost, or are carried out
-// late, also long after their process has given them up; so are answers. Processes freeze, end, and
-// come again.
+// RandomLeases runs several processes with one key, each with a clock of its own. Calls and answers
+// are lost, or arrive late, even long after their process has given them up. Processes freeze, end,
+// and start again.
 class RandomLeases {
  public:
   static constexpr int kProcesses = 3;
@@ -404,7 +405,7 @@ class RandomLeases {
   void Step() {
     now_ += absl::Milliseconds(Below(20));
     Process& process = processes_[Below(kProcesses)];
-    if (Below(3000) == 0) process = Start();  // killed, or its machine lost
+    if (Below(3000) == 0) process = Start();  // the process was killed, or its machine lost
     if (Below(500) == 0) process.frozen_until = now_ + absl::Milliseconds(Below(12'000));
     if (Below(5000) == 0) process.course->Release(At(process));
     if (Below(300) == 0) store_.SetOneStale(Below(3) == 0);
@@ -432,7 +433,7 @@ class RandomLeases {
     double rate = 1.0;
     absl::Time frozen_until = absl::InfinitePast();
     std::unique_ptr<LeaseCourse> course;
-    std::optional<std::pair<absl::Time, LeaseAnswer>> answer;  // when it comes
+    std::optional<std::pair<absl::Time, LeaseAnswer>> answer;  // and when it arrives
   };
 
   int64_t Below(int64_t limit) { return static_cast<int64_t>(random_() % limit); }
@@ -460,14 +461,14 @@ class RandomLeases {
     absl::Time back = now_ + absl::Milliseconds(Below(10) == 0 ? Below(1000) : Below(5));
     LeaseAnswer answer = {.status = absl::DeadlineExceededError("no answer")};
     switch (Below(12)) {
-      case 0:  // never arrives
+      case 0:  // the call never arrives
         back = now_ + call->timeout;
         break;
-      case 1:  // arrives late, and no process waits for its answer
+      case 1:  // the call arrives late, and no process waits for its answer
         back = now_ + call->timeout;
         late_.push_back(*call);
         break;
-      case 2:  // its answer is lost
+      case 2:  // the answer is lost
         back = now_ + call->timeout;
         store_.Carry(*call, StoreTime());
         break;

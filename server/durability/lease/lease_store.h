@@ -1,5 +1,6 @@
-// A service of several machines that agree, as far as a leader lease needs one: it grants leases
-// that end by themselves, and has one key that goes with a lease.
+// LeaseStore is a service of several machines that agree with each other (such as etcd), reduced to
+// what a leader lease needs. It grants leases that end by themselves, and holds one key that is
+// bound to a lease.
 #pragma once
 
 #include <cstdint>
@@ -11,25 +12,25 @@
 
 namespace lodestar::lease {
 
-// What stands in the key.
+// A LeaseKey is the content of the key.
 struct LeaseKey {
   std::string value;
-  int64_t lease = 0;  // the key ends with it; 0 means none: the key stays until it is deleted
-  // Number of the change of the store that made the key: a key that is made later has a higher one.
+  int64_t lease = 0;  // the key ends with this lease; 0 means that the key stays
+  // Number of the store's change that made the key. If a key is made later, its revision is higher.
   int64_t revision = 0;
 };
 
 struct LeaseCall {
   enum class Kind {
-    kRead,       // the key
-    kGrant,      // a new lease, for `ttl`
-    kClaim,      // makes the key, with `value` and `lease`, where there is none; reads it else
-    kKeepAlive,  // `lease` lives for its time to live from now on
-    kRevoke,     // ends `lease`, and removes the key if it goes with that
+    kRead,       // reads the key
+    kGrant,      // grants a new lease, for `ttl`
+    kClaim,      // makes the key, with `value` and `lease`, if there is none; otherwise reads it
+    kKeepAlive,  // renews `lease` for its time to live from now on
+    kRevoke,     // ends `lease`, and removes the key if it is bound to that lease
   };
 
   Kind kind = Kind::kRead;
-  int endpoint = 0;  // which of the store's addresses is asked
+  int endpoint = 0;  // index of the store's address to call
   absl::Duration ttl = absl::ZeroDuration();
   int64_t lease = 0;
   std::string value = "";
@@ -37,19 +38,22 @@ struct LeaseCall {
 };
 
 struct LeaseAnswer {
-  // Not OK means that it is not known whether the call was carried out, or still will be. NotFound
-  // of kClaim means that it was not, as there is no such lease.
+  // Status of the call. An error means: it is not known whether the call was carried out, or still
+  // will be. NotFound from kClaim means that it was not carried out, because the lease does not
+  // exist.
   absl::Status status = absl::OkStatus();
-  int64_t lease = 0;                           // of kGrant
-  absl::Duration ttl = absl::ZeroDuration();   // of kGrant and kKeepAlive; 0 means no such lease
-  std::optional<LeaseKey> key = std::nullopt;  // of kRead and kClaim; none: it is free
+  int64_t lease = 0;                           // answer to kGrant
+  absl::Duration ttl = absl::ZeroDuration();   // answer to kGrant, kKeepAlive; 0 means no such
+                                               // lease
+  std::optional<LeaseKey> key = std::nullopt;  // answer to kRead, kClaim; not set: the key is free
 };
 
 class LeaseStore {
  public:
   virtual ~LeaseStore() = default;
   virtual int num_endpoints() const = 0;
-  // Blocks, for little longer than the call's timeout. One call at a time.
+  // Sends a call and blocks for its answer, for little longer than the call's timeout. One call at
+  // a time.
   virtual LeaseAnswer Call(const LeaseCall& call) = 0;
 };
 

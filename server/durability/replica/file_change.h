@@ -1,4 +1,5 @@
-// What a server does to its files, step by step, so that a replica can do it again.
+// A FileChange is one change that a server makes to its files, so that a replica can make the same
+// change.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +8,13 @@
 
 namespace lodestar::replica {
 
-// The folders that a replica has a copy of, wherever they are on either machine.
+// The folders that a replica has a copy of. Their paths may differ on the two machines.
 enum class MirroredFolder { kJournal, kCheckpoints };
 
-// A file or directory in one of them.
+// A file or directory in a mirrored folder.
 struct MirroredPath {
   MirroredFolder folder = MirroredFolder::kJournal;
-  std::string path;  // Such as "shard-0/00000001.journal". Empty means the folder itself.
+  std::string path;  // such as "shard-0/00000001.journal"; empty means the folder itself
   friend bool operator==(const MirroredPath&, const MirroredPath&) = default;
   friend auto operator<=>(const MirroredPath&, const MirroredPath&) = default;
 };
@@ -22,7 +23,7 @@ struct MirroredPath {
 struct CreateFileChange {
   uint64_t file = 0;
   MirroredPath path;
-  // Whether appended bytes follow what the file has. Otherwise the file begins empty.
+  // True: appended bytes follow what the file has. False: the file begins empty.
   bool goes_on = false;
 };
 struct AppendChange {
@@ -43,12 +44,12 @@ struct RenameChange {
   MirroredPath to;
 };
 struct RemoveChange {
-  MirroredPath path;  // It goes with all that is in it.
+  MirroredPath path;  // removed with all that is in it
 };
 struct SyncDirectoryChange {
   MirroredPath path;
 };
-// From here on the replica has all that the server has.
+// Says that from here on the replica has all that the server has.
 struct CopyIsWholeChange {};
 
 using FileChange = std::variant<CreateFileChange, AppendChange, SyncFileChange, CloseFileChange,

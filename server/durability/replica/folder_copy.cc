@@ -17,12 +17,12 @@
 namespace lodestar::replica {
 namespace {
 
-// A file that takes the place of one that differs has this suffix until it is whole.
+// Suffix of a file that is still arriving and will then replace a file that differs.
 constexpr char kArriving[] = ".arriving";
 
 struct Transfer {
   FileEntry entry;
-  int64_t from = 0;  // The bytes that are there already.
+  int64_t from = 0;  // number of bytes that the replica has already
   bool replaces = false;
 };
 
@@ -60,7 +60,7 @@ class Sending {
       transfers.push_back(*transfer);
       progress_.all_bytes += entry.num_bytes - transfer->from;
     }
-    // A checkpoint counts once it has a manifest.
+    // Manifests are sent last, because a checkpoint counts once it has a manifest.
     std::stable_partition(transfers.begin(), transfers.end(),
                           [](const Transfer& transfer) { return !IsManifest(transfer.entry); });
     for (const Transfer& transfer : transfers) RETURN_IF_ERROR(Send(transfer));
@@ -141,7 +141,7 @@ class Sending {
     return absl::OkStatus();
   }
 
-  // Removes what only the replica has, oldest first, each for good before the next is removed. A
+  // Removes what only the replica has, oldest first. Each removal is on disk before the next one. A
   // crash must not bring back an old segment of a journal without those that followed it.
   absl::Status RemoveOthers(const std::vector<FileEntry>& ours,
                             const std::vector<FileEntry>& theirs) {
@@ -160,7 +160,7 @@ class Sending {
     return lane_.Send(RemoveChange{path});
   }
 
-  // With what it was in.
+  // Returns true if a directory that holds `path` was removed.
   bool IsRemoved(const MirroredPath& path) const {
     return std::any_of(removed_.begin(), removed_.end(), [&](const MirroredPath& removed) {
       return removed.folder == path.folder && absl::StartsWith(path.path, removed.path + "/");
@@ -179,11 +179,11 @@ class Sending {
   const OnCopyProgress& on_progress_;
   CopyProgress progress_;
   uint64_t last_file_ = 0;
-  std::set<MirroredPath> touched_;  // directories with new names
+  std::set<MirroredPath> touched_;  // directories in which names were added
   std::vector<MirroredPath> removed_;
 };
 
-// A checkpoint that is not the replica's does not count beside those that are.
+// Sets aside the checkpoints that the replica lacks, so that only the replica's checkpoints count.
 absl::Status SetOthersAside(FileSystem& disk, const MirroredFolders& folders, int shard,
                             const std::vector<FileEntry>& ours,
                             const std::vector<FileEntry>& theirs,
@@ -202,7 +202,7 @@ absl::Status SetOthersAside(FileSystem& disk, const MirroredFolders& folders, in
   for (const std::string& checkpoint : others) {
     ASSIGN_OR_RETURN(const std::string located,
                      folders.Locate(shard, {MirroredFolder::kCheckpoints, checkpoint}));
-    // A part of one, as of a fetch that was cut short, takes no other's place.
+    // An incomplete checkpoint, such as an interrupted fetch leaves, replaces no other.
     if (!disk.Exists(absl::StrCat(located, "/", kManifestName))) {
       RETURN_IF_ERROR(disk.RemoveAll(located));
       continue;
@@ -241,14 +241,14 @@ absl::Status FetchFile(FileSystem& disk, const std::string& located, const FileE
                                           entry.num_bytes, " of ", entry.crc32c, " there"));
 }
 
-// A checkpoint as one side has it.
+// The files of one checkpoint on one of the two sides.
 struct CheckpointFiles {
   Round round;
   std::vector<FileEntry> files;
   bool has_manifest = false;
 };
 
-// By name, without those that are half written or left behind.
+// Returns the checkpoints by name, without those that are incomplete or set aside.
 std::map<std::string, CheckpointFiles> CheckpointsIn(const std::vector<FileEntry>& entries) {
   std::map<std::string, CheckpointFiles> checkpoints;
   for (const FileEntry& entry : entries) {
@@ -272,7 +272,8 @@ bool AreSame(const CheckpointFiles& ours, const CheckpointFiles& theirs) {
       [](const FileEntry& a, const FileEntry& b) { return a.path == b.path && IsSame(a, b); });
 }
 
-// Rounds of which a whole checkpoint is here, also one that was replaced or left behind.
+// Returns the rounds that have a complete checkpoint here, including checkpoints that were replaced
+// or set aside.
 std::set<Round> RoundsHere(const std::vector<FileEntry>& ours) {
   std::set<Round> rounds;
   for (const FileEntry& entry : ours) {
@@ -303,7 +304,8 @@ class LostCheckpoints {
       const auto same_name = here.find(name);
       std::string why;
       if (same_name == here.end()) {
-        // The oldest ones are removed here first.
+        // Checkpoints older than all that are here were removed by this server itself, so they are
+        // not lost.
         const bool is_old = !rounds.empty() && there.round < *rounds.begin();
         if (is_old || rounds.count(there.round) > 0) continue;
         why = "is missing here";
@@ -320,7 +322,8 @@ class LostCheckpoints {
   }
 
  private:
-  // Returns an empty text if the checkpoint is sound: it may have replaced the other.
+  // Returns why the checkpoint here is damaged. Empty means that it is sound, and may have replaced
+  // the replica's.
   absl::StatusOr<std::string> WhyDamaged(const std::string& name) const {
     ASSIGN_OR_RETURN(const std::string located, Locate(name));
     const absl::Status verified = VerifyCheckpoint(disk_, located).status();
@@ -337,7 +340,7 @@ class LostCheckpoints {
     return folders_.Locate(shard_, {MirroredFolder::kCheckpoints, name});
   }
 
-  // Returns false if what the replica has does not verify.
+  // Returns false if the replica's checkpoint does not verify.
   absl::StatusOr<bool> Take(const std::string& name, const CheckpointFiles& there) {
     ASSIGN_OR_RETURN(const std::string located, Locate(name));
     const std::string arriving = absl::StrCat(located, ".fetched", kTemporarySuffix);
@@ -394,7 +397,7 @@ absl::Status FetchAll(SummedFileSystem& disk, const MirroredFolders& folders, in
                       absl::FunctionRef<void(const std::string& text)> tell) {
   ASSIGN_OR_RETURN(const std::vector<FileEntry> ours, folders.List(disk, shard));
   ASSIGN_OR_RETURN(std::vector<FileEntry> theirs, connection.ListFiles());
-  // A checkpoint counts once it has a manifest.
+  // Manifests are fetched last, because a checkpoint counts once it has a manifest.
   std::stable_partition(theirs.begin(), theirs.end(),
                         [](const FileEntry& entry) { return !IsManifest(entry); });
   RETURN_IF_ERROR(RemoveJournals(disk, folders, shard, ours));

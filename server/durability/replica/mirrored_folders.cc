@@ -19,7 +19,8 @@ constexpr char kCheckpointPrefix[] = "round-";
 
 std::string ShardFolder(int shard) { return absl::StrCat(kShardPrefix, shard); }
 
-// Not what is of one machine, or of a moment; beside checkpoints people may keep other files.
+// Returns true if the file is copied. Locks and marks are not copied: they are about one machine.
+// Operators' own files beside the checkpoints are not copied either.
 bool IsCopied(MirroredFolder folder, absl::Span<const std::string> names) {
   if (names.empty()) return true;
   const absl::string_view first = names.front();
@@ -49,7 +50,7 @@ std::string MirroredFolders::Root(MirroredFolder folder) const {
 
 std::vector<MirroredPath> MirroredFolders::OfShard(int shard) const {
   std::vector<MirroredPath> paths;
-  // A journal goes on from a checkpoint.
+  // The checkpoints come before the journals, because a journal goes on from a checkpoint.
   if (shard == 0 && !checkpoint_dir_.empty()) paths.push_back({MirroredFolder::kCheckpoints, ""});
   paths.push_back({MirroredFolder::kJournal, ShardFolder(shard)});
   if (shard == 0) paths.push_back({MirroredFolder::kJournal, kCoordinator});
@@ -89,7 +90,7 @@ absl::StatusOr<std::string> MirroredFolders::LocateBelow(int shard,
 }
 
 std::optional<MirroredPath> MirroredFolders::Find(const std::string& path) const {
-  // The journal first: it may be in a folder beside the checkpoints.
+  // The journal's folder is looked at first, because it may lie within the checkpoints' folder.
   for (const MirroredFolder folder : {MirroredFolder::kJournal, MirroredFolder::kCheckpoints}) {
     absl::string_view rest = path;
     const std::string root = Root(folder);

@@ -1,4 +1,4 @@
-// What a server asks of its replica: over a network, or in tests without one.
+// The calls that a server makes to its replica, over a network or, in tests, without a network.
 #pragma once
 
 #include <cstdint>
@@ -18,32 +18,34 @@ namespace lodestar::replica {
 
 struct TermGrant {
   TermVerdict verdict = TermVerdict::kUpdate;
-  bool keeps_checkpoints = false;  // Otherwise the replica keeps only journals.
+  bool keeps_checkpoints = false;  // false: the replica keeps only journals
 };
 
-// Carries changes in order. Changes of two lanes have no order among each other. Thread-safe. After
-// an error no change reaches the replica by this lane any more.
+// A ReplicaLane carries changes in order. Changes of two lanes have no order among each other. It
+// is thread-safe. After an error this lane brings no further change to the replica.
 class ReplicaLane {
  public:
   virtual ~ReplicaLane() = default;
-  // May return before the replica has made the change. Blocks while the replica takes no more.
+  // Sends a change. May return before the replica has made the change. Blocks while the replica
+  // takes no more.
   virtual absl::Status Send(FileChange change) = 0;
-  // Asks to be told when all that was sent before is done. Returns the number of the question.
+  // Asks the replica to report when all changes that were sent before are done. Returns the number
+  // of this question.
   virtual absl::StatusOr<uint64_t> Ask() = 0;
-  // Returns once the changes that `question` is about are done.
+  // Blocks until the changes before `question` are done.
   virtual absl::Status Await(uint64_t question) = 0;
 };
 
-// All calls may return Unavailable if the replica does not answer, Aborted if another server writes
-// to it meanwhile, and the errors of its disk.
+// Errors of all calls: Unavailable (the replica does not answer); Aborted (another server writes to
+// the replica); those of the replica's disk.
 class ReplicaConnection {
  public:
   virtual ~ReplicaConnection() = default;
-  // Must be called first. It ends what other terms have open. Errors also: those of JudgeTerm();
-  // InvalidArgument if the two have other settings; AlreadyExists if another process has the
-  // replica's folders.
+  // Begins a term, and ends earlier terms and their connections. Must be called first. Errors also:
+  // those of JudgeTerm(); InvalidArgument (the two sides have different settings); AlreadyExists
+  // (another process uses the replica's folders).
   virtual absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) = 0;
-  // Returns soon, whatever the disk does. OK means that the term goes on.
+  // Checks that the term goes on. Returns soon, even if the disk hangs.
   virtual absl::Status CheckTerm() = 0;
   // Lists the files of the term's shard. See MirroredFolders::List().
   virtual absl::StatusOr<std::vector<FileEntry>> ListFiles() = 0;

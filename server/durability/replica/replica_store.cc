@@ -15,12 +15,13 @@
 namespace lodestar::replica {
 namespace {
 
-// A lane may have this many files open. A segment and the files of a checkpoint are fewer.
+// Maximum number of open files of a lane. A segment and the files of a checkpoint are fewer.
 constexpr size_t kMaxOpenFiles = 64;
-// A mark keeps at most this much of each text, and so many terms, of a request.
+// Maximum size of each text of a request, and maximum number of its terms, that a mark keeps.
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxPrevious = 10'000;
-// A server gives a sign of life each second.
+// A server that was silent for this long counts as not writing. A server gives a sign of life each
+// second.
 constexpr absl::Duration kSilence = absl::Seconds(5);
 
 }  // namespace
@@ -57,7 +58,7 @@ std::shared_ptr<ReplicaStore::Member> ReplicaStore::FindMember(int shard) const 
 }
 
 std::vector<ReplicaStore::Copy> ReplicaStore::copies() const {
-  // A member may wait for its disk.
+  // The members are copied and used without the lock, because a member may wait for its disk.
   std::vector<std::pair<int, Member*>> members;
   {
     absl::MutexLock lock(&mutex_);
@@ -131,8 +132,8 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   Member& member = MemberOf(request.shard);
   absl::MutexLock lock(&member.mutex);
   RETURN_IF_ERROR(Claim(request.shard, member));
-  // A server that has the journal holds its lock, so that the process before it has ended. One that
-  // has nothing may be any server, also that of another job.
+  // If a server has the journal, it holds the journal's lock, so the process before it has ended.
+  // If a server has nothing, it may be any server, even of another job.
   if (request.has_nothing && member.mark.has_value() && member.mark->term != request.term) {
     RETURN_IF_ERROR(CheckIsIdle(member));
   }
@@ -144,7 +145,7 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   mark.peer = request.server;
   mark.since = deps_.now();
   const absl::Status written = WriteReplicationMark(disk_, JournalFolder(request.shard), mark);
-  // The folder may be missing because its disk is not mounted any more.
+  // The folder may be missing because its disk is no longer mounted.
   if (absl::IsNotFound(written)) return absl::UnavailableError(written.message());
   RETURN_IF_ERROR(written);
   member.mark = std::move(mark);
@@ -187,7 +188,7 @@ absl::Status ReplicaStore::CheckTerm(Term term) {
   return absl::OkStatus();
 }
 
-// Reading holds up no other term.
+// Reading does not delay other terms.
 absl::StatusOr<std::vector<FileEntry>> ReplicaStore::ListFiles(Term term) {
   RETURN_IF_ERROR(CheckTerm(term));
   ASSIGN_OR_RETURN(std::vector<FileEntry> entries, folders_.List(disk_, term.shard));
@@ -244,7 +245,7 @@ absl::Status ReplicaStore::Lane::Carry(const FileChange& change) {
 
 template <typename Change>
 absl::Status ReplicaStore::Lane::DoInTerm(const Change& change) {
-  // A new term waits for what this one has begun.
+  // A new term waits until the changes of this term that have begun are done.
   absl::ReaderMutexLock lock(&member_->mutex);
   RETURN_IF_ERROR(store_->Check(*member_, term_));
   return Do(change);
@@ -298,7 +299,7 @@ absl::Status ReplicaStore::Lane::Do(const AppendChange& append) {
 absl::Status ReplicaStore::Lane::Do(const SyncFileChange& sync) {
   ASSIGN_OR_RETURN(OpenFile* const open, FindOpen(sync.file));
   RETURN_IF_ERROR(open->file->Sync());
-  // No server goes on from a file that has no name.
+  // A file without a name is lost: no server can go on from it.
   if (disk().Exists(open->path)) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat(open->path, " is gone: somebody has removed it while it was written"));

@@ -1,5 +1,6 @@
-// The replica's side: copies of the journals, and perhaps of the checkpoints, of the servers that
-// write to it, as files that a server can be started on.
+// ReplicaStore is the replica's side. It holds copies of the journals, and perhaps of the
+// checkpoints, of the servers that write to it. The copies are files that a server can be started
+// on.
 #pragma once
 
 #include <atomic>
@@ -26,38 +27,38 @@
 
 namespace lodestar::replica {
 
-// The store is thread-safe. All calls block for the disk.
+// The class is thread-safe. All calls block for the disk.
 class ReplicaStore {
   struct Member;
 
  public:
-  // The pointers are not owned, and what they point to outlives the store.
+  // The pointers are not owned, and their objects must outlive the store.
   struct Deps {
     FileSystem* disk = nullptr;
     Clock* clock = &Clock::Real();
-    // Claims a folder, which is there, until the result is gone.
+    // Claims an existing folder until the returned lock is destroyed.
     using Lock = std::shared_ptr<void>;
     std::function<absl::StatusOr<Lock>(const std::string& folder)> lock =
         [](const std::string&) -> absl::StatusOr<Lock> { return Lock(); };
-    std::function<std::string()> now = [] { return std::string(); };  // for people
+    std::function<std::string()> now = [] { return std::string(); };  // time as text, for operators
   };
 
-  // Names the server connection whose changes are taken.
+  // A Term names the server connection whose changes are accepted.
   struct Term {
     int shard = 0;
     uint64_t id = 0;
     uint64_t connection = 0;
   };
 
-  // Carries out the changes of one lane, in order. A lane is for one thread.
+  // A Lane carries out the changes of one ReplicaLane, in order. Only one thread may use it.
   class Lane {
    public:
     ~Lane();
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
 
-    // Errors: Aborted if the term is over; InvalidArgument for a change that no Lodestar server
-    // sends; those of the disk. After an error no change is carried out any more.
+    // Carries out a change. After an error no further change is carried out. Errors: Aborted (the
+    // term is over); InvalidArgument (a change that no Lodestar server sends); those of the disk.
     absl::Status Carry(const FileChange& change);
 
    private:
@@ -89,7 +90,7 @@ class ReplicaStore {
     std::map<uint64_t, OpenFile> files_;
   };
 
-  // Describes a copy as a status shows it.
+  // Describes a copy for the status page.
   struct Copy {
     int shard = 0;
     ReplicationMark mark;
@@ -98,16 +99,15 @@ class ReplicaStore {
   ReplicaStore(MirroredFolders folders, Deps deps)
       : folders_(std::move(folders)), deps_(std::move(deps)), disk_(deps_.disk) {}
 
-  // Takes up what is in the journal folder, so that no other process begins on it. Errors:
-  // AlreadyExists naming the process that has it; FailedPrecondition if a server, not a replica,
-  // has used the folder.
+  // Claims what is in the journal folder, so that no other process uses it. Errors: AlreadyExists,
+  // naming the process that uses it; FailedPrecondition (a server, not a replica, has used the
+  // folder).
   absl::Status Open();
 
-  // Errors also: Unavailable if a server that has nothing to go on from asks while another one
-  // writes.
+  // Errors also: Unavailable (a server without a journal asks while another server writes).
   absl::StatusOr<TermGrant> BeginTerm(const TermRequest& request) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The calls from here to OpenLane() return Aborted if the term is over, and Unavailable if its
-  // server has connected anew.
+  // The calls from here to OpenLane() have the errors Aborted (the term is over) and Unavailable
+  // (its server has connected anew).
   absl::Status CheckTerm(Term term);
   absl::StatusOr<std::vector<FileEntry>> ListFiles(Term term);
   absl::Status ReadFile(Term term, const MirroredPath& path,
@@ -115,25 +115,25 @@ class ReplicaStore {
   absl::StatusOr<std::unique_ptr<Lane>> OpenLane(Term term);
 
   std::vector<Copy> copies() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether a server of that shard could go on from its copy.
+  // Returns true if a server of that shard could go on from its copy.
   bool HasWhole(int shard) const;
-  // Does the same as HasWhole(), and checks that no server can have gone on without the copy for as
-  // long as this process lives.
+  // Returns true if HasWhole(), and if no server can have gone on without this copy while this
+  // process has been running.
   bool HasLatest(int shard) const;
 
  private:
-  // Syncs all files: what an earlier connection has left may not be on disk yet.
+  // Syncs all files: the files of an earlier connection may not be on disk yet.
   absl::Status SyncAll(int shard, const std::vector<FileEntry>& entries);
 
-  // Keeps the state of one shard. A change holds a share of the mutex, and the begin of a term
-  // holds all of it.
+  // A Member is the state of one shard. A change holds the mutex shared, and the begin of a term
+  // holds it exclusively.
   struct Member {
-    std::atomic<int> num_lanes = 0;  // It counts the lanes of all terms.
-    // When the server whose term it is was heard last, in nanoseconds since the epoch.
+    std::atomic<int> num_lanes = 0;  // number of lanes of all terms
+    // Time at which the server of the term was last heard, in nanoseconds since the epoch.
     std::atomic<int64_t> heard_at_ns = 0;
     absl::Mutex mutex;
     std::optional<ReplicationMark> mark ABSL_GUARDED_BY(mutex);
-    // The connection whose changes are taken. 0 means that there was none since the start.
+    // Connection whose changes are accepted. 0 means that there was none since the start.
     uint64_t connection ABSL_GUARDED_BY(mutex) = 0;
     std::vector<Deps::Lock> locks ABSL_GUARDED_BY(mutex);
   };
@@ -142,7 +142,7 @@ class ReplicaStore {
   // Returns null if no call has asked for the shard yet.
   std::shared_ptr<Member> FindMember(int shard) const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Claim(int shard, Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(member.mutex);
-  // Checks that the server whose term it is does not write at this moment. Errors: Unavailable
+  // Checks that the server of the current term does not write at this moment. Errors: Unavailable,
   // naming that server.
   absl::Status CheckIsIdle(const Member& member) const ABSL_SHARED_LOCKS_REQUIRED(member.mutex);
   absl::Status Check(const Member& member, Term term) const

@@ -13,19 +13,17 @@
 namespace lodestar::replica {
 namespace {
 
-// The replica is asked this often for a sign of life.
+// Interval at which the replica is asked for a sign of life.
 constexpr absl::Duration kLook = absl::Seconds(1);
-// A replica that cannot be reached is tried again this often. Any two attempts are at least this
-// far apart, because each compares the two sides.
+// Minimum time between two attempts to connect, because each attempt compares the two sides.
 constexpr absl::Duration kTryAgain = absl::Milliseconds(200);
-// An answer is taken for lost after this time. It is long, since a disk may take its time over
-// gigabytes.
+// Time after which an answer counts as lost. It is long, because a disk may be slow with gigabytes.
 constexpr absl::Duration kLongestAnswer = absl::Seconds(30);
-// It is more than any watermark has.
+// Maximum size of a watermark file that is read. Real ones are smaller.
 constexpr int64_t kMaxWatermarkBytes = 4096;
 
-// Returns the record up to which the replica's journal was on the disks of both sides. 0 means that
-// no record of the journal says so.
+// Returns the last record that was on the disks of both sides, according to the replica's journal.
+// 0 means that its journal names none.
 absl::StatusOr<uint64_t> DurableAt(ReplicaConnection& connection,
                                    const std::vector<FileEntry>& files,
                                    const MirroredPath& watermark) {
@@ -82,7 +80,7 @@ absl::Status Replication::Pass::Do(FileChange change) {
   return Await(question);
 }
 
-// The call acts on both sides at once, because either takes time.
+// A File writes on both sides. Each call runs on both sides at once, because either takes time.
 class Replication::File final : public WritableFile {
  public:
   File(Disk* disk, std::unique_ptr<WritableFile> here, uint64_t number,
@@ -102,7 +100,7 @@ class Replication::File final : public WritableFile {
   Disk* const disk_;
   const std::unique_ptr<WritableFile> here_;
   const uint64_t number_;
-  // The number of the connection that the lane was created by.
+  // Number of the connection that created the lane.
   const std::shared_ptr<ReplicaLane> lane_;
   bool is_closed_ = false;
 };
@@ -279,7 +277,7 @@ void Replication::Lose(uint64_t connection, const absl::Status& why) {
 }
 
 absl::Status Replication::OfReplica(const absl::Status& status) const {
-  // Bytes that were damaged on their way are sent again; nothing of this disk is damaged.
+  // Bytes that were damaged on their way are sent again. The data on this disk is not damaged.
   const bool may_retry = absl::IsDataLoss(status);
   return absl::Status(may_retry ? absl::StatusCode::kUnavailable : status.code(),
                       absl::StrCat("replica ", config_.replica, ": ", status.message()));
@@ -335,7 +333,7 @@ absl::Status Replication::Connect() {
       absl::MutexLock lock(&mutex_);
       is_superseded_ = true;
     }
-    // A later attempt finds nothing else, unless an operator changes something.
+    // A later attempt fails in the same way, unless an operator changes something.
     const bool is_refused = absl::IsAborted(equal) || absl::IsFailedPrecondition(equal);
     if (has_begun_ && is_refused && equal != refused_) deps_.on_change(equal);
     refused_ = equal;
@@ -378,10 +376,10 @@ absl::Status Replication::CheckJournals(const MirroredFolders& folders,
 }
 
 absl::Status Replication::CheckJournal(const std::string& folder, uint64_t durable_there) const {
-  // What this process has written is not read again.
+  // Files that this process has written are not read again.
   if (has_begun_) {
     std::vector<std::string> gone = here_.Gone(folder);
-    // People may remove what was set aside for them.
+    // Operators may remove files that were set aside for them.
     std::erase_if(gone, [](const std::string& path) { return !journal::IsJournalSegment(path); });
     if (gone.empty()) return absl::OkStatus();
     return absl::DataLossError(
@@ -412,8 +410,8 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   request.num_shards = config_.num_shards;
   request.checkpoint_dir = config_.checkpoint_dir;
   request.server = config_.server;
-  // The mark is written before the replica may count this term. A server that starts here later
-  // goes on from either term.
+  // The mark is written before the replica may record this term. A server that starts here later
+  // accepts either term.
   if (!has_begun_) {
     RETURN_IF_ERROR(WriteMark(/*has_begun=*/false, /*is_whole=*/!request.has_nothing));
   }
@@ -495,7 +493,7 @@ void Replication::Watch() {
   const auto has_news = [this]()
                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_ || was_lost_; };
   while (true) {
-    const absl::Status state = Look();  // The state is also what writers get.
+    const absl::Status state = Look();  // writers get the same status
     absl::MutexLock lock(&mutex_);
     if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), kTryAgain)) return;
     if (absl::IsUnavailable(state)) continue;

@@ -121,9 +121,10 @@ absl::StatusOr<ReplicationPlan> JudgeStart(const ReplicationStart& start) {
     plan.previous = {mark.term};
     plan.previous.insert(plan.previous.end(), mark.asked_for.begin(), mark.asked_for.end());
     plan.has_nothing = !mark.is_whole;
-    // Before the first term there was no replica that another server could have gone on from.
+    // Before the first term there was no replica from which another server could have gone on.
     plan.may_begin_copy = start.may_promote || mark.term == 0;
-    // If the folder has a part of what another replica has, that part must not be taken for all.
+    // If the folder has only a part of another replica's files, that part must not be taken for
+    // everything.
     if (!mark.is_whole && start.has_journal) plan.may_begin_copy = false;
     return plan;
   }

@@ -38,7 +38,7 @@ constexpr char kJournals[] = "/run/journal";
 constexpr char kJournal[] = "/run/journal/shard-0";
 constexpr char kCheckpoints[] = "/run";
 
-// A server and its replica, each a machine with a disk.
+// A server and its replica, each on a machine with a disk of its own.
 class ReplicationTest : public testing::Test {
  protected:
   ReplicationTest() { StartReplica(); }
@@ -53,7 +53,7 @@ class ReplicationTest : public testing::Test {
     ASSERT_OK(store_->Open());
   }
 
-  // Starts a process with what is in the folder.
+  // Starts a server process on what is in the folder.
   absl::Status StartServer(bool may_promote = false) {
     server_.reset();
     for (const char* const folder : {kJournal, "/run/journal/coordinator"}) {
@@ -138,14 +138,14 @@ class ReplicationTest : public testing::Test {
   }
 
   SimulatedClock clock_;
-  absl::Status confirmed_;  // Says whether a server still has its folders.
-  LinkHook link_;           // Null means that no connection is cut.
+  absl::Status confirmed_;  // says whether a server still has its folders
+  LinkHook link_;           // null means that no connection is cut
   std::unique_ptr<SimulatedFileSystem> here_ = std::make_unique<SimulatedFileSystem>();
   std::unique_ptr<SimulatedFileSystem> there_ = std::make_unique<SimulatedFileSystem>();
   std::shared_ptr<ReplicaStore> store_;
   std::unique_ptr<Replication> server_;
-  FileSystem* disk_ = nullptr;  // The disk of server_.
-  absl::Status last_change_;    // The last change that any server has reported.
+  FileSystem* disk_ = nullptr;  // the disk of server_
+  absl::Status last_change_;    // the last change that any server has reported
   uint64_t last_term_ = 0;
   uint64_t last_id_ = 0;
 };
@@ -227,7 +227,7 @@ TEST_F(ReplicationTest, ACutCostsNoReadingOfWhatBothSidesHaveWritten) {
   EXPECT_EQ(Contents(*there_), Contents(*here_));
 }
 
-// A connection that loses the answers of its lanes, while all other calls go on.
+// A connection that loses the answers of its lanes, while all other calls work.
 class DeafConnection final : public ReplicaConnection {
  public:
   explicit DeafConnection(std::unique_ptr<ReplicaConnection> connection)
@@ -327,7 +327,7 @@ TEST_F(ReplicationTest, DifferencesOfEveryKindAreMended) {
   ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000004.journal", "goes"));
   ASSERT_OK(disk_->CreateDirectories("/run/round-00000001"));
   ASSERT_OK(Write(*disk_, "/run/round-00000001/weights", "old"));
-  // Behind the replica's back.
+  // The server's files change while the replica is not connected.
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000002.journal", "begins so and goes on"));
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000003.journal", "changed"));
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000005.journal", "new"));
@@ -365,7 +365,7 @@ TEST_F(ReplicationTest, CheckpointsOfOthersStayBeside) {
   ASSERT_OK(Write(*here_, "/run/round-00000007/MANIFEST.json", "whole"));
   ASSERT_OK(here_->CreateDirectories("/run/round-00000007.abandoned"));
   ASSERT_OK(Write(*here_, "/run/round-00000007.abandoned/weights", "set aside before"));
-  // However often it takes.
+  // The connection is cut after each number of calls in turn.
   for (int calls = 0; calls < 8; ++calls) {
     int left = calls;
     link_ = [&left] { return left-- > 0 ? absl::OkStatus() : absl::UnavailableError("cut"); };
@@ -398,7 +398,8 @@ TEST_F(ReplicationTest, FetchingIsBegunAnewWhereItWasCutShort) {
 TEST_F(ReplicationTest, StartsThatWereCutShortAreNoReasonNotToStart) {
   ASSERT_OK(here_->CreateDirectories(kJournal));
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000001.journal", "records"));
-  // Before the replica has heard of it, and after; each forgets nothing of those before it.
+  // The connection is cut before the replica has recorded the new term, or after. Each server
+  // remembers all earlier terms.
   for (const int calls : {0, 0, 3, 0, 5, 0, 9, 1}) {
     int left = calls;
     link_ = [&left] { return left-- > 0 ? absl::OkStatus() : absl::UnavailableError("cut"); };
@@ -413,7 +414,7 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   ASSERT_OK(StartServer());
   ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
   auto emptied = std::make_unique<SimulatedFileSystem>();
-  // It is frozen; another machine starts with nothing.
+  // The server is frozen, and another machine starts without any files.
   clock_.AdvanceTime(absl::Seconds(5));
   SimulatedFileSystem elsewhere;
   ASSERT_OK(elsewhere.CreateDirectories(kJournal));
@@ -425,10 +426,10 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   EXPECT_EQ(Write(*disk_, "/run/journal/shard-0/00000003.journal", "late").code(),
             absl::StatusCode::kAborted);
   EXPECT_FALSE(there_->Exists("/run/journal/shard-0/00000003.journal"));
-  // It learns that this is for good.
+  // The server is told that it can never write again.
   EXPECT_EQ(server_->Look().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(last_change_.code(), absl::StatusCode::kAborted);
-  // Whatever becomes of the replica.
+  // The answer is the same if the replica is empty.
   store_.reset();
   std::swap(there_, emptied);
   StartReplica();
@@ -439,7 +440,7 @@ TEST_F(ReplicationTest, AServerThatAnotherHasGoneOnWithoutWritesNothingAnyMore) 
   StartReplica();
   ASSERT_TRUE(absl::IsUnavailable(other->Look()));
   ASSERT_OK(other->Connect());
-  // Nor after it was started again, with all that it had.
+  // A restart of the server does not help, although it has all its files.
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(started.message(), HasSubstr("has gone on without this one"));
@@ -458,7 +459,7 @@ TEST_F(ReplicationTest, ACopyThatWasNeverWholeIsNotGoneOnFrom) {
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(started.message(), HasSubstr("never had all"));
-  // Nor by promotion.
+  // Promotion does not help either.
   std::swap(here_, there_);
   const absl::Status promoted = StartServer(/*may_promote=*/true);
   EXPECT_EQ(promoted.code(), absl::StatusCode::kFailedPrecondition);
@@ -476,12 +477,12 @@ TEST_F(ReplicationTest, AReplicaBecomesTheServerOnlyIfToldSo) {
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(started.message(), HasSubstr("--promote"));
-  // Or if no other server goes on at present.
+  // The server may also start if a lease says that no other server runs.
   ReplicationStart start;
   start.mark = *ReadReplicationMark(*here_, kJournal);
   start.is_leader = true;
   EXPECT_OK(JudgeStart(start).status());
-  // With a new replica at once.
+  // The promoted server may use a new replica at once.
   ASSERT_OK(StartServer(/*may_promote=*/true));
   EXPECT_EQ(Contents(*here_), before);
   EXPECT_EQ(Contents(*there_), before);
@@ -493,7 +494,7 @@ TEST_F(ReplicationTest, AnEmptyReplicaIsFilledByWhoMayHaveNoOther) {
   store_.reset();
   there_ = std::make_unique<SimulatedFileSystem>();
   StartReplica();
-  // The server still serves, so no other server does, and it may fill the empty replica.
+  // The server still runs, so no other server does, and it may fill the empty replica.
   server_->Connect().IgnoreError();
   EXPECT_FALSE(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more").ok());
   ASSERT_OK(server_->Connect());
@@ -573,7 +574,7 @@ TEST_F(ReplicationTest, WhatIsDamagedHereDoesNotTakeThePlaceOfTheCopy) {
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(started.message(), HasSubstr("is damaged"));
   EXPECT_EQ(Contents(*there_), before);
-  // As it says.
+  // The lines below do what the error message advises.
   LoseDiskHere();
   ASSERT_OK(StartServer());
   EXPECT_EQ(Contents(*here_), before);
@@ -581,7 +582,7 @@ TEST_F(ReplicationTest, WhatIsDamagedHereDoesNotTakeThePlaceOfTheCopy) {
 
 class ReplicatedRecordsTest : public ReplicationTest {
  protected:
-  // Each in a segment of its own, and on both disks.
+  // Writes records, each in a segment of its own and on both disks.
   void WriteRecords(int count) {
     ASSERT_OK(StartServer());
     QueueExecutor executor;
@@ -594,7 +595,7 @@ class ReplicatedRecordsTest : public ReplicationTest {
       after_.push_back(Contents(*here_));
     }
   }
-  // Behind the replica's back, as after going back to a snapshot of this disk.
+  // Changes this disk without the replica, like a return to an earlier snapshot of the disk.
   void GoBackTo(const std::map<std::string, std::string>& contents) {
     server_.reset();
     ASSERT_OK(here_->RemoveAll(journal::JournalSegmentPath(kJournal, 3)));
@@ -609,13 +610,13 @@ class ReplicatedRecordsTest : public ReplicationTest {
     EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition) << started;
     EXPECT_THAT(started.message(), HasSubstr(words));
     EXPECT_EQ(Contents(*there_), before);
-    // As it says.
+    // The lines below do what the error message advises.
     LoseDiskHere();
     ASSERT_OK(StartServer());
     EXPECT_EQ(Contents(*here_), before);
   }
 
-  std::vector<std::map<std::string, std::string>> after_;  // each record
+  std::vector<std::map<std::string, std::string>> after_;  // contents after each record
 };
 
 TEST_F(ReplicatedRecordsTest, WhatIsOlderHereDoesNotTakeThePlaceOfTheCopy) {
@@ -669,7 +670,7 @@ TEST_F(ReplicationTest, LostAndDamagedCheckpointsAreTakenFromTheReplica) {
   EXPECT_EQ(Contents(*here_), before);
   EXPECT_EQ(Contents(*there_), before);
   server_.reset();
-  // Not what the server has removed by itself, and was stopped in the middle of.
+  // A checkpoint that the server was removing itself when it was stopped is not fetched again.
   ASSERT_OK(here_->RemoveAll("/run/round-00000001"));
   ASSERT_OK(StartServer());
   EXPECT_FALSE(here_->Exists("/run/round-00000001"));
@@ -710,7 +711,8 @@ TEST_F(ReplicationTest, AServerWithoutAJournalWaitsUntilTheOtherHasEnded) {
   ASSERT_OK(stranger->Connect());
 }
 
-// If another server has taken the folders over, it may have filled the replica that is empty now.
+// If another server has taken the folders over, that server may have filled the replica that is
+// empty now.
 TEST_F(ReplicationTest, WhoHasLostItsFoldersFillsNoReplica) {
   ASSERT_OK(StartServer());
   store_.reset();
@@ -724,7 +726,7 @@ TEST_F(ReplicationTest, WhoHasLostItsFoldersFillsNoReplica) {
   ASSERT_OK(server_->Connect());
 }
 
-// The silent server's connection still stands, as if its machine had lost power.
+// The silent server's connection is still open, as if its machine had lost power.
 TEST_F(ReplicationTest, WhoHasBeenSilentForLongIsWaitedForNoMore) {
   ASSERT_OK(StartServer());
   SimulatedFileSystem other;
@@ -745,7 +747,7 @@ TEST_F(ReplicationTest, NothingIsPromotedWhereThereIsNothing) {
   const absl::Status judged = JudgeStart(start).status();
   EXPECT_EQ(judged.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(judged.message(), HasSubstr("there is nothing to promote"));
-  start.has_journal = true;  // without a mark: it never had a replica
+  start.has_journal = true;  // without a mark: the server never had a replica
   ASSERT_OK(JudgeStart(start).status());
 }
 
@@ -757,7 +759,7 @@ TEST_F(ReplicationTest, WhatTheReplicaHasFromBeforeIsOnItsDiskOnceItHasEverythin
     ASSERT_OK(file.status());
     ASSERT_OK((*file)->Append("records"));
   }
-  ASSERT_OK(Write(*here_, path, "records"));  // on the server's disk they are
+  ASSERT_OK(Write(*here_, path, "records"));  // the records are on the server's disk
   StartReplica();
   ASSERT_TRUE(absl::IsUnavailable(server_->Look()));
   ASSERT_OK(server_->Connect());
@@ -776,7 +778,7 @@ TEST_F(ReplicationTest, WhatIsRemovedUnderTheReplicaIsSentAgain) {
     ASSERT_OK(file.status());
     ASSERT_OK((*file)->Append("records"));
     ASSERT_OK((*file)->Sync());
-    // A name that the server itself has changed is none that is gone.
+    // A name that the server itself has changed does not count as missing.
     ASSERT_OK(disk_->Rename(path, path + ".other"));
     ASSERT_OK((*file)->Sync());
     ASSERT_OK(disk_->Rename(path + ".other", path));
@@ -793,7 +795,7 @@ TEST_F(ReplicationTest, AJournalThatWasWrittenWithoutTheReplicaIsNotCalledOutdat
   ASSERT_OK(StartServer());
   ASSERT_OK(Write(*disk_, "/run/journal/shard-0/00000001.journal", "records"));
   server_.reset();
-  ASSERT_OK(RemoveReplicationMark(*here_, kJournal));  // on its own, by --promote
+  ASSERT_OK(RemoveReplicationMark(*here_, kJournal));  // as --promote without a replica does
   ASSERT_OK(Write(*here_, "/run/journal/shard-0/00000001.journal", "records, and more"));
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
@@ -827,8 +829,8 @@ TEST_F(ReplicationTest, FoldersOfAServerAreNoReplicas) {
   EXPECT_EQ(store.Open().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// A journal, whose records are numbers, under everything that may happen to either machine and to
-// what is between them.
+// Tests a journal whose records are numbers, under all failures of either machine and of the
+// network between them.
 class ReplicatedJournalTest : public ReplicationTest, public testing::WithParamInterface<uint64_t> {
  protected:
   ReplicatedJournalTest() : chance_(GetParam()) {}
@@ -836,11 +838,11 @@ class ReplicatedJournalTest : public ReplicationTest, public testing::WithParamI
 
   bool OneIn(int n) { return chance_() % n == 0; }
 
-  // All that was durable is there, and nothing else that was not asked for.
+  // Opens the journal. All durable records must be there, and no record that was never appended.
   void Open() {
     writer_.reset();
     executor_ = std::make_unique<QueueExecutor>();
-    // Whatever cuts the beginning short, it succeeds in the end.
+    // The start may be cut short repeatedly, but succeeds in the end.
     while (!StartServer().ok()) {
       if (!OneIn(10)) continue;
       link_ = nullptr;
@@ -911,29 +913,29 @@ TEST_P(ReplicatedJournalTest, WhatWasAcknowledgedOutlivesEitherMachine) {
   Open();
   for (int step = 0; step < 400; ++step) {
     switch (chance_() % 40) {
-      case 0:  // kill -9
+      case 0:  // kill -9 of the server
         EndServer();
         Open();
         break;
-      case 1:  // power
+      case 1:  // the server's machine loses power
         EndServer();
         here_->Crash(chance_);
         Open();
         break;
-      case 2:  // the machine goes, with its disk
+      case 2:  // the server's machine is lost with its disk
         EndServer();
         LoseDiskHere();
         Open();
         break;
-      case 3:  // the replica's process
+      case 3:  // the replica's process is killed
         StartReplica();
         break;
-      case 4:  // and its power
+      case 4:  // the replica's machine loses power
         store_.reset();
         there_->Crash(chance_);
         StartReplica();
         break;
-      case 5:  // the replica is promoted, and gets a new one
+      case 5:  // the replica is promoted, and gets a new replica
         if (store_->copies().empty() || !store_->copies().front().mark.is_whole) break;
         EndServer();
         store_.reset();

@@ -9,7 +9,7 @@
 
 namespace lodestar::replica {
 
-// Sums up what one writer appends.
+// A File sums up what one writer appends.
 class SummedFileSystem::File final : public WritableFile {
  public:
   File(SummedFileSystem* owner, std::string path, uint64_t writer, std::optional<FileSum> before,
@@ -41,7 +41,7 @@ class SummedFileSystem::File final : public WritableFile {
   SummedFileSystem* const owner_;
   const std::string path_;
   const uint64_t writer_;
-  std::optional<FileSum> sum_;  // Nothing means that the contents of the file are not known.
+  std::optional<FileSum> sum_;  // not set: the contents of the file are not known
   const std::unique_ptr<WritableFile> file_;
 };
 
@@ -49,7 +49,7 @@ void SummedFileSystem::SetSum(const std::string& path, uint64_t writer,
                               const std::optional<FileSum>& sum) {
   absl::MutexLock lock(&mutex_);
   const auto entry = entries_.find(path);
-  // If the file was renamed or removed since, another file has the name.
+  // If the file was renamed or removed since, the name belongs to another file now.
   if (entry != entries_.end() && entry->second.writer == writer) entry->second.sum = sum;
 }
 
@@ -75,7 +75,7 @@ absl::StatusOr<FileSum> SummedFileSystem::Sum(const std::string& path) {
     return absl::OkStatus();
   }));
   absl::MutexLock lock(&mutex_);
-  // If another thread has opened the file meanwhile, the sum of what was read is not kept.
+  // If another thread has opened the file for writing meanwhile, this sum is not kept.
   entries_.try_emplace(path, Entry{.writer = 0, .sum = sum});
   return sum;
 }
@@ -121,8 +121,8 @@ absl::StatusOr<std::unique_ptr<WritableFile>> SummedFileSystem::Create(const std
   return std::make_unique<File>(this, path, writer, before, std::move(file));
 }
 
-// A file that takes the place of another is read again, because a crash may bring the other back.
-// If a directory is renamed, all that is in it has another name.
+// A file that replaces another is read again, because a crash may bring the other file back. If a
+// directory is renamed, everything in it gets another path.
 absl::Status SummedFileSystem::Rename(const std::string& from, const std::string& to) {
   const absl::Status renamed = disk().Rename(from, to);
   absl::MutexLock lock(&mutex_);

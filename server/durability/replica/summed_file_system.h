@@ -1,5 +1,5 @@
-// A disk that knows the checksums of what was written through it. Two sides can then be compared
-// without reading checkpoints of gigabytes again whenever a connection was cut.
+// SummedFileSystem is a disk that knows the checksums of files written through it. So two sides can
+// be compared after a lost connection without reading gigabytes of checkpoints again.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,22 @@ struct FileSum {
   friend bool operator==(const FileSum&, const FileSum&) = default;
 };
 
-// Thread-safe if the disk below is. A file that is summed up must be written through this disk.
+// The class is thread-safe if the disk below is. Files that are summed up must be written only
+// through this class.
 class SummedFileSystem final : public ForwardingFileSystem {
  public:
   // `disk` is not owned.
   explicit SummedFileSystem(FileSystem* disk) : ForwardingFileSystem(disk) {}
 
-  // Returns the sum of a whole file. It reads the file, unless all of it was written through this
-  // disk and synced since, or it was there before and has been read. Errors: those of the disk.
+  // Returns the sum of a whole file. Reads the file, unless the sum is known: all of the file was
+  // written through this disk and synced, or it existed before and has been read. Errors: those of
+  // the disk.
   absl::StatusOr<FileSum> Sum(const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the disk below is known to have all of a file for good: it was written and synced
-  // through this disk.
+  // Returns true if the file was written and synced through this disk, so that the disk below has
+  // all of it for good.
   bool IsSynced(const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns files below `folder` that are missing although they were not removed through this disk.
-  // They were written and synced through it, or read.
+  // Only files that were written and synced through it, or read, are known.
   std::vector<std::string> Gone(const std::string& folder) ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,
@@ -49,20 +51,20 @@ class SummedFileSystem final : public ForwardingFileSystem {
   class File;
 
   struct Entry {
-    // The writer that has opened the file last. 0 means that the file was only read.
+    // Writer that has opened the file last. 0 means that the file was only read.
     uint64_t writer = 0;
-    // The sum of what the disk has for good. Nothing means that the file has to be read.
+    // Sum of the contents that the disk has for good. Not set means that the file must be read.
     std::optional<FileSum> sum;
   };
 
   void SetSum(const std::string& path, uint64_t writer, const std::optional<FileSum>& sum)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Forgets a file, or all that is in a directory.
+  // Forgets a file, or everything in a directory.
   void Forget(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Mutex mutex_;
   uint64_t last_writer_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // The keys are paths.
+  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // the keys are paths
 };
 
 }  // namespace lodestar::replica

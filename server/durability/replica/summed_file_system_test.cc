@@ -37,7 +37,7 @@ class SummedFileSystemTest : public testing::Test {
     return {static_cast<int64_t>(text.size()), Crc32c(text.data(), text.size())};
   }
 
-  // Expects the sum of `text`, and that the file was read for that only if `is_read`.
+  // Expects the sum of `text`. Expects that the file was read for it if and only if `is_read`.
   void ExpectSum(const std::string& path, absl::string_view text, bool is_read) {
     const int before = num_reads_;
     const absl::StatusOr<FileSum> sum = summed_.Sum(path);
@@ -125,7 +125,7 @@ TEST_F(SummedFileSystemTest, NamesThatAreGoneOrAnothersHaveNoSum) {
   ExpectSum("/a", "second", /*is_read=*/true);
 }
 
-// Other writers have gone on without the writer of the old file.
+// Other writers have replaced the file while this writer still had the old file open.
 TEST_F(SummedFileSystemTest, AWriterSaysNothingOfAFileThatHasTakenTheName) {
   const auto old = summed_.Create("/a", FileSystem::IfExists::kFail);
   ASSERT_OK(old.status());

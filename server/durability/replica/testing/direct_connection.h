@@ -1,5 +1,5 @@
-// A ReplicaConnection without a network: to a ReplicaStore in the same process, which a test cuts
-// off, or ends.
+// A ReplicaConnection to a ReplicaStore in the same process, without a network. A test can cut or
+// end the connection.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@
 
 namespace lodestar::replica {
 
-// Asked before each call and each change. An error is that of the call, and ends the connection.
+// Called before each call and each change. If it returns an error, the call gets that error, and
+// the connection ends.
 using LinkHook = std::function<absl::Status()>;
 
 class DirectConnection final : public ReplicaConnection {
@@ -34,7 +35,7 @@ class DirectConnection final : public ReplicaConnection {
     RETURN_IF_ERROR(link_->Pass());
     term_ = {request.shard, request.term, request.connection};
     absl::StatusOr<TermGrant> grant = store_->BeginTerm(request);
-    // The answer may not arrive.
+    // The answer may be lost, so the hook is asked again.
     RETURN_IF_ERROR(link_->Pass());
     return grant;
   }
@@ -92,7 +93,7 @@ class DirectConnection final : public ReplicaConnection {
     const std::shared_ptr<Link> link_;
   };
 
-  ReplicaStore* const store_;  // of the link
+  ReplicaStore* const store_;  // the store of the link
   const std::shared_ptr<Link> link_;
   ReplicaStore::Term term_;
 };
