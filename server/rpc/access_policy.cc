@@ -10,7 +10,7 @@ namespace lodestar::rpc {
 namespace {
 
 struct Rule {
-  absl::string_view methods;  // that begin so; the first rule that fits counts
+  absl::string_view methods;  // prefix of the methods; the first rule that matches counts
   std::initializer_list<Role> roles;
 };
 
@@ -47,7 +47,7 @@ absl::Status CheckAccess(const Identity& caller, absl::string_view method) {
       if (role == caller.role) return absl::OkStatus();
       absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", RoleName(role));
     }
-    // A viewer is a person, and may ask an operator.
+    // A viewer is a person, and may ask an operator to make the call.
     const bool may_ask = caller.role == kViewer && absl::StrContains(allowed, RoleName(kOperator));
     return absl::PermissionDeniedError(
         absl::StrCat(TextOf(caller), " may not call ", method, "; the role for that: ", allowed,

@@ -1,5 +1,5 @@
-// This is the one place where it is decided which role may call what, before any handler. It is
-// pure.
+// Decides which role may call what. No other code decides this, and it is checked before any
+// handler. It does no I/O.
 //
 //   StatusService                       operator, viewer, server
 //   AdminService                        operator
@@ -20,11 +20,12 @@
 
 namespace lodestar::rpc {
 
-// `method` is for instance "/lodestar.v1.AdminService/Stop". Errors: PermissionDenied, naming the
-// caller, its role, and the roles that may call the method.
+// Checks that the caller may call the method. `method` is for instance
+// "/lodestar.v1.AdminService/Stop". Errors: PermissionDenied, naming the caller, its role, and the
+// roles that may call the method.
 absl::Status CheckAccess(const Identity& caller, absl::string_view method);
 
-// Checks that `caller` may speak for the worker of that name. If there is no caller, the wire is
+// Checks that `caller` may speak for the worker of that name. If `caller` is not set, the wire is
 // plain text, and every caller may speak for every worker. Errors: PermissionDenied.
 absl::Status CheckActsAs(const std::optional<Identity>& caller, absl::string_view worker_name);
 

@@ -21,15 +21,16 @@ namespace {
 
 constexpr size_t kMaxReasonBytes = 256;
 
-// This is the time to set checkpoints aside, and to read the one that is gone back to once more.
+// Maximum time to set checkpoints aside, and to read and verify the checkpoint that the job goes
+// back to.
 constexpr absl::Duration kRollBackPatience = absl::Minutes(30);
 
 constexpr absl::Duration kCheckpointPatience = absl::Minutes(10);
-// This is the time for the round under way, the last checkpoint and its repetitions.
+// Maximum time for the round under way, the last checkpoint and its repetitions.
 constexpr absl::Duration kStopPatience = absl::Minutes(10);
-// Each holds a thread, and a bucket's memory.
+// Maximum number of exports at once. Each export holds a thread and the memory of a bucket.
 constexpr int kMaxExports = 4;
-// This is the time for a reader to take the next piece.
+// Maximum time in which a reader must take the next piece.
 constexpr absl::Duration kReaderPatience = absl::Seconds(30);
 
 v1::StopReply ReplyOf(const JobOutcome& ending, const std::string& model) {
@@ -41,13 +42,13 @@ v1::StopReply ReplyOf(const JobOutcome& ending, const std::string& model) {
     reply.set_saved_path(ending.saved->path);
   } else {
     reply.set_not_saved(std::string(ending.saved.status().message()));
-    // Otherwise there was nothing to save, or no place to save it to.
+    // FailedPrecondition means that there was nothing to save, or no place to save it to.
     reply.set_is_lost(!absl::IsFailedPrecondition(ending.saved.status()));
   }
   return reply;
 }
 
-// Waits for the end of the job, and answers with it.
+// Waits for the end of the job, and answers the call with it.
 CoordinatorStrand::Attempt StopAttempt(const std::string& model, grpc::ServerUnaryReactor* reactor,
                                        v1::StopReply* reply) {
   return [=](Coordinator& coordinator, absl::Time now,
@@ -93,7 +94,7 @@ std::string WhoCalls(const grpc::CallbackServerContext& context) {
                       context.peer());
 }
 
-// A PlacedAnswer has its place until the client has read the answer, or is gone.
+// A PlacedAnswer keeps its place until the client has read the answer or is gone.
 class PlacedAnswer final : public grpc::ServerUnaryReactor {
  public:
   explicit PlacedAnswer(limits::OriginPlaces::Place place) : place_(std::move(place)) {}
@@ -103,7 +104,8 @@ class PlacedAnswer final : public grpc::ServerUnaryReactor {
   const limits::OriginPlaces::Place place_;
 };
 
-// Returns what the calls of this worker name it as. It is empty if there is no worker of that name.
+// Returns the id by which calls name this worker. The id is empty if there is no worker of that
+// name.
 std::string WorkerIdOf(CoordinatorStrand& strand, absl::string_view name) {
   return strand.Run([name](Coordinator& coordinator, absl::Time now) -> std::string {
     for (const WorkerSnapshot& worker : coordinator.Snapshot(now).workers) {
@@ -317,7 +319,8 @@ grpc::ServerUnaryReactor* AdminRpc::RollBack(grpc::CallbackServerContext* contex
                                              v1::RollBackReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   disk_.Schedule([this, reactor, request, reply, who = WhoCalls(*context)] {
-    // This comes first: a checkpoint that was found is kept for a caller that may go back to it.
+    // The check comes before the search, because a checkpoint that was found is protected from
+    // removal until the job has gone back to it.
     const absl::Status may = CheckMayRollBack(*request);
     if (!may.ok()) return reactor->Finish(wire::ToGrpcStatus(may));
     const absl::StatusOr<PublishedCheckpoint> found =

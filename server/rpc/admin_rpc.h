@@ -1,4 +1,4 @@
-// AdminService (proto/status_service.proto): what operators ask of a job.
+// AdminRpc serves AdminService (proto/status_service.proto): what operators ask of a job.
 #pragma once
 
 #include <atomic>
@@ -26,17 +26,17 @@ namespace lodestar::rpc {
 
 class AdminRpc final : public v1::AdminService::CallbackService {
  public:
-  // The pointers are not owned, and outlive the gRPC server.
+  // The pointers are not owned, and their objects must outlive the gRPC server.
   struct Deps {
     CoordinatorStrand* strand = nullptr;
     const host::ShardHost* local = nullptr;
-    wire::TransportSecurity security;  // of calls to other servers
-    // See CheckpointKeeper::NewestUpTo().
+    wire::TransportSecurity security;  // for calls to other servers
+    // Finds a checkpoint: see CheckpointKeeper::NewestUpTo().
     std::function<absl::StatusOr<PublishedCheckpoint>(Round round)> find_checkpoint;
-    // Returns the address with the key of orders, if they need one. It is empty if there is no
-    // dashboard.
+    // Returns the address of the dashboard, with the key for orders if they need one. The address
+    // is empty if there is no dashboard.
     std::function<std::string()> dashboard_url;
-    const LogTail* log = nullptr;  // of this process; null: there is none
+    const LogTail* log = nullptr;  // log of this process; null: there is none
     std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
   };
   AdminRpc(JobSpec job, Deps deps);
@@ -71,27 +71,28 @@ class AdminRpc final : public v1::AdminService::CallbackService {
                                      const v1::RollBackRequest* request,
                                      v1::RollBackReply* reply) override;
 
-  // Exports that wait for another server end at once, as the server is stopping.
+  // Ends the exports that wait for another server, because this server is stopping.
   void EndExports() { calls_.CancelAll(); }
 
  private:
-  // Answers the call with what the order comes to, once that is kept.
+  // Gives the order to the coordinator, and answers the call once the result is on disk.
   grpc::ServerUnaryReactor* Order(grpc::CallbackServerContext* context,
                                   absl::FunctionRef<absl::Status(Coordinator&, absl::Time)> order);
   absl::Status WriteTo(ExportStream& stream);
   absl::Status FillLog(const v1::ReadLogRequest& request, v1::ReadLogReply& reply) const;
-  // Whether there may be one. Errors: InvalidArgument; those of
+  // Checks that a roll-back is allowed now. Errors: InvalidArgument; those of
   // CoordinatorStrand::CheckCanOrder() and Coordinator::CheckMayRollBack().
   absl::Status CheckMayRollBack(const v1::RollBackRequest& request) const;
 
   const JobSpec job_;
   const Deps deps_;
-  std::atomic<int> num_exports_ = 0;  // under way
-  OutgoingCalls calls_;               // of exports
-  // These places are for parts of the log that have not been read; each part may have a mebibyte.
+  std::atomic<int> num_exports_ = 0;  // number of exports under way
+  OutgoingCalls calls_;               // calls that exports make
+  // Places for answers with parts of the log that clients have not read yet. Each part may have a
+  // mebibyte.
   limits::OriginPlaces log_answers_{{.in_all = 32, .of_origin = 8}};
   ThreadPool disk_{1, "rollback"};
-  ThreadPool exports_;  // one thread for each: they block for the network
+  ThreadPool exports_;  // one thread per export, because exports block for the network
 };
 
 }  // namespace lodestar::rpc

@@ -21,10 +21,10 @@
 namespace lodestar::rpc {
 namespace {
 
-// Each may wait for a peer that says nothing: several origins would have to do that for others to
-// find none.
+// Number of threads for enrolments. Each may wait for a peer that sends nothing. One origin cannot
+// take all of them.
 constexpr int kEnrollmentThreads = 32;
-// These places are for calls that wait for a thread, or have one.
+// Places for enrolments that wait for a thread or have one.
 constexpr limits::OriginPlaces::Config kMaxEnrolling = {.in_all = 64, .of_origin = 8};
 constexpr absl::Duration kEnrollmentTimeout = absl::Seconds(10);
 constexpr size_t kMaxRequestBytes = 16 << 10;
@@ -38,7 +38,7 @@ absl::Status CheckRequestSize(const std::string& request) {
                                                  " are expected"));
 }
 
-// `Request`: EnrollRequest or RenewRequest.
+// `Request` is EnrollRequest or RenewRequest.
 template <typename Request>
 authority::CertificateAuthority::Beginning BeginningFor(const Request& request) {
   return request.begins_early() ? authority::CertificateAuthority::Beginning::kWithAuthority

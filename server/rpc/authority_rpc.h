@@ -1,5 +1,5 @@
 // AuthorityRpc serves AuthorityService (proto/authority_service.proto) and enrolments: tokens,
-// certificates, and the identities that were revoked. What an operator does is logged with the
+// certificates, and the identities that were revoked. Actions of operators are logged with the
 // operator's name.
 #pragma once
 
@@ -22,18 +22,18 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
  public:
   struct Deps {
     authority::CertificateAuthority* authority = nullptr;
-    // What this server shows, and where others reach it.
+    // Certificate files of this server, and the address at which other programs reach it.
     CredentialFiles own;
     std::function<std::string()> address;
-    // Ends the lives of the workers of an identity; how many there were.
+    // Ends the incarnations of the workers of an identity. Returns how many there were.
     std::function<int(absl::string_view identity, absl::string_view reason)> evict;
     std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
   };
 
   explicit AuthorityRpc(Deps deps);
 
-  // A connection that begins as an enrolment does; its descriptor is taken over. Never blocks: one
-  // too many is closed. Thread-safe.
+  // Takes over the descriptor of a connection that begins as an enrolment does. Never blocks: if
+  // there are too many connections, closes this one. Thread-safe.
   void TakeEnrollment(int descriptor, std::string peer);
 
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,
@@ -58,7 +58,8 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
                                    v1::RevokeReply* reply) override;
 
  private:
-  // Carries out what waits for the disk away from gRPC's threads, and answers with its outcome.
+  // Runs `work`, which waits for the disk, on another thread than gRPC's, and answers the call with
+  // its result.
   grpc::ServerUnaryReactor* Answer(
       grpc::CallbackServerContext* context,
       std::function<absl::Status(const std::optional<Identity>& caller)> work);
@@ -66,7 +67,7 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
   const Deps deps_;
   limits::OriginPlaces enrolling_;
   ThreadPool disk_{1, "authority"};
-  ThreadPool enrollments_;  // each blocks for its peer
+  ThreadPool enrollments_;  // each task blocks for its peer
 };
 
 }  // namespace lodestar::rpc

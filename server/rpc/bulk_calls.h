@@ -1,6 +1,7 @@
-// BulkCalls: what becomes of the bulk calls under way, for clients that ask because they have seen
-// nothing move. A client gives its call a number in the metadata (proto/parameter_service.proto); a
-// call without one, or with one that is in use, is not known here.
+// BulkCalls knows the state of the bulk calls under way, for clients that ask because they have
+// seen no progress. A client gives its call a number in the metadata
+// (proto/parameter_service.proto). A call without a number, or with a number that is in use, is not
+// known here.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -16,12 +17,12 @@
 
 namespace lodestar::rpc {
 
-// A BulkCall is one call. Its stream writes it, and any thread may read it.
+// A BulkCall is the state of one call. Its stream writes the state, and any thread may read it.
 class BulkCall {
  public:
   void set_phase(v1::CallState::Phase phase) { phase_.store(phase, std::memory_order_relaxed); }
   void AddBytes(uint64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
-  // What waits for it elsewhere may keep the call for longer, and change nothing.
+  // Ends the call. Code that still holds the object afterwards changes nothing.
   void End() { is_over_.store(true, std::memory_order_relaxed); }
   v1::CallState state() const {
     v1::CallState state;
@@ -37,10 +38,11 @@ class BulkCall {
   std::atomic<bool> is_over_ = false;
 };
 
-// Thread-safe.
+// The class is thread-safe.
 class BulkCalls : public std::enable_shared_from_this<BulkCalls> {
  public:
-  // A call begins. It is known until its End(), or until what is returned is gone.
+  // Registers a call that begins. The call is known until its End(), or until the returned object
+  // is destroyed.
   std::shared_ptr<BulkCall> Begin(const grpc::CallbackServerContext& context)
       ABSL_LOCKS_EXCLUDED(mutex_);
   v1::CallState StateOf(uint64_t number) const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -1,5 +1,5 @@
-// These are the answers of a process to calls of services that it does not have. They tell why it
-// has none and where the services are, so that a client with the wrong address learns of it.
+// Answers calls of services that this process does not have. The answer says why, and where the
+// services are, so that a client with a wrong address learns the right one.
 #pragma once
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -14,12 +14,13 @@
 
 namespace lodestar::rpc {
 
-// Gets the calls of services that its server has not registered.
+// A CallRefusal gets the calls of services that its server has not registered.
 class CallRefusal final : public grpc::CallbackGenericService {
  public:
-  // Why calls of these services are refused. Called from any thread.
+  // Services whose calls are refused, and a function that returns the reason. It may be called from
+  // any thread.
   struct Services {
-    std::vector<std::string> names;  // "lodestar.v1.AdminService"
+    std::vector<std::string> names;  // such as "lodestar.v1.AdminService"
     std::function<absl::Status()> reason;
   };
 
@@ -29,7 +30,7 @@ class CallRefusal final : public grpc::CallbackGenericService {
       grpc::GenericCallbackServerContext* context) override;
 
  private:
-  // Unimplemented for services that are none of these.
+  // Returns the status to answer with. It is Unimplemented for services that are not in the list.
   absl::Status AnswerTo(absl::string_view method) const;
 
   const std::vector<Services> services_;
@@ -37,14 +38,14 @@ class CallRefusal final : public grpc::CallbackGenericService {
 
 // Returns the services that only the coordinator has.
 std::vector<std::string> CoordinatorServices();
-// Returns the service that a coordinator has that issues certificates itself.
+// Returns the service that a coordinator has only if it issues certificates itself.
 std::string AuthorityService();
 // Returns the service that every server has.
 std::string BulkService();
 // Returns the service that only a replica has.
 std::string ReplicaService();
 
-// FailedPrecondition with WithCoordinator(): of the server of a shard above 0.
+// Returns FailedPrecondition with WithCoordinator(), for the server of a shard above 0.
 absl::Status NotTheCoordinator(int shard, const std::string& coordinator);
 
 }  // namespace lodestar::rpc

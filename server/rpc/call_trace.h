@@ -1,5 +1,5 @@
-// CallTrace: what the log says of one call of a worker, once it is answered, under the id that the
-// worker has given it; see common/messages/call_log.h.
+// CallTrace writes one log entry about a worker's call when the call is answered. The entry has the
+// id that the worker has given the call: see common/messages/call_log.h.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -10,18 +10,18 @@
 
 namespace lodestar::rpc {
 
-// Copies are of the same call: one of them is to end it, before the call is finished, while
-// `context` lives. Not thread-safe.
+// Copies belong to the same call. One of them must call End() before the call is finished, while
+// `context` exists. The class is not thread-safe.
 class CallTrace {
  public:
-  // `log` and `context` outlive the call. `call` is its method.
+  // `log` and `context` must outlive the call. `call` is the name of its method.
   CallTrace(CallLog* log, grpc::CallbackServerContext* context, absl::string_view call);
 
-  // What is known of the caller is added here.
+  // Returns the facts about the caller. Add what is known here.
   CallFacts& facts() { return facts_; }
 
-  // Logs that the call ends with `status`, and returns what it is to be finished with. A refusal
-  // gives the id back, so that the worker knows that the server has it in its log.
+  // Logs that the call ends with `status`, and returns the status to finish the call with. A
+  // refusal carries the id, so that the worker knows that the server has logged it.
   grpc::Status End(const absl::Status& status) const;
 
  private:

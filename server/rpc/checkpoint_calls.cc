@@ -13,7 +13,7 @@ namespace {
 using Occasion = CoordinatorStrand::Occasion;
 using Outcome = std::optional<absl::StatusOr<PublishedCheckpoint>>;
 
-// Hands on the outcome, or, where there is none and the call is over, why.
+// Delivers the outcome. If there is no outcome and the call is over, delivers the reason instead.
 CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& outcome,
                                     Occasion occasion, const std::string& unfinished) {
   const auto finish = [done](const absl::StatusOr<PublishedCheckpoint>& answer) {
@@ -33,7 +33,7 @@ CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& o
   return finish(absl::UnavailableError("the coordinator is stopping"));
 }
 
-// Returns what the job, which was at `rounds_done`, goes on from.
+// Returns where the job goes on. The job was at `rounds_done` before.
 absl::StatusOr<RolledBack> WhereItIsBack(const Coordinator& coordinator, Round round,
                                          int64_t rounds_done, absl::Time now) {
   const std::optional<ResumeSnapshot> resumed = coordinator.Snapshot(now).resumed;
@@ -68,14 +68,14 @@ void TakeCheckpoint(CoordinatorStrand& strand, absl::Duration patience, Checkpoi
 
 void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::string& reason,
                         absl::Duration patience, CheckpointDone done) {
-  // The time left is that from the first call on.
+  // The patience counts from the first attempt.
   strand.Await(asker, patience,
                [=, until = absl::InfiniteFuture(), begun_in = uint64_t{0}](
                    Coordinator& coordinator, absl::Time now, Occasion occasion) mutable {
                  const bool is_first = until == absl::InfiniteFuture();
-                 // When all have gone back to a checkpoint meanwhile, what was begun before is
-                 // forgotten. In the same life of the servers it is only if another process goes on
-                 // for the one that asks.
+                 // If all servers have gone back to a checkpoint meanwhile, a save that was begun
+                 // before is forgotten. If the incarnation of the servers is the same, the save is
+                 // forgotten only if another process has replaced the server that asks.
                  const uint64_t life = coordinator.server_incarnation();
                  if (occasion == Occasion::kChange &&
                      (is_first || (life != begun_in && !coordinator.has_begun_last_save()))) {
@@ -93,7 +93,7 @@ void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::st
 void RollBack(CoordinatorStrand& strand, Round round, const std::string& why,
               absl::Duration patience, RollBackDone done) {
   struct Begun {
-    uint64_t life = 0;  // of the servers, which ends
+    uint64_t life = 0;  // incarnation of the servers that ends
     int64_t rounds_done = 0;
   };
   const auto await_return = [&strand, round, patience, done](const absl::StatusOr<Begun>& begun) {

@@ -29,17 +29,17 @@ namespace lodestar::rpc {
 namespace {
 
 constexpr absl::Duration kDefaultHold = absl::Seconds(10);
-// A server that is loading is ready after moments mostly; then the client hears why it is not.
+// Maximum time that Register waits for servers that load. Usually they are ready within moments.
+// Afterwards the client is told why they are not.
 constexpr absl::Duration kRegisterHold = absl::Seconds(3);
 constexpr absl::Duration kMaxHold = absl::Minutes(1);
-// These places are for registrations that wait for servers to load, or for their clients to read
-// the answer.
+// Places for registrations that wait for servers to load, or for their clients to read the answer.
 constexpr limits::OriginPlaces::Config kMaxHeldRegistrations = {.in_all = 1024, .of_origin = 256};
 constexpr limits::OriginPlaces::Config kMaxHeldConnections = {.in_all = 16'384, .of_origin = 4096};
 constexpr absl::Duration kPlacePause = absl::Seconds(1);
 constexpr absl::Duration kMaxStopPatience = absl::Hours(24);
 constexpr size_t kMaxReasonBytes = 1024;
-// A hash that a worker reports may have so many bytes.
+// Maximum size of a hash that a worker reports.
 constexpr size_t kMaxHashBytes = 64;
 
 grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const absl::Status& status) {
@@ -78,7 +78,7 @@ void Serialize(const google::protobuf::MessageLite& message, grpc::ByteBuffer* b
   *bytes = grpc::ByteBuffer(&slice, 1);
 }
 
-// A PlacedCall has its place until the client has read the answer, or is gone.
+// A PlacedCall keeps its place until the client has read the answer or is gone.
 class PlacedCall final : public grpc::ServerUnaryReactor {
  public:
   explicit PlacedCall(limits::OriginPlaces::Place place) : place_(std::move(place)) {}
@@ -119,14 +119,14 @@ CoordinatorStrand::Attempt RegisterAttempt(RegisterCall call, LifeClaim claim, C
   };
 }
 
-// Whether its answer is in the log of a round.
+// Returns true if the log entry of this grant belongs to a round.
 bool HasRound(const Grant& grant) {
   return grant.kind == Grant::Kind::kTrain || grant.kind == Grant::Kind::kEvaluate;
 }
 
-// Asks the coordinator for a grant and answers the held call with it. Only the first attempt is a
-// sign of life: the caller may have died meanwhile. `is_ahead`: asks once all servers have what the
-// report is of, which is one, too.
+// Asks the coordinator for a grant and answers the held call with it. Only the first attempt counts
+// as a sign of life, because the caller may have died later. If `is_ahead`, the coordinator is
+// asked only once all servers have the report's contribution. That attempt is a sign of life too.
 CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundReport> report,
                                         bool is_leaving, bool is_ahead, CallTrace trace,
                                         grpc::ServerUnaryReactor* reactor, v1::Grant* reply) {
@@ -199,9 +199,10 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
   ASSIGN_OR_RETURN(const std::optional<Identity> caller, wire::CallerOf(*context.auth_context()));
   ASSIGN_OR_RETURN(const LifeClaim claim, LifeClaim::Of(context));
   return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
-    // An older journal may not know of this life, nor of the key of its secret.
+    // The coordinator may go on from an older journal, which lacks this incarnation and the key of
+    // its secret.
     RETURN_IF_ERROR(coordinator.CheckCompared(now));
-    // If there is no such worker, the coordinator says so itself.
+    // If there is no such worker, the coordinator itself returns the error.
     const std::string name = coordinator.WorkerName(life.worker);
     trace.facts().name = name;
     if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
@@ -210,7 +211,7 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
       coordinator.NoteConnection(life, context.peer());
       return claimed;
     }
-    RETURN_IF_ERROR(coordinator.CheckLife(life));  // else it began with another key
+    RETURN_IF_ERROR(coordinator.CheckLife(life));  // otherwise it began with another key
     return claimed;
   });
 }
@@ -285,7 +286,7 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
     deps_.refusals->Count(limits::LimitReached::kDeniedCalls);
     call = speaks;
   }
-  // A worker that was only cut off still hands in what it has, before the last checkpoint.
+  // If a worker was only cut off, it may still hand in its work before the last checkpoint.
   bool goes_on = false;
   const absl::Status taken =
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
@@ -317,10 +318,10 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
                 kMaxHeldRegistrations.in_all)),
             kPlacePause));
   }
-  v1::RegisterRequest facts;  // of a refusal
+  v1::RegisterRequest facts;  // facts for the log of a refusal
   facts.set_name(request->name().substr(0, MembershipTable::kMaxNameBytes + 1));
   if (request->has_layout()) facts.mutable_layout();
-  // The place of a large one is free once it is answered, and its layout is gone.
+  // The place for large registrations is free once the call is answered and its layout is deleted.
   auto* const reactor = new PlacedCall(std::move(held));
   deps_.strand->Await(0, kRegisterHold,
                       RegisterAttempt(*std::move(call), *std::move(claim), std::move(trace),
@@ -363,7 +364,8 @@ grpc::ServerUnaryReactor* ClusterRpc::Heartbeat(grpc::CallbackServerContext* con
   if (const absl::Status speaks = CheckSpeaksFor(*context, call->life, trace); !speaks.ok()) {
     return Answer(context, trace, speaks);
   }
-  // A worker that waits for a slow disk is alive, and the answer promises nothing.
+  // The heartbeat does not wait for the journal: a worker that waits for a slow disk is alive, and
+  // the answer promises nothing.
   const absl::StatusOr<HeartbeatAnswer> answer = deps_.strand->Run(
       [&](Coordinator& coordinator, absl::Time now) { return coordinator.Heartbeat(*call, now); });
   if (answer.ok()) *reply = wire::ToProto(*answer);
@@ -446,7 +448,8 @@ grpc::ServerWriteReactor<v1::ShardCommand>* ClusterRpc::AttachShard(
     grpc::CallbackServerContext*, const v1::AttachShardRequest* request) {
   const int shard = request->shard();
   const uint64_t instance_id = request->instance_id();
-  // The stream's address is its identity; it is not read after the stream is gone.
+  // The address of the stream serves only as its identity. It is not dereferenced after the stream
+  // is gone.
   auto address = std::make_shared<const ShardStream*>(nullptr);
   const std::shared_ptr<ShardStream> stream = ShardStream::Create(
       [this, shard, instance_id, address] { OnStreamDone(shard, instance_id, *address); });
@@ -466,14 +469,14 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
   if (request.shard() == 0) {
     return absl::InvalidArgumentError("shard 0 is the coordinator's own: start with --shard=1/K");
   }
-  // All workers and servers are told of it, and would refuse it.
+  // The address is checked, because all workers and servers get it and would refuse a bad one.
   RETURN_IF_ERROR(
       CheckPeerAddress(absl::StrCat("the server of shard ", request.shard()), request.address()));
   std::shared_ptr<ShardStream> old;
   const absl::Status status =
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
-        // The last checkpoint needs a server that was only cut off; with another server, all would
-        // start over.
+        // The last checkpoint needs a server that was only cut off. With another server process,
+        // the job would start over from a checkpoint.
         const bool goes_on = coordinator.GoesOn(request.shard(), request.instance_id(),
                                                 request.server_incarnation());
         if (!goes_on) RETURN_IF_ERROR(CheckNotDraining());
@@ -481,7 +484,8 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
             request.shard(), request.num_shards(), request.instance_id(),
             request.server_incarnation(), request.address(), now, JournalOf(request)));
         old = deps_.shards->Attach(request.shard(), request.instance_id(), stream);
-        stream->SendNumber();  // else the server would learn of it with the first command only
+        stream->SendNumber();  // otherwise the server would learn of the attachment only with a
+                               // command
         return absl::OkStatus();
       });
   if (old != nullptr) old->End(absl::AbortedError("replaced by a newer connection"));
@@ -490,12 +494,12 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
 
 void ClusterRpc::OnStreamDone(int shard, uint64_t instance_id, const ShardStream* stream) {
   deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) {
-    if (!deps_.shards->Detach(shard, stream)) return;  // a newer one has taken its place
+    if (!deps_.shards->Detach(shard, stream)) return;  // a newer stream has replaced this one
     coordinator.OnShardDisconnected(shard, instance_id, now);
   });
 }
 
-// The answer promises nothing.
+// The answer does not wait for the journal, because it promises nothing.
 void ClusterRpc::TakeContributed(const v1::ShardReport& report) {
   deps_.strand->ReportTo([&](Coordinator& coordinator, absl::Time) {
     std::vector<uint64_t> answerable;
@@ -537,7 +541,7 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
     TakeContributed(*request);
     return Answer(context, absl::OkStatus());
   }
-  if (request->has_stats()) {  // a sign of life, whose answer promises nothing
+  if (request->has_stats()) {  // a sign of life; the answer promises nothing
     deps_.strand->Run(
         [&, stats = FromProto(request->stats())](Coordinator& coordinator, absl::Time now) {
           coordinator.OnShardHeard(request->shard(), request->instance_id(), now);

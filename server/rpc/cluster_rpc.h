@@ -1,6 +1,6 @@
-// ClusterService (proto/cluster_service.proto) over the coordinator: converts, calls, converts; and
-// keeps NextGrant open until there is a grant, and Register while the servers load. Never blocks a
-// gRPC thread.
+// ClusterRpc serves ClusterService (proto/cluster_service.proto) with the coordinator: it converts
+// requests, calls the coordinator and converts answers. It holds NextGrant until there is a grant,
+// and Register while the servers load. It never blocks a gRPC thread.
 #pragma once
 
 #include <atomic>
@@ -32,29 +32,32 @@ class ClusterRpc final
                                   v1::ClusterService::WithCallbackMethod_ReportShard<
                                       v1::ClusterService::Service>>>>>>>> {
  public:
-  // The pointers are not owned, and outlive the gRPC server.
+  // The pointers are not owned, and their objects must outlive the gRPC server.
   struct Deps {
     CoordinatorStrand* strand = nullptr;
     CommandedShards* shards = nullptr;
     status::StatusBoard* board = nullptr;
     std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
     absl::Duration refusal_pause = kRefusalPause;
-    // Whether the connection from this grpc::ServerContext::peer() is open. Thread-safe.
+    // Returns true if the connection from this grpc::ServerContext::peer() is open. Thread-safe.
     std::function<bool(const std::string& peer)> is_open = [](const std::string&) { return true; };
-    // Calls of StayConnected; null means that none is held. Outlives the gRPC server.
+    // Holds the calls of StayConnected. Null means that these calls are not held. Must outlive the
+    // gRPC server.
     HeldConnections* held_connections = nullptr;
-    Clock* clock = &Clock::Real();  // of the log
-    // The address of shard 0 is this machine's host name: workers keep the one that they dialled.
+    Clock* clock = &Clock::Real();  // for the log
+    // True: the address of shard 0 is only this machine's host name, so workers keep the address
+    // that they have used.
     bool is_address_guessed = false;
   };
 
   explicit ClusterRpc(const Deps& deps);
 
-  // The server is about to stop: from now on workers and servers that would begin anew get
+  // Begins the stop of the server: from now on workers and servers that would begin anew get
   // Unavailable.
   void BeginDrain() { is_draining_ = true; }
 
-  // A registration is parsed only once it is known that it may be: it is a stranger's.
+  // Handles a registration. The bytes come from an unknown caller, so they are parsed only after
+  // their size was checked.
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
                                      const grpc::ByteBuffer* request,
                                      grpc::ByteBuffer* reply) override;
@@ -66,7 +69,7 @@ class ClusterRpc final
   grpc::ServerUnaryReactor* StayConnected(grpc::CallbackServerContext* context,
                                           const v1::StayConnectedRequest* request,
                                           v1::StayConnectedReply* reply) override;
-  // Returns the key that NextGrant() waits under in the strand.
+  // Returns the key under which NextGrant() waits in the strand.
   static uint64_t KeyOf(const WorkerLife& life) { return life.incarnation.value(); }
   grpc::ServerUnaryReactor* NextGrant(grpc::CallbackServerContext* context,
                                       const v1::GrantRequest* request, v1::Grant* reply) override;
@@ -81,14 +84,14 @@ class ClusterRpc final
 
  private:
   absl::Status CheckNotDraining() const;
-  // Whether there is a place for a registration of that size, and what it says. Errors also:
-  // ResourceExhausted with RetryAfter; InvalidArgument, if it is larger than any may be.
+  // Takes a place for a registration of that size, and parses it. Errors also: ResourceExhausted
+  // with RetryAfter (no place is free); InvalidArgument (larger than any registration may be).
   absl::StatusOr<v1::RegisterRequest> ParseRegistration(const grpc::ByteBuffer& bytes,
                                                         const std::string& origin,
                                                         limits::OriginPlaces::Place& place);
-  // Counts which limit it was that a registration has come up against.
+  // Counts the limit at which a registration was refused.
   void CountRefusal(const v1::RegisterRequest& request, const absl::Status& refusal);
-  // Whether the caller may speak for this worker, which `trace` is told of. Errors:
+  // Checks that the caller may speak for this worker, and adds the worker to `trace`. Errors:
   // PermissionDenied, Unauthenticated.
   absl::Status CheckSpeaksFor(const grpc::CallbackServerContext& context, const WorkerLife& life,
                               CallTrace& trace) const;
@@ -105,7 +108,7 @@ class ClusterRpc final
   limits::OriginPlaces large_registrations_;
   limits::OriginPlaces held_registrations_;
   limits::OriginPlaces held_connections_;
-  CallLog calls_;  // of workers
+  CallLog calls_;  // log of workers' calls
 };
 
 }  // namespace lodestar::rpc

@@ -29,7 +29,8 @@
 namespace lodestar::rpc {
 namespace {
 
-// Tells whenever it is asked for the time; the strand asks once it is entered.
+// TellingClock notifies the test whenever it is asked for the time. The strand asks each time it is
+// entered.
 class TellingClock final : public Clock {
  public:
   absl::Time Now() override {
@@ -65,8 +66,8 @@ v1::AttachShardRequest Shard1() {
   return request;
 }
 
-// Otherwise a server that attaches again in between would be given up with the connection that it
-// left.
+// If giving up the server and giving up its stream were two steps, a server that attaches again in
+// between would be given up with its old connection.
 TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
@@ -90,10 +91,10 @@ TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
             "missing");
 }
 
-// All that ClusterService answers with, and a client of it.
+// ServedCluster is a server of ClusterService with all it needs, and a client of it.
 class ServedCluster {
  public:
-  // Plain text on both sides, unless it is said otherwise.
+  // Both sides use plain text, unless `own` and `client` say otherwise.
   explicit ServedCluster(const CoordinatorConfig& config,
                          const wire::TransportSecurity& own = wire::TransportSecurity(),
                          const wire::TransportSecurity& client = wire::TransportSecurity(),
@@ -120,7 +121,7 @@ class ServedCluster {
     grpc::ClientContext context;
     return stub->Register(&context, wire::ToProto(call), reply);
   }
-  // Begins StayConnected, and calls `done` with how it has ended.
+  // Begins StayConnected, and calls `done` with its status at the end.
   void StayConnected(grpc::ClientContext* context, const v1::RegisterReply& registered,
                      std::function<void(grpc::Status)> done) {
     auto request = std::make_shared<v1::StayConnectedRequest>();
@@ -142,7 +143,7 @@ class ServedCluster {
     v1::JoinReply reply;
     return stub->Join(&context, request, &reply);
   }
-  // Shows `secret`, if it is not empty.
+  // Leaves, with `secret` in the metadata if it is not empty.
   grpc::Status Leave(const v1::RegisterReply& registered, const std::string& secret) {
     v1::LeaveRequest request;
     request.set_worker_id(registered.worker_id());
@@ -152,7 +153,7 @@ class ServedCluster {
     v1::LeaveReply reply;
     return stub->Leave(&context, request, &reply);
   }
-  // Shard 0 has loaded.
+  // Makes shard 0 loaded.
   void Serve() {
     strand.Run([](Coordinator& coordinator, absl::Time now) {
       EXPECT_TRUE(coordinator.OnShardAttached(0, 1, 70, 0, "host:0", now).ok());
@@ -275,7 +276,7 @@ TEST(ClusterRpcTest, WhoComesUnderAnothersNameOrWithoutACertificateIsCounted) {
 #endif
 }
 
-// A HeldCall says how one call has ended.
+// A HeldCall records how one call has ended.
 struct HeldCall {
   std::function<void(grpc::Status)> taker() {
     return [this](const grpc::Status& status) {
@@ -295,7 +296,7 @@ struct HeldCall {
 
 class StayConnectedTest : public ::testing::Test {
  protected:
-  // Told is what the coordinator is told of connections that have ended.
+  // Told is what the coordinator is told about connections that have ended.
   struct Told {
     WorkerLife life;
     firewall::ConnectionState end = firewall::ConnectionState::kUnknown;
@@ -343,7 +344,7 @@ TEST_F(StayConnectedTest, ReplacesTheCallOfTheWorkerThatWasHeldBefore) {
   HeldCall second;
   cluster_.StayConnected(&first.context, registered_, first.taker());
   cluster_.StayConnected(&second.context, registered_, second.taker());
-  // Which of the two comes first is not said.
+  // Either of the two may end first.
   while (!first.ended.HasBeenNotified() && !second.ended.HasBeenNotified()) {
     std::this_thread::yield();
   }
@@ -398,13 +399,13 @@ TEST(ClusterRpcTest, StayConnectedIsAnsweredAtOnceWhereNothingFollowsFromConnect
   EXPECT_EQ(held.Await(), grpc::StatusCode::OK);
 }
 
-// There may be no command for long, as while a client has still to supply the weights. A server
-// that does not know that it is attached gives no sign of life, and one that has missed the last
-// command would learn of it with the next one only.
+// There may be no command for long, for example while a client has not supplied the weights. If a
+// server does not know that it is attached, it gives no sign of life. If a server has missed the
+// last command, it would notice only with the next one.
 TEST(ClusterRpcTest, AnAttachAndEverySignOfLifeAreAnsweredOnTheStream) {
   ServedCluster cluster(TwoServers());
   grpc::ClientContext context;
-  // The limit is for an answer that does not come.
+  // The time limit makes the test fail if no answer comes.
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
   const auto reader = cluster.stub->AttachShard(&context, Shard1());
   v1::ShardCommand command;
@@ -477,7 +478,7 @@ TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
   ServedCluster cluster(config);
   const auto refused = [&](limits::LimitReached limit) { return cluster.refusals->of(limit); };
   v1::RegisterReply reply;
-  // Read in no detail, so it counts as no registration.
+  // The layout is not read in detail, so the call does not count as a registration.
   grpc::Status status = cluster.Register(WithLayout((1 << 16) + 1, 1), &reply);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), ::testing::HasSubstr("more than 65536 tensors"));
@@ -495,7 +496,7 @@ TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
   EXPECT_EQ(refused(limits::LimitReached::kRegistrations), 1);
 }
 
-// The layouts of registrations are kept until servers have loaded.
+// The layouts of registrations stay in memory until the servers have loaded.
 TEST(ClusterRpcTest, FewLargeRegistrationsWaitAtATime) {
   CoordinatorConfig config = TwoServers();
   config.job.model = *ModelPreset("client");
@@ -549,7 +550,7 @@ TEST(ClusterRpcTest, AServerThatStopsLetsThoseInWhoStillHaveARoundToHandIn) {
   EXPECT_EQ(cluster.Register(worker, &reply).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
-// Every program that reads the status knows ids and incarnations.
+// Ids and incarnations prove nothing, because every program that reads the status knows them.
 TEST(ClusterRpcTest, NobodyLeavesInTheNameOfAnother) {
   CoordinatorConfig config = TwoServers();
   config.num_shards = 1;

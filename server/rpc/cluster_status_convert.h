@@ -1,4 +1,4 @@
-// The status page's data as the message of proto/status_service.proto.
+// Converts the status page's data to the message of proto/status_service.proto.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,10 @@
 
 namespace lodestar::rpc {
 
-// The counts are of the port of the server that the status is asked of.
+// Sets the counts of connections. They are about the port of the server that is asked for the
+// status.
 void SetPort(const firewall::ConnectionCounts& counts, v1::ClusterStatus* status);
-// The limits are those of the same server. `memory_bytes` is the memory that its process has.
+// Sets the limits of the same server. `memory_bytes` is the memory that its process uses.
 void SetLimits(const limits::ServerLimits& limits, const limits::MemoryBound& bound,
                int64_t memory_bytes, const limits::RefusalCounts& refusals,
                v1::ClusterStatus* status);

@@ -1,5 +1,6 @@
-// CommandOrder: whether every command of one stream from the coordinator has come. They are
-// numbered from 1, because a connection can lose some of them and stay. Pure.
+// CommandOrder checks that every command of one stream from the coordinator has come. A connection
+// can lose commands without breaking, so commands are numbered from 1. The class does no I/O and
+// has no lock.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +12,9 @@ namespace lodestar::rpc {
 
 class CommandOrder {
  public:
-  // `number` is the number of the command that has come. 0 means that this coordinator does not
-  // number its commands. Errors: DataLoss if others should have come before it. Then the stream is
-  // to be ended: to the next one the coordinator repeats what was missed.
+  // Checks that `number` is the next command. 0 means that this coordinator does not number its
+  // commands. Errors: DataLoss (earlier commands are missing). Then the stream must be ended: the
+  // coordinator repeats the missing commands on the next stream.
   absl::Status Take(uint64_t number) {
     if (number == 0) return absl::OkStatus();
     if (number != last_ + 1) {

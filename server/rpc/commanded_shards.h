@@ -1,5 +1,5 @@
-// The shards that the coordinator commands: that of this process, and those of other servers by
-// their streams.
+// CommandedShards holds the shards that the coordinator commands: the shard of this process, and
+// those of other servers by their streams.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,29 @@
 
 namespace lodestar::rpc {
 
-// Thread-safe; every call only queues.
+// The class is thread-safe. Calls only queue commands.
 class CommandedShards {
  public:
-  // `local` outlives this.
+  // `local` must outlive the object.
   explicit CommandedShards(host::ShardHost* local) : local_(local) {}
 
-  // From now on the stream gets the shard's commands. Returns the stream it replaces, if any.
+  // Sends the shard's commands to this stream from now on. Returns the stream that it replaces, if
+  // any.
   std::shared_ptr<ShardStream> Attach(int shard, uint64_t instance_id,
                                       std::shared_ptr<ShardStream> stream);
-  // The stream of this shard and instance; null if there is none.
+  // Returns the stream of this shard and instance, or null if there is none.
   std::shared_ptr<ShardStream> Find(int shard, uint64_t instance_id) const;
-  // Returns whether `stream` was still the shard's.
+  // Removes the stream. Returns false if another stream had replaced it.
   bool Detach(int shard, const ShardStream* stream);
-  // Ends all streams, and those that attach later.
+  // Ends all streams, including streams that attach later.
   void EndAll(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Sends the command to all shards. StopCommand is for the other servers: the owner of the
-  // coordinator stops this process. `follows`: see ShardHost::Obey().
+  // Sends the command to all shards. StopCommand goes only to the other servers: the coordinator's
+  // owner stops this process. For `follows` see ShardHost::Obey().
   void Send(const ShardCommand& command, const CoordinatorRecord& follows)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Sends the command to one shard, if it is attached. The shard of this process always is.
+  // Sends the command to one shard if that shard is attached. The shard of this process is always
+  // attached.
   void Repeat(const RepeatedCommand& repeated, const CoordinatorRecord& follows)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -46,8 +48,8 @@ class CommandedShards {
 
   host::ShardHost* const local_;
   mutable absl::Mutex mutex_;
-  std::map<int, Remote> remotes_ ABSL_GUARDED_BY(mutex_);  // by shard
-  absl::Status ended_ ABSL_GUARDED_BY(mutex_);             // OK: they go on
+  std::map<int, Remote> remotes_ ABSL_GUARDED_BY(mutex_);  // keyed by shard
+  absl::Status ended_ ABSL_GUARDED_BY(mutex_);             // OK: the streams go on
 };
 
 }  // namespace lodestar::rpc

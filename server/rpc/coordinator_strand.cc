@@ -17,7 +17,7 @@ absl::Status StoppingStatus() {
   return absl::UnavailableError("the server is stopping; connect again when it is back");
 }
 
-// What the disk has refused is tried again so often.
+// Interval at which writes that the disk has refused are tried again.
 constexpr absl::Duration kJournalTick = absl::Seconds(1);
 
 // Delivers each CoordinatorStrand::Answer.
@@ -221,7 +221,7 @@ void CoordinatorStrand::OnKept() {
   std::vector<Answer> answers;
   {
     absl::MutexLock lock(&mutex_);
-    if (!keeping_.has_value()) return;  // stopped
+    if (!keeping_.has_value()) return;  // the strand was stopped
     kept_record_ = keeping_record_;
     answers = CarryOutAll(*std::exchange(keeping_, std::nullopt));
     if (coordinator_->memory_version() != kept_version_) Keep();

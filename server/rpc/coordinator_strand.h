@@ -1,10 +1,10 @@
-// Serializes all that happens to the pure Coordinator, gives it the time (RunningTime), has its
-// effects carried out in order, and keeps the calls that wait for a change of its state. One mutex,
-// one timer thread.
+// CoordinatorStrand serializes all calls of the Coordinator, which has no lock. It gives the
+// coordinator the time (RunningTime), has its effects carried out in order, and keeps the calls
+// that wait for a change of its state. It has one mutex and one timer thread.
 //
-// With a journal, nothing leaves before the memory that it follows from is on disk: neither effects
-// nor answers. One record at a time is written; what happens meanwhile leaves with the next one.
-// Alarms alone go at once: they may be about the disk.
+// With a journal, an effect or answer leaves only after the coordinator's state that it follows
+// from is on disk. One record at a time is written. Effects and answers that arise meanwhile leave
+// with the next record. Only alarms leave at once, because they may be about the disk.
 #pragma once
 
 #include <cstdint>
@@ -31,33 +31,35 @@ namespace lodestar::rpc {
 
 class CoordinatorStrand {
  public:
-  // Why a waiting call is asked once more.
+  // Why a waiting call is tried again.
   enum class Occasion { kChange, kPatienceOver, kReplaced, kStopping };
-  // Sends an answer, once, without the lock. `kept` is OK, or it is Unavailable and is to be said
-  // instead of the answer. Then this process ends before the journal has what the answer follows
-  // from, or an order waits no longer.
+  // Sends an answer, once, without the lock. If `kept` is not OK, it is Unavailable and must be
+  // sent instead of the answer. This happens if the process ends before the journal has the state
+  // that the answer follows from, or if an order has waited too long.
   using Delivery = std::function<void(const absl::Status& kept)>;
-  // Looks for an answer; called with the lock. Must find one unless the occasion is kChange.
+  // Tries to find an answer. Called with the lock. Must return one unless the occasion is kChange.
   // Returns null to go on waiting.
   using Attempt = std::function<Delivery(Coordinator&, absl::Time now, Occasion)>;
 
-  // Is called with the lock, so that effects keep their order, and must only queue. `follows` is
-  // the record of the journal that the effect follows from.
+  // Carries out an effect. It is called with the lock, so that effects keep their order, and must
+  // only queue. `follows` is the record of the journal that the effect follows from.
   using CarryOut = std::function<void(Effect, const CoordinatorRecord& follows)>;
 
-  // Leases and patience are looked at every `tick`. If it is infinite, they are looked at whenever
-  // the owner calls Tick(). Either must happen at least every RunningTime::kLongestPause.
+  // Leases and patience are checked every `tick`. If `tick` is infinite, they are checked whenever
+  // the owner calls Tick(). In both cases a check must happen at least every
+  // RunningTime::kLongestPause.
   CoordinatorStrand(Clock* clock, absl::Duration tick);
   ~CoordinatorStrand();
 
-  // Must come before any other call. It is apart from construction because answers to effects come
-  // back here. `journal` must not call back from within its calls, and outlives all calls but
-  // Stop(). If it is null, nothing is kept.
+  // Starts the strand. Must be called before any other method. It is separate from the constructor
+  // because answers to effects come back to this object. `journal` must not call back from within
+  // its calls, and must outlive all calls but Stop(). If `journal` is null, nothing is written.
   void Start(std::unique_ptr<Coordinator> coordinator, CarryOut carry_out,
              host::CoordinatorJournal* journal = nullptr) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Runs call(coordinator, now), then wakes all calls that wait for what it changed. Returns its
-  // result, which is for this process only: what it tells of may not be kept yet.
+  // Runs call(coordinator, now), then wakes all calls that wait for a change. Returns the call's
+  // result. The result must not leave this process, because the state that it describes may not be
+  // on disk yet.
   template <typename Call>
   auto Run(Call&& call) {
     using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
@@ -72,7 +74,7 @@ class CoordinatorStrand {
     }
   }
 
-  // Does as Run(), and calls deliver(result) as a Delivery is called. The result of `call` is a
+  // Does the same as Run(), and calls deliver(result) like a Delivery. The result of `call` is a
   // status, or has one.
   template <typename Call, typename Deliver>
   void RunAndTell(Call&& call, Deliver deliver) {
@@ -85,20 +87,21 @@ class CoordinatorStrand {
     });
   }
 
-  // Unwritable says what to do with an order while the journal cannot be written.
+  // What happens to an order while the journal cannot be written.
   enum class Unwritable { kRefuse, kTake };
-  // A call that gives an order waits so long for the journal. It is less than a call of psctl
-  // takes.
+  // Maximum time that an order waits for the journal. It is shorter than the deadline of psctl's
+  // calls.
   static constexpr absl::Duration kOrderPatience = absl::Seconds(3);
 
-  // Unavailable, with the journal and what is wrong with it, if an order had to wait for that.
+  // Returns Unavailable, with the journal and what is wrong with it, if an order would have to wait
+  // for the journal now.
   absl::Status CheckCanOrder(Unwritable unwritable = Unwritable::kRefuse) const
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Does as RunAndTell(), for the order of an operator, which is not to wait for a disk.
-  // Unavailable names the journal and what is wrong with it. It means that nothing was ordered
-  // (kRefuse), or that the order is taken, and not on disk after kOrderPatience. What `call`
-  // refuses stays refused.
+  // Does the same as RunAndTell(), for an operator's order, which must not wait long for a disk.
+  // Unavailable names the journal and what is wrong with it. With kRefuse it means that nothing was
+  // ordered. With kTake it means that the order is taken, but was not on disk after kOrderPatience.
+  // Errors of `call` are returned as they are.
   template <typename Call, typename Deliver>
   void RunOrder(Call&& call, Deliver deliver, Unwritable unwritable = Unwritable::kRefuse) {
     using Result = std::invoke_result_t<Call, Coordinator&, absl::Time>;
@@ -113,68 +116,69 @@ class CoordinatorStrand {
     });
   }
 
-  // Does as Run() for answers of this process's own threads. It does nothing once the strand is
-  // stopped, when those that the coordinator commands are going away.
+  // Does the same as Run(), for results of this process's own threads. Does nothing once the strand
+  // is stopped, because the objects that the coordinator commands are going away.
   void Report(absl::FunctionRef<void(Coordinator&, absl::Time)> report) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Does as Report(). Then it asks for answers to the calls that wait under the keys that `report`
-  // returns, whatever has changed.
+  // Does the same as Report(). Then tries again the calls that wait under the keys that `report`
+  // returns, even if nothing has changed.
   void ReportTo(absl::FunctionRef<std::vector<uint64_t>(Coordinator&, absl::Time)> report)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Asks at once, then after every change, for the last time when `patience` of the clock is over.
-  // The clock is meant, because the caller lives on while this process does not run. A later call
-  // with the same key (not 0) replaces this one, so that a client which reconnects leaves nothing
-  // behind.
+  // Calls `attempt` at once, then after every change, and a last time when `patience` is over.
+  // Patience is measured by the clock and not by RunningTime, because the caller goes on while this
+  // process does not run. A later call with the same key replaces this one, so that a client that
+  // reconnects leaves nothing behind. Key 0 is never replaced.
   void Await(uint64_t key, absl::Duration patience, Attempt attempt) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Time has passed.
+  // Checks leases and patience at the present time.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tries at once, as happens every second, what the disk of the journal has refused.
+  // Tries the refused writes of the journal at once, instead of after a second.
   void TryJournalAgain() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether something waits for the journal.
+  // Returns true if effects or answers wait for the journal.
   bool awaits_journal() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Answers all that wait, with kStopping, as will be every later Await(); no more ticks, and
-  // nothing is kept any more: effects that wait for the journal are dropped. Joins the
-  // timer thread: not from an attempt or a delivery. Repeats are harmless.
+  // Answers all waiting calls with kStopping, and every later Await() too. Ticks end and nothing is
+  // written any more: effects that wait for the journal are dropped. Joins the timer thread, so
+  // must not be called from an attempt or a delivery. Repeats are harmless.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Waiter {
     uint64_t key = 0;
-    absl::Time deadline;  // by the clock
+    absl::Time deadline;  // in clock time
     Attempt attempt;
   };
 
   struct Answer {
     Delivery deliver;
-    absl::Time not_after = absl::InfiniteFuture();  // by the clock: then whether it is kept or not
+    absl::Time not_after = absl::InfiniteFuture();  // in clock time: the answer leaves then, on
+                                                    // disk or not
   };
 
   void RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The time for the coordinator, which is told of the gap that ends here, if one does.
+  // Returns the time for the coordinator. If a gap ends here, reports the gap to the coordinator.
   absl::Time Now() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Asks the waiters for answers, as long as that gives new ones.
+  // Tries the waiting calls, again and again as long as that gives new answers.
   void AskWaiters(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Asks the waiter of this key, if there is one.
+  // Tries the waiting call with this key, if there is one.
   void AskWaiter(uint64_t key, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndWaiters(absl::Time now, Occasion occasion, absl::FunctionRef<bool(const Waiter&)> which)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // A Batch is what leaves together.
+  // A Batch is what leaves together after one write.
   struct Batch {
     std::vector<Effect> effects;
     std::vector<Answer> answers;
   };
-  // Is called at the end of each call. It has the effects carried out, or puts them off until the
-  // journal has what they follow from. Returns the answers that may be delivered now.
+  // Called at the end of each call. Carries out the effects, or holds them until the journal has
+  // their record. Returns the answers that may be delivered now.
   std::vector<Answer> Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Answer> CarryOutAll(Batch batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Answers that wait for the journal, and do not any longer.
+  // Takes the answers that have waited for the journal until their time limit.
   std::vector<Answer> TakeOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Keep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnKept() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -186,16 +190,19 @@ class CoordinatorStrand {
   std::unique_ptr<Coordinator> coordinator_ ABSL_GUARDED_BY(mutex_);
   CarryOut carry_out_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Answer> answered_ ABSL_GUARDED_BY(mutex_);  // by the call that runs
+  std::vector<Answer> answered_ ABSL_GUARDED_BY(mutex_);  // answers of the call that runs
   uint64_t asked_at_version_ ABSL_GUARDED_BY(mutex_) = 0;
   host::CoordinatorJournal* journal_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;  // nothing is kept, and nothing leaves
+  // True: nothing is written any more, and no effect leaves.
+  bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time journal_ticked_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   MemoryRecords records_ ABSL_GUARDED_BY(mutex_);
-  uint64_t kept_version_ ABSL_GUARDED_BY(mutex_) = 0;         // of the memory that was written last
-  CoordinatorRecord keeping_record_ ABSL_GUARDED_BY(mutex_);  // that has it
+  // Version of the state that was written last.
+  uint64_t kept_version_ ABSL_GUARDED_BY(mutex_) = 0;
+  CoordinatorRecord keeping_record_ ABSL_GUARDED_BY(mutex_);  // the record of that state
   CoordinatorRecord kept_record_ ABSL_GUARDED_BY(mutex_);     // the last one that is on disk
-  std::optional<Batch> keeping_ ABSL_GUARDED_BY(mutex_);      // leaves once that is on disk
+  // The batch that leaves once keeping_record_ is on disk.
+  std::optional<Batch> keeping_ ABSL_GUARDED_BY(mutex_);
   Batch next_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread timer_;

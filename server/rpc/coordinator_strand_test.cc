@@ -68,7 +68,7 @@ class CoordinatorStrandTest : public testing::Test {
   void Note(const Announcement& told) {
     if (const auto* event = std::get_if<Event>(&told)) events_.push_back(event->text);
   }
-  // The process runs.
+  // Lets the process run for `duration`.
   void Run(absl::Duration duration) {
     for (absl::Duration passed; passed < duration; passed += kTick) {
       clock_.AdvanceTime(kTick);
@@ -98,7 +98,7 @@ class CoordinatorStrandTest : public testing::Test {
 TEST_F(CoordinatorStrandTest, NobodyIsSilentBecauseThisProcessDidNotRun) {
   Run(absl::Seconds(1));
   Freeze(absl::Minutes(1));
-  // Whether the time is looked at first, or a call that has waited is answered.
+  // The result is the same whether a tick or a waiting call comes first.
   strand_.Tick();
   EXPECT_EQ(WorkerState(), "registered");
   EXPECT_EQ(Snapshot().shards.at(1).state, "serving");
@@ -133,7 +133,7 @@ TEST_F(CoordinatorStrandTest, ABusyProcessThatLooksLateCountsAllTime) {
   EXPECT_THAT(events_, Not(Contains(HasSubstr("starved"))));
 }
 
-// A server that is told to stop asks while the others go back to a checkpoint.
+// A server that is told to stop asks for its last save while the others go back to a checkpoint.
 TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
   absl::StatusOr<PublishedCheckpoint> saved = absl::UnknownError("not answered");
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
@@ -152,7 +152,7 @@ TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
   EXPECT_THAT(saved, Not(StatusIs(absl::StatusCode::kUnknown))) << "not after a minute";
 }
 
-// What the process before had asked for may still be waited for here.
+// An order of the process before may still be waited for here.
 TEST_F(CoordinatorStrandTest, AServerThatIsBackIsNotHeldUpByTheStopOfTheProcessBefore) {
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardDisconnected(1, 71, now);
@@ -183,10 +183,10 @@ TEST_F(CoordinatorStrandTest, AServerThatAsksAgainForItsLastSaveLeavesNoCallBehi
   }
   EXPECT_THAT(answers, ElementsAre(StatusIs(absl::StatusCode::kUnavailable, HasSubstr("newer")),
                                    StatusIs(absl::StatusCode::kUnavailable, HasSubstr("newer"))));
-  strand_.Stop();  // answers the last one
+  strand_.Stop();  // answers the last call
 }
 
-// A coordinator that keeps its memory on a disk whose writes end when the test says so.
+// A coordinator that writes its state to a disk. The test decides when each write ends.
 class KeepingStrandTest : public testing::Test {
  protected:
   KeepingStrandTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {
@@ -220,7 +220,7 @@ class KeepingStrandTest : public testing::Test {
   }
   ~KeepingStrandTest() override { strand_.Stop(); }
 
-  // The name is told once its answer leaves, or why there is none.
+  // Registers a worker. The answer is recorded when it leaves: the name, or the error.
   void Register(const std::string& name) {
     strand_.RunAndTell(
         [&](Coordinator& coordinator, absl::Time now) {
@@ -242,7 +242,7 @@ class KeepingStrandTest : public testing::Test {
     choice.state->ledger.next_round = round;
     return choice;
   }
-  // "paused", or why it is not said.
+  // Pauses the job. The answer is "paused", or the error.
   void Pause(CoordinatorStrand::Unwritable unwritable = CoordinatorStrand::Unwritable::kRefuse) {
     strand_.RunOrder(
         [](Coordinator& coordinator, absl::Time now) { return coordinator.Pause("test", now); },
@@ -291,7 +291,7 @@ TEST_F(KeepingStrandTest, NothingLeavesBeforeItIsKept) {
   Register("b");
   EXPECT_THAT(left_, IsEmpty());
   EXPECT_TRUE(strand_.awaits_journal());
-  executor_.RunNext();  // a's record
+  executor_.RunNext();  // writes a's record
   EXPECT_THAT(Names(), ElementsAre("a"));
   EXPECT_THAT(left_, ElementsAre("a"));
   executor_.RunAll();
@@ -426,7 +426,7 @@ TEST_F(KeepingStrandTest, NothingIsOrderedWhileTheDiskRefusesWhichIsToldAtOnce) 
                                        HasSubstr("/journal cannot be written: /journal/"),
                                        HasSubstr("the disk is full; make room"))));
   EXPECT_FALSE(IsPaused());
-  // An end of the job is taken all the same.
+  // An order that may be taken without a journal, such as the end of a job, is taken.
   Pause(CoordinatorStrand::Unwritable::kTake);
   EXPECT_TRUE(IsPaused());
   disk_.SetFaultHook(nullptr);
@@ -495,7 +495,7 @@ TEST_F(KeepingStrandTest, WhoeverWaitsForTheJournalWhenTheProcessStopsIsToldSo) 
   EXPECT_EQ(left_.size(), 1);
 }
 
-// Callers have clocks of their own, which go on.
+// Patience runs by the clock, because callers have clocks of their own that go on.
 TEST_F(CoordinatorStrandTest, AReportToSomebodyAsksNobodyElse) {
   std::vector<int> asked(3);
   bool may_answer = false;

@@ -31,7 +31,7 @@ const char* NameOf(lease::LeaseCall::Kind kind) {
   return "";
 }
 
-// etcd counts in whole seconds.
+// Returns whole seconds, as etcd wants, rounded up.
 int64_t WholeSeconds(absl::Duration ttl) {
   return std::max<int64_t>(1, absl::ToInt64Seconds(absl::Ceil(ttl, absl::Seconds(1))));
 }
@@ -89,7 +89,7 @@ grpc::Status Grant(etcd::Lease::Stub& stub, grpc::ClientContext* context,
   return grpc::Status(grpc::StatusCode::UNAVAILABLE, reply.error());
 }
 
-// A stream for each: what is lost with one concerns that one only.
+// Renews the lease on a stream of its own, so that a lost stream affects only this renewal.
 grpc::Status KeepAlive(etcd::Lease::Stub& stub, grpc::ClientContext* context,
                        const lease::LeaseCall& call, lease::LeaseAnswer& answer) {
   etcd::LeaseKeepAliveRequest request;
@@ -154,7 +154,8 @@ lease::LeaseAnswer EtcdLeaseStore::Call(const lease::LeaseCall& call) {
   lease::LeaseAnswer answer;
   const absl::Status status = wire::FromGrpcStatus(Carry(endpoint.channel, key_, call, answer));
   if (status.ok()) return answer;
-  // It may hang on a connection that only this side takes for alive.
+  // The channel is opened anew: the call may hang on a connection that only this side believes to
+  // be alive.
   if (!absl::IsNotFound(status)) endpoint.channel = nullptr;
   return {.status =
               absl::Status(status.code(), absl::StrCat("etcd at ", endpoint.address, ": ",

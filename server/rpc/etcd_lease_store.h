@@ -1,4 +1,5 @@
-// A LeaseStore in etcd (3.4 or later), over its v3 API. Plain gRPC: neither TLS nor users of etcd.
+// EtcdLeaseStore is a LeaseStore in etcd (3.4 or later), over etcd's v3 API. It uses plain gRPC:
+// neither TLS nor etcd users.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,17 +14,17 @@ namespace lodestar::rpc {
 
 class EtcdLeaseStore : public lease::LeaseStore {
  public:
-  // `endpoints` are HOST:PORT of members of one etcd cluster; there is at least one.
+  // `endpoints` are HOST:PORT of members of one etcd cluster. There must be at least one.
   EtcdLeaseStore(const std::vector<std::string>& endpoints, std::string key);
 
   int num_endpoints() const override { return static_cast<int>(endpoints_.size()); }
-  // The text of an error names endpoint and call.
+  // Makes one call. The text of an error names the endpoint and the call.
   lease::LeaseAnswer Call(const lease::LeaseCall& call) override;
 
  private:
   struct Endpoint {
     std::string address;
-    std::shared_ptr<grpc::Channel> channel;  // null: the next call opens it
+    std::shared_ptr<grpc::Channel> channel;  // null: the next call opens a channel
   };
 
   std::vector<Endpoint> endpoints_;

@@ -21,8 +21,8 @@ namespace etcd = ::etcdserverpb;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// FakeEtcd does what etcd does with these calls, but no lease ends by itself. Its log of requests
-// is the test's.
+// FakeEtcd answers these calls like etcd, but its leases do not end by themselves. It records
+// requests for the test.
 class FakeEtcd final : public etcd::KV::Service, public etcd::Lease::Service {
  public:
   FakeEtcd() {
@@ -110,7 +110,7 @@ class FakeEtcd final : public etcd::KV::Service, public etcd::Lease::Service {
   void SetOverloaded() { is_overloaded_ = true; }
 
  private:
-  // A store makes only one call at a time.
+  // There is no lock, because a store makes only one call at a time.
   std::map<std::string, etcd::KeyValue> keys_;
   std::map<int64_t, int64_t> leases_;
   int64_t last_lease_ = 0x70000000'00000000;

@@ -1,4 +1,4 @@
-// ExportStream is one Export stream, fed by a thread that may block.
+// ExportStream is one Export stream, filled by a thread that may block.
 #pragma once
 
 #include <memory>
@@ -12,18 +12,20 @@
 
 namespace lodestar::rpc {
 
-// Keeps itself alive until gRPC is done with it. Describe(), WriteBlocking() and End() are for one
-// thread, and End() comes last.
+// The object keeps itself alive until gRPC is done with it. Only one thread may use Describe(),
+// WriteBlocking() and End(), and End() comes last.
 class ExportStream : public grpc::ServerWriteReactor<v1::ExportChunk> {
  public:
-  // A reader may take `patience` for each piece.
+  // `patience` is the maximum time in which the reader must take each piece.
   static std::shared_ptr<ExportStream> Create(grpc::CallbackServerContext* context,
                                               absl::Duration patience);
 
-  // Must come before the first WriteBlocking(), whose piece the source goes with.
+  // Sets the source, which is sent with the first piece. Must come before the first
+  // WriteBlocking().
   void Describe(const v1::ExportSource& source) { *chunk_.mutable_source() = source; }
-  // Returns when gRPC has taken the bytes, so that memory does not grow with a slow reader. Errors:
-  // Cancelled if the reader has gone; DeadlineExceeded if it does not read, which ends the call.
+  // Writes a piece, and returns when gRPC has taken the bytes, so that memory does not grow with a
+  // slow reader. Errors: Cancelled (the reader has gone); DeadlineExceeded (the reader does not
+  // read, and the call is ended).
   absl::Status WriteBlocking(absl::string_view bytes) ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -35,11 +37,11 @@ class ExportStream : public grpc::ServerWriteReactor<v1::ExportChunk> {
   ExportStream(grpc::CallbackServerContext* context, absl::Duration patience)
       : context_(context), patience_(patience) {}
 
-  grpc::CallbackServerContext* const context_;  // lives until OnDone()
+  grpc::CallbackServerContext* const context_;  // valid until OnDone()
   const absl::Duration patience_;
   std::shared_ptr<ExportStream> self_;
   absl::Mutex mutex_;
-  v1::ExportChunk chunk_;  // gRPC's while is_writing_
+  v1::ExportChunk chunk_;  // belongs to gRPC while is_writing_
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_gone_ ABSL_GUARDED_BY(mutex_) = false;
 };

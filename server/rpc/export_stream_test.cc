@@ -15,7 +15,7 @@
 namespace lodestar::rpc {
 namespace {
 
-// Feeds every export without end, until the stream says that it is over.
+// EndlessExports fills every export without end, until the stream returns an error.
 class EndlessExports final : public v1::AdminService::CallbackService {
  public:
   explicit EndlessExports(absl::Duration patience) : patience_(patience) {}
@@ -45,7 +45,7 @@ class EndlessExports final : public v1::AdminService::CallbackService {
   absl::Notification over_;
 };
 
-// Returns how an export of `service` ends; `read` gets its stream.
+// Returns the status with which an export of `service` ends. Calls `read` with its stream.
 absl::Status OutcomeOf(
     EndlessExports& service,
     const std::function<void(grpc::ClientContext&, grpc::ClientReader<v1::ExportChunk>&)>& read) {

@@ -63,7 +63,7 @@ void HeldConnections::OnCancelled(Call& call) {
   if (!Release(call)) return;
   const WorkerLife life = call.life();
   const std::string peer = call.peer();
-  // This comes before Finish(): gRPC may then close the file that tells the state.
+  // The state is read before Finish(), after which gRPC may close the file that shows the state.
   const firewall::ConnectionState state = deps_.state_of(peer);
   call.Finish(grpc::Status::CANCELLED);
   if (state != firewall::ConnectionState::kOpen) deps_.on_ended(life, peer, state);

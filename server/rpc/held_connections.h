@@ -1,6 +1,6 @@
-// The calls of StayConnected that are held: one for each worker, of its newest life. How the
-// connection under such a call ends is told to the coordinator. If the client cancels the call and
-// its connection stays, nothing is told. Thread-safe.
+// HeldConnections holds the calls of StayConnected: one for each worker, for its newest
+// incarnation. If the connection under such a call ends, the coordinator is told how. If the client
+// cancels the call and its connection stays, nothing is reported. The class is thread-safe.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -23,7 +23,7 @@ namespace lodestar::rpc {
 class HeldConnections {
  public:
   struct Deps {
-    // Returns what has become of the connection from this grpc::ServerContext::peer().
+    // Returns the state of the connection from this grpc::ServerContext::peer().
     std::function<firewall::ConnectionState(const std::string& peer)> state_of;
     // Called once for each call whose connection has ended, without a lock held.
     std::function<void(const WorkerLife& life, const std::string& peer,
@@ -33,12 +33,12 @@ class HeldConnections {
 
   explicit HeldConnections(Deps deps) : deps_(std::move(deps)) {}
 
-  // Holds a call of this life in place of one that is held for the worker, which is answered
-  // Cancelled. `life` is alive, and the caller may speak for it. `place` is given back with the
-  // end of the call.
+  // Holds a call of this incarnation. If another call is held for the worker, that call is answered
+  // with Cancelled. Requires that the incarnation `life` is alive and that the caller may speak for
+  // it. `place` is released at the end of the call.
   grpc::ServerUnaryReactor* Hold(const WorkerLife& life, std::string peer,
                                  limits::OriginPlaces::Place place) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Answers all calls with OK, and later ones at once.
+  // Answers all calls with OK, and later calls at once.
   void EndAll() ABSL_LOCKS_EXCLUDED(mutex_);
   size_t num_held() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
@@ -48,9 +48,9 @@ class HeldConnections {
  private:
   class Call;
 
-  // The connection of the call is gone, or the client has cancelled it.
+  // Handles the end of the call's connection, or the cancellation of the call by its client.
   void OnCancelled(Call& call) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether the call is still held. It is not held any more.
+  // Releases the call. Returns true if it was still held.
   bool Release(Call& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Deps deps_;

@@ -8,13 +8,14 @@
 namespace lodestar::rpc {
 namespace {
 
-// The coordinator keeps to the patience it is told; then its answer, which says more than a
-// deadline, is still to come.
+// Time that is added to a call's deadline. The coordinator answers when the patience is over, and
+// its answer says more than an exceeded deadline.
 constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
 
-// Whether an error says something of the connection only, and nothing of the last checkpoint.
+// Returns true if the error is only about the connection, and says nothing about the last
+// checkpoint.
 bool MayComeOtherwise(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsAborted(status) ||  // not attached (yet)
+  return absl::IsUnavailable(status) || absl::IsAborted(status) ||  // not attached, or not yet
          RemedyFor(status) == Remedy::kReconnect;
 }
 
@@ -39,7 +40,7 @@ std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnAnswer(const Outcome& ans
   const bool is_timed_out = absl::IsDeadlineExceeded(answer.status());
   if (is_of_now && !is_timed_out && !MayComeOtherwise(answer.status())) return answer;
   if (now < until_) return std::nullopt;
-  // If time is left, it was the coordinator that has given up.
+  // If time is left, the coordinator itself has given up, and its answer counts.
   if (is_of_now && is_timed_out && now - called_at_ < call_->deadline) return answer;
   return NotAnswered(is_of_now || is_timed_out
                          ? answer.status().message()

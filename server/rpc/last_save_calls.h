@@ -1,5 +1,6 @@
-// LastSaveCalls: how a server that was told to stop asks the coordinator for the last checkpoint,
-// by call after call until an answer counts. Pure: its owner makes the calls and tells the time.
+// LastSaveCalls decides how a server that was told to stop asks the coordinator for the last
+// checkpoint: it repeats the call until an answer counts. It does no I/O: its owner makes the calls
+// and passes the time.
 #pragma once
 
 #include <cstdint>
@@ -17,32 +18,33 @@ class LastSaveCalls {
  public:
   using Outcome = absl::StatusOr<PublishedCheckpoint>;
 
-  // A connection can swallow a call and stay. A server that has waited for that long asks once
-  // more, and the coordinator goes on with what it has begun.
+  // Maximum length of one call. A connection can lose a call without breaking. So after this time
+  // the server asks again, and the coordinator continues the save that it has begun.
   static constexpr absl::Duration kLongestCall = absl::Seconds(10);
-  // Between two attempts.
+  // Pause between two attempts.
   static constexpr absl::Duration kPause = absl::Milliseconds(50);
 
   struct Call {
-    absl::Duration patience;  // for how long the coordinator may work on it
-    absl::Duration deadline;  // of this call
+    absl::Duration patience;  // how long the coordinator may work on the save
+    absl::Duration deadline;  // deadline of this call
   };
 
   explicit LastSaveCalls(absl::Duration patience, absl::Time now,
                          absl::Duration longest_call = kLongestCall);
 
-  // Returns the next call. `server_incarnation` is that of what this server has loaded. 0 means
-  // that it has loaded nothing yet.
+  // Returns the next call. `server_incarnation` is the incarnation that this server has loaded. 0
+  // means that it has loaded nothing yet.
   Call Next(uint64_t server_incarnation, absl::Time now);
 
-  // Returns what has become of the save. If it is not set, another attempt is due, after a pause.
-  // What the coordinator says holds for the life of the servers in which it was asked. An answer
-  // that was kept on its way while this server has loaded again says nothing of what was counted
-  // since. Errors: those of the coordinator; DataLoss if none has come in time.
+  // Takes an answer. Returns the outcome of the save. If the result is not set, another attempt is
+  // due after a pause. An answer holds only for the incarnation of the servers in which the call
+  // was made. If this server has loaded again meanwhile, the answer says nothing about rounds since
+  // then. Errors: those of the coordinator; DataLoss (no answer has come in time).
   std::optional<Outcome> OnAnswer(const Outcome& answer, uint64_t server_incarnation,
                                   absl::Time now);
-  // There is no connection to call on, for the reason given; Aborted: the coordinator has let go of
-  // this server. Who has loaded nothing has nothing to wait for.
+  // Handles that there is no connection for a call. `connection` is the reason: Aborted means that
+  // the coordinator has let go of this server. A server that has loaded nothing has nothing to wait
+  // for.
   std::optional<Outcome> OnDisconnected(const absl::Status& connection, uint64_t server_incarnation,
                                         absl::Time now) const;
 
@@ -52,9 +54,9 @@ class LastSaveCalls {
   const absl::Duration patience_;
   const absl::Time until_;
   const absl::Duration longest_call_;
-  std::optional<Call> call_;  // the last one
+  std::optional<Call> call_;  // the last call
   absl::Time called_at_;
-  uint64_t called_in_ = 0;  // life of the servers
+  uint64_t called_in_ = 0;  // incarnation of the servers at that call
 };
 
 }  // namespace lodestar::rpc

@@ -1,7 +1,7 @@
-// LateRefusal is a refusal that takes its time. Some callers send again and again what no server
-// needs: requests far too large to be meant, or calls in the name of lives that are not the
-// caller's. Such a caller has only so many calls open at a time, and so gets only as many answers
-// in a second as the pause allows.
+// LateRefusal refuses a call after a pause. Some callers repeat calls that no server needs:
+// requests far too large, or calls in the name of incarnations that are not the caller's. A caller
+// can have only a limited number of calls open at a time. So the pause limits how many answers it
+// gets per second.
 #pragma once
 
 #include <grpcpp/alarm.h>
@@ -19,22 +19,24 @@ namespace lodestar::rpc {
 
 inline constexpr absl::Duration kRefusalPause = absl::Seconds(1);
 
-// Does something once: after a pause, or at once when it is not to be waited for any more. What it
-// does is kept until the pause is destroyed, also after it was done, and so must not own the pause.
+// A Pause calls a function once: when the pause is over, or earlier if it is cut. The function is
+// kept until the pause is destroyed, also after it was called. So the function must not own the
+// pause.
 class Pause {
  public:
   void Start(absl::Duration length, std::function<void()> then) {
     alarm_.Set(absl::ToChronoTime(absl::Now() + length),
                [then = std::move(then)](bool) { then(); });
   }
-  // `then` is called soon, from another thread. Without Start(), nothing happens.
+  // Ends the pause, so that `then` is called soon, from another thread. Does nothing without
+  // Start().
   void Cut() { alarm_.Cancel(); }
 
  private:
   grpc::Alarm alarm_;
 };
 
-// Refuses a call with one answer. Deletes itself.
+// A LateRefusal refuses a call with one answer. It deletes itself.
 class LateRefusal final : public grpc::ServerUnaryReactor {
  public:
   LateRefusal(const absl::Status& status, absl::Duration length) {

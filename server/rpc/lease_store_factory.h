@@ -1,4 +1,4 @@
-// The only place that tells the services apart which can grant a leader lease.
+// Creates the store that can grant a leader lease. No other code depends on which service it is.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace lodestar::rpc {
 
-// Returns the store at `address`, without calling it yet.
+// Returns the store at `address`. Does not call it yet.
 std::unique_ptr<lease::LeaseStore> MakeLeaseStore(const lease::LeaseAddress& address);
 
 }  // namespace lodestar::rpc

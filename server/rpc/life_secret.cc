@@ -32,7 +32,7 @@ absl::StatusOr<LifeClaim> LifeClaim::Of(const grpc::CallbackServerContext& conte
 }
 
 std::string LifeClaim::SecretOf(absl::string_view key, const WorkerLife& life) const {
-  // The name is last: no other fields make the same text.
+  // The name comes last, so that different fields never make the same text.
   const std::string text =
       absl::StrCat(life.worker.value(), "/", life.incarnation.value(), "/", holder_);
   unsigned char digest[EVP_MAX_MD_SIZE];

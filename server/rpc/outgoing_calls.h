@@ -1,5 +1,5 @@
-// OutgoingCalls has the calls to other servers that are under way. So an owner that stops ends them
-// at once instead of waiting for an answer or a deadline. The class is thread-safe.
+// OutgoingCalls holds the calls to other servers that are under way. So an owner that stops can end
+// them at once, instead of waiting for an answer or a deadline. The class is thread-safe.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -13,14 +13,14 @@ namespace lodestar::rpc {
 
 class OutgoingCalls {
  public:
-  // Returns false if the calls are cancelled: then do not call. Otherwise End() must follow while
-  // the context lives.
+  // Adds a call. Returns false if calls are cancelled: then the call must not be made. Otherwise
+  // End() must follow while the context exists.
   bool Begin(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
   void End(grpc::ClientContext* context) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Calls under way end with CANCELLED.
+  // Ends the calls under way with CANCELLED.
   void Interrupt() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Does the same, and no other call begins.
+  // Does the same as Interrupt(), and lets no other call begin.
   void CancelAll() ABSL_LOCKS_EXCLUDED(mutex_);
   bool are_cancelled() const ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -17,13 +17,13 @@
 namespace lodestar::rpc {
 namespace {
 
-// The most of a PullRequest beside its buckets, and of one bucket and the version that is held of
-// it.
+// Maximum size of a PullRequest without its buckets, and maximum size of one bucket with the
+// version that the client has.
 constexpr size_t kPullRequestBytes = 4 << 10;
 constexpr size_t kBytesPerBucket = 24;
-// Reading is ahead of writing by so much. Only references to pages are queued.
+// Number of bytes that reading may be ahead of writing. Only references to pages are queued.
 constexpr size_t kReadAheadBytes = 4 * wire::kChunkBytes;
-// If payloads are in the messages, so many chunks are cut while one is being written.
+// Number of chunks that are cut while another one is written, if payloads are in the messages.
 constexpr size_t kChunksAhead = 1;
 
 }  // namespace
@@ -48,7 +48,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
     stream->Fail(status);
   } else {
     if (absl::Status status = stream->Admit(guard); !status.ok()) {
-      // Unauthenticated means that the caller may not speak for that life.
+      // Unauthenticated means that the caller may not speak for that incarnation.
       const bool is_late = absl::IsUnauthenticated(status);
       stream->FailAfter(is_late ? guard.refusal_pause : absl::ZeroDuration(), status);
     } else if (status = stream->CheckEncoding(); !status.ok()) {
@@ -71,7 +71,7 @@ absl::Status PullStream::CheckSize(size_t request_bytes, const StreamGuard& guar
   const size_t most = kPullRequestBytes + kBytesPerBucket * shard_->num_buckets();
   if (request_bytes <= most) return absl::OkStatus();
   guard.refusals->Count(limits::LimitReached::kPullRequests);
-  // The servers may have begun anew with fewer buckets than those that the client knows.
+  // The servers may have begun anew with fewer buckets than the client knows.
   return absl::AbortedError(absl::StrCat(
       "pull: the request has ", request_bytes, " bytes, for the ", shard_->num_buckets(),
       " buckets of this server it needs no more than ", most, "; register again"));
@@ -191,7 +191,8 @@ void PullStream::ReadNext() {
       },
       view);
   absl::MutexLock lock(&mutex_);
-  // The answer may have come, and even the next bucket been asked for, before we are here.
+  // When this code runs, the answer may already have come, and the next bucket may even have been
+  // asked for.
   if (num_read_ == ordinal) waiting_ = call;
   if (!status_.ok()) call.Cancel();
 }
@@ -222,7 +223,7 @@ bool PullStream::CutChunk(Chunk& chunk) {
   const size_t chunk_bytes = shared_ == nullptr ? chunk_bytes_ : block.memory.size();
   const shard::PublishedBucket& published = cutting_.published;
   const Encoding encoding = published.encoding;
-  // The bucket or one change of it.
+  // Index of the change that is cut now, or 0 if the whole bucket is sent.
   const int64_t part = cutting_.begin / published.num_elements;
   const int64_t begin = cutting_.begin % published.num_elements;
   const std::shared_ptr<const shard::Page>& page =
@@ -286,7 +287,7 @@ void PullStream::ContinueLocked() {
   if (!chunks_.empty()) {
     is_writing_ = true;
     grpc::WriteOptions options;
-    // Told that more follows, gRPC does not wait for the wire; without more it must not hold back.
+    // With the hint, gRPC waits for more chunks before it sends. Without it, gRPC sends at once.
     if (chunks_.size() > 1) options.set_buffer_hint();
     call_->set_phase(v1::CallState::PHASE_SENDING);
     AwaitPeer();
@@ -327,7 +328,7 @@ void PullStream::OnCancel() {
 
 void PullStream::EndStalled(const absl::Status& status) {
   Fail(status);
-  // What is being written never ends by itself.
+  // The write under way never ends by itself, so the call is cancelled.
   absl::MutexLock lock(&mutex_);
   if (context_ != nullptr) context_->TryCancel();
 }
@@ -345,7 +346,8 @@ void PullStream::OnDone() {
 
 void PullStream::FailAfter(absl::Duration pause, const absl::Status& status) {
   if (pause == absl::ZeroDuration()) return Fail(status);
-  // The pause, which is the stream's, keeps what it calls until it is gone itself.
+  // The pause belongs to the stream and keeps its function until it is destroyed. So the function
+  // must not own the stream.
   pause_.Start(pause, [weak = weak_from_this(), status] {
     if (const std::shared_ptr<PullStream> stream = weak.lock(); stream != nullptr) {
       stream->Fail(status);

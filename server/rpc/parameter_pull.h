@@ -1,6 +1,7 @@
-// A PullStream is one Pull stream. It asks the shard for one bucket after the other, cuts what the
-// shard publishes into chunks on the executor, and writes them as gRPC takes them. Reading is ahead
-// of writing by a few chunks. The stream owns itself until gRPC and all callbacks are done with it.
+// A PullStream is one Pull stream. It reads one bucket after the other from the shard, cuts the
+// published pages into chunks on the executor, and writes the chunks as fast as gRPC takes them.
+// Reading is a few chunks ahead of writing. The stream owns itself until gRPC and all callbacks are
+// done with it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -53,59 +54,60 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   struct Cutting {
     uint32_t bucket = 0;
     shard::PublishedBucket published;
-    int64_t begin = 0;  // of the rest, in elements; through all changes
+    int64_t begin = 0;  // first element of the rest, counted through all changes
   };
 
   PullStream(Executor* executor, std::shared_ptr<TrafficCounters> traffic,
              std::shared_ptr<BulkCall> call, grpc::CallbackServerContext* context);
 
-  // The request is kept while the call is held. This checks, without reading it, that its size can
-  // be that of a request to this shard.
+  // Checks that the size of the request can be that of a request to this shard. The request is kept
+  // in memory while the call is held, so a larger one is refused without reading it.
   absl::Status CheckSize(size_t request_bytes, const StreamGuard& guard) const;
   absl::Status Parse(const grpc::ByteBuffer& request, const SharedMemoryRegions& regions);
-  // Whether this caller may begin another stream. Takes its seat.
+  // Checks that this caller may begin another stream, and takes its seat.
   absl::Status Admit(const StreamGuard& guard);
-  // Whether the job has what is asked for.
+  // Checks that the job uses the requested encoding.
   absl::Status CheckEncoding() const;
   void ReadNext() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnBucket(uint32_t bucket, absl::StatusOr<shard::PublishedBucket> published)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ScheduleCutting();
-  // Runs on the executor: on gRPC's threads the sums of many readers' chunks would keep status
-  // waiting. Where payloads are in the chunks, one chunk is cut while the one before is written. So
-  // what has been summed is still in the cache when it is copied to the kernel.
+  // Cuts pages into chunks. Runs on the executor: on gRPC's threads the checksums of many readers
+  // would delay the status service. If payloads are in the chunks, one chunk is cut while the chunk
+  // before is written. So its bytes are still in the cache when they are copied to the kernel.
   void CutIntoChunks() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns false if there is no shared memory for the chunk now; then ScheduleCutting() will be
-  // called.
+  // Returns false if there is no shared memory for the chunk now. ScheduleCutting() is called once
+  // there is.
   bool CutChunk(Chunk& chunk);
 
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void FailAfter(absl::Duration pause, const absl::Status& status);
-  // Writes or finishes, whichever is due.
+  // Writes the next chunk or finishes the call, whichever is due.
   void ContinueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::shared_ptr<PullStream> self_;  // until OnDone()
+  std::shared_ptr<PullStream> self_;  // set until OnDone()
   std::unique_ptr<StreamQuota::Seat> seat_;
-  limits::OriginPlaces::Place strangers_place_;  // null: of a member
+  limits::OriginPlaces::Place strangers_place_;  // null: the caller is a member
   std::shared_ptr<shard::ParameterShard> shard_;
   Executor* const executor_;
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<BulkCall> call_;
   v1::PullRequest request_;                 // constant once the stream has started
-  size_t chunk_bytes_ = wire::kChunkBytes;  // payload in messages; constant as well
-  // Payloads go here. If it is null, they go into the chunks. Like cutting_, one task at a time
-  // touches it.
+  size_t chunk_bytes_ = wire::kChunkBytes;  // payload bytes per message; constant as well
+  // Shared memory for the payloads. If it is null, payloads go into the chunks. Only one task at a
+  // time uses this member and cutting_.
   std::shared_ptr<SharedMemoryStream> shared_;
   Cutting cutting_;
-  Pause pause_;  // before a refusal
+  Pause pause_;  // pause before a refusal
 
   absl::Mutex mutex_;
-  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // null: it is gone
+  grpc::CallbackServerContext* context_ ABSL_GUARDED_BY(mutex_);  // null: the context is gone
   std::deque<Chunk> chunks_ ABSL_GUARDED_BY(mutex_);  // the first is being written if is_writing_
   size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int num_read_ ABSL_GUARDED_BY(mutex_) = 0;         // buckets asked for, and being asked for
-  bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;  // from the question to the last chunk's end
-  bool has_rest_ ABSL_GUARDED_BY(mutex_) = false;    // cutting_ has one, and no task cuts it
+  int num_read_ ABSL_GUARDED_BY(mutex_) = 0;         // buckets that were or are being asked for
+  bool is_reading_ ABSL_GUARDED_BY(mutex_) = false;  // from the read of a bucket until its last
+                                                     // chunk is cut
+  bool has_rest_ ABSL_GUARDED_BY(mutex_) = false;    // cutting_ has a rest that no task is cutting
   shard::PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;

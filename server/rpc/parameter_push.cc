@@ -16,13 +16,13 @@
 namespace lodestar::rpc {
 namespace {
 
-// Buckets of so many bytes and more go past the caches: they would have left them before they are
-// added to others. A core's own keep less.
-// What a connection carries in a second beside a push that has stopped: heartbeats and pings.
+// Number of bytes per second that a connection carries beside a push that has stopped: heartbeats
+// and pings.
 constexpr double kOtherBytesPerSecond = 1024;
+// Size from which the bytes of a bucket bypass the caches: a longer bucket would have left them
+// before it is added to others. A core's own caches hold less.
 constexpr size_t kLongBucketBytes = 1 << 20;
-// The message of a legal chunk has at most so many bytes: the most payload, and more than any
-// header.
+// Maximum size of a message with a valid chunk: the largest payload, and more than any header.
 constexpr size_t kLargestChunkMessage = wire::kMaxChunkBytes + (4 << 10);
 
 std::string Describe(const wire::PushChunkHeader& header) {
@@ -30,8 +30,8 @@ std::string Describe(const wire::PushChunkHeader& header) {
                       ", bucket ", header.bucket, ": ");
 }
 
-// The parameters of an encoding are those of the job: a chunk that was written with others has
-// another size.
+// Returns the encoding of the chunk, with the job's parameters. If a chunk was encoded with other
+// parameters, its size is wrong.
 absl::StatusOr<Encoding> EncodingOf(const wire::PushChunkHeader& header, Encoding of_job) {
   ASSIGN_OR_RETURN(const Encoding::Kind kind, wire::FromProto(header.encoding));
   if (of_job.kind() == kind) return of_job;
@@ -68,7 +68,7 @@ absl::StatusOr<shard::ContributionKey> KeyOf(const wire::PushChunkHeader& header
                                 *encoding,     header.num_samples};
 }
 
-// Whether two chunks belong to the same bucket of the same contribution.
+// Returns true if two chunks belong to the same bucket of the same contribution.
 bool IsSameBucket(wire::PushChunkHeader a, const wire::PushChunkHeader& b) {
   a.offset = b.offset;
   a.crc32c = b.crc32c;
@@ -179,7 +179,7 @@ void PushStream::BeginBucket() {
         self->OnSpace(std::move(staged));
       });
   absl::MutexLock lock(&mutex_);
-  // The answer may have come, and even the next bucket may have begun, before we are here.
+  // When this code runs, the answer may already have come, and the next bucket may even have begun.
   if (num_begun_ == ordinal) waiting_ = call;
   if (finished_) call.Cancel();
 }
@@ -202,7 +202,7 @@ void PushStream::OnSpace(absl::StatusOr<shard::StagedBucket> staged) {
 
 void PushStream::TakeChunk() {
   const absl::Status copied = CopyChunk();
-  // Gives gRPC its memory back before the next chunk needs some.
+  // Gives gRPC its memory back before the next chunk needs memory.
   reader_.reset();
   if (!copied.ok()) return Fail(copied);
   if (incoming_->received == incoming_->staged.num_elements()) HandOver();
@@ -241,14 +241,14 @@ absl::Status PushStream::CheckContinues() const {
   return absl::OkStatus();
 }
 
-// A worker that was dropped would keep memory for as long as it sends a little now and then.
+// Otherwise a dropped worker could keep memory by sending a little now and then.
 absl::Status PushStream::CheckKeepsSpace() const {
   if (!incoming_->staged.is_revoked()) return absl::OkStatus();
   const shard::ContributionKey& key = incoming_->staged.key();
   absl::Status refusal =
       shard_->RefusalFor(key.worker, key.incarnation,
                          absl::UnavailableError("others have the space of what it pushes"));
-  // A contribution that was begun anew may come to its end here as well.
+  // If the contribution was begun anew on another stream, this one may go on to its end.
   return absl::IsAborted(refusal) ? refusal : absl::OkStatus();
 }
 
@@ -265,7 +265,8 @@ absl::Status PushStream::CopyChunk() {
     const auto look = [&](const wire::ArrivedBytes& arrived) {
       incoming_->staged.OnArrived(begin_bytes + static_cast<int64_t>(arrived.end), arrived.last);
     };
-    // In shared memory, the worker may change everything that is looked at except for the copy.
+    // In shared memory, the worker may change the bytes at any time, so only the copy may be
+    // checked.
     const bool is_long = incoming_->staged.bytes().size() >= kLongBucketBytes;
     ASSIGN_OR_RETURN(
         const uint32_t seen,
@@ -334,7 +335,8 @@ void PushStream::OnClientDone() {
   if (num_uncounted_ == 0) FinishLocked(absl::OkStatus());
 }
 
-// A message may take long on its way: as long as its bytes come, the push is not abandoned.
+// Looks whether the push still receives bytes. A message may be slow: as long as its bytes come,
+// the push is not silent.
 void PushStream::OnLook(absl::Duration awaited) {
   {
     absl::MutexLock lock(&mutex_);
@@ -347,7 +349,7 @@ void PushStream::OnLook(absl::Duration awaited) {
   silent_for_ += awaited;
   const double others = kOtherBytesPerSecond * (1 + absl::ToDoubleSeconds(silent_for_));
   const uint64_t received = bytes.value_or(0);
-  // Nothing can be concluded without a count.
+  // Without a count of bytes nothing is known.
   const bool has_come =
       !bytes.has_value() || static_cast<double>(received - silent_from_bytes_) > others;
   if (awaited == absl::ZeroDuration() || has_come) {
@@ -368,8 +370,8 @@ void PushStream::OnDone() {
 
 void PushStream::ReadNext() {
   call_->set_phase(v1::CallState::PHASE_RECEIVING);
-  // A member may take its time between two buckets: it computes the next. One that is under way has
-  // a place that others wait for.
+  // A member may pause between two buckets, because it computes the next. During a bucket it must
+  // send, because it holds space that others wait for.
   const bool is_known = caller_ == StreamQuota::Caller::kMember;
   if (incoming_.has_value() || !is_known) AwaitPeer();
   absl::MutexLock lock(&mutex_);

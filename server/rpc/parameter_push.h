@@ -1,10 +1,10 @@
-// One Push stream. States of its read side:
+// A PushStream is one Push stream. States of its read side:
 //
 //   reading --first chunk of a bucket--> waiting for space --staged--> reading --last chunk-->
 //   handed over to the shard, which counts it, and reading again
 //
-// and it ends once the client has ended it and everything handed over is counted, or with the first
-// error. The stream owns itself until gRPC and all callbacks are done with it.
+// The stream ends once the client has ended it and every bucket handed over is counted, or with the
+// first error. The stream owns itself until gRPC and all callbacks are done with it.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -32,7 +32,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
                          public WatchedStream,
                          public std::enable_shared_from_this<PushStream> {
  public:
-  // `reply` is gRPC's and is filled before the stream finishes.
+  // Starts a stream. `reply` belongs to gRPC and is filled before the stream finishes.
   static grpc::ServerReadReactor<grpc::ByteBuffer>* Start(
       absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard,
       std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
@@ -45,11 +45,11 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   void OnLook(absl::Duration awaited) override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // A bucket while its chunks arrive.
+  // A bucket whose chunks are arriving.
   struct Incoming {
     shard::StagedBucket staged;
     wire::PushChunkHeader first;  // header of its first chunk
-    int64_t received = 0;         // elements
+    int64_t received = 0;         // number of elements that have arrived
   };
 
   PushStream(std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
@@ -63,12 +63,13 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   void TakeChunk() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status ReadHeader();
   absl::Status CopyChunk();
-  // Returns the error for chunks that do not follow one another: DataLoss if the client gives
-  // checksums, because a chunk was lost on its way, and InvalidArgument otherwise.
+  // Returns the error for chunks that do not follow one another. It is DataLoss if the client sends
+  // checksums, because then a chunk was lost on its way. Otherwise it is InvalidArgument.
   template <typename... Text>
   absl::Status BrokenOrder(const wire::PushChunkHeader& header, const Text&... text) const;
   absl::Status CheckContinues() const;
-  // Errors: Aborted if the life that pushes is over.
+  // Checks that the stream may keep the space of its bucket. Errors: Aborted (the worker's
+  // incarnation is over).
   absl::Status CheckKeepsSpace() const;
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
   void OnCounted(uint32_t bucket, const absl::StatusOr<shard::PushOutcome>& outcome)
@@ -79,7 +80,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void FinishLocked(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::shared_ptr<PushStream> self_;  // until OnDone()
+  std::shared_ptr<PushStream> self_;  // set until OnDone()
   std::shared_ptr<shard::ParameterShard> shard_;
   const std::shared_ptr<TrafficCounters> traffic_;
   const std::shared_ptr<SharedMemoryRegions> regions_;
@@ -87,32 +88,34 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   const StreamGuard guard_;
   grpc::ByteBuffer* const reply_;
 
-  // The read side: touched by one callback at a time, each of which starts the next.
+  // The members of the read side are used by one callback at a time, each of which starts the next.
   grpc::ByteBuffer message_;
   std::optional<wire::PushChunkReader> reader_;
-  // If the payload of the chunk in reader_ is in shared memory, it is in the region of this stream.
+  // Region of this stream's shared memory. It has the payload of the chunk in reader_ if that
+  // payload is in shared memory.
   std::shared_ptr<SharedMemoryStream> shared_;
   std::optional<Incoming> incoming_;
   std::unique_ptr<StreamQuota::Seat> seat_;
   StreamQuota::Caller caller_ = StreamQuota::Caller::kStranger;  // kind of caller that holds seat_
-  limits::OriginPlaces::Place strangers_place_;                  // its place if it is a stranger
-  bool gives_checksums_ = false;  // a header of this stream came with a checksum
-  WorkerLife speaker_;            // that the caller has been found to speak for
+  // Place of the stream if the caller is a stranger.
+  limits::OriginPlaces::Place strangers_place_;
+  bool gives_checksums_ = false;  // true: a header of this stream came with a checksum
+  WorkerLife speaker_;            // incarnation that the caller may speak for, as checked before
 
   absl::Mutex mutex_;
   shard::PendingCall waiting_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_begun_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time begun_at_ ABSL_GUARDED_BY(mutex_);  // the last one
-  absl::Duration held_ ABSL_GUARDED_BY(mutex_);  // of all of them
+  absl::Time begun_at_ ABSL_GUARDED_BY(mutex_);  // when the last bucket began to wait for space
+  absl::Duration held_ ABSL_GUARDED_BY(mutex_);  // total time that buckets waited for space
   absl::Time held_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  int num_uncounted_ ABSL_GUARDED_BY(mutex_) = 0;  // buckets handed over
+  int num_uncounted_ ABSL_GUARDED_BY(mutex_) = 0;  // number of buckets handed over and not counted
   bool client_done_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Time received_at_ ABSL_GUARDED_BY(mutex_);  // all of it; if client_done_
+  absl::Time received_at_ ABSL_GUARDED_BY(mutex_);  // when everything had arrived, if client_done_
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  // Tells how long nothing has come of the bucket under way; null while there is none.
+  // Says how long no bytes of the bucket under way have come. Null if no bucket is under way.
   std::shared_ptr<shard::PushSilence> silence_ ABSL_GUARDED_BY(mutex_);
   absl::Duration silent_for_ ABSL_GUARDED_BY(mutex_);
-  uint64_t silent_from_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the connection
+  uint64_t silent_from_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // byte count of the connection
   v1::PushReply result_ ABSL_GUARDED_BY(mutex_);
 };
 

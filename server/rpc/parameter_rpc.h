@@ -1,12 +1,11 @@
-// ParameterService (proto/parameter_service.proto) over a ParameterShard: translates messages,
-// moves bytes, decides nothing.
+// ParameterRpc serves ParameterService (proto/parameter_service.proto) with a ParameterShard. It
+// converts messages and moves bytes, and decides nothing.
 //
 // Push: each chunk is copied from gRPC's buffers straight into the space that the shard has lent
-// for its bucket; its checksum, and the look at its numbers, are taken on the way, while they are
-// in the cache. The next one is read only when there is space, so a full shard holds its clients
-// back. Pull: chunks are slices over the published pages themselves; their checksums run on the
-// executor. Where client and server share memory, payloads are copied into it by the one and out of
-// it by the other.
+// for its bucket. Checksum and numbers are checked during the copy, while the bytes are in the
+// cache. The next chunk is read only when there is space, so a full shard slows its clients down.
+// Pull: chunks refer to the published pages without a copy, and their checksums are computed on the
+// executor. If client and server share memory, each side copies payloads into it or out of it.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +27,9 @@
 
 namespace lodestar::rpc {
 
-// BulkTraffic is what crossed the wire since the service was made.
+// BulkTraffic counts the bytes that crossed the wire since the service was created.
 struct BulkTraffic {
-  uint64_t bytes_received = 0;  // payload
+  uint64_t bytes_received = 0;  // payload bytes
   uint64_t bytes_sent = 0;
 };
 
@@ -40,9 +39,9 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
                                        v1::ParameterService::WithRawCallbackMethod_DescribeCalls<
                                            v1::ParameterService::Service>>>> {
  public:
-  // The shard as of now; it may be replaced when the server is assigned anew, and a stream stays
-  // with the one it began with. Unavailable with what is waited for while there is none.
-  // Called from any thread; must not block.
+  // Returns the current shard. The shard may be replaced when the server is assigned anew; a stream
+  // keeps the shard that it began with. Returns Unavailable, saying what is waited for, while there
+  // is no shard. Called from any thread. Must not block.
   using ShardProvider = std::function<absl::StatusOr<std::shared_ptr<shard::ParameterShard>>()>;
 
   struct Config {
@@ -52,32 +51,31 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
     absl::Duration message_timeout = absl::Minutes(1);  // see ServerLimits
     absl::Duration refusal_pause = kRefusalPause;
     std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
-    // Returns how many bytes have come from `peer`, as grpc::ServerContext::peer() names it. Null
-    // means that it cannot be told. Thread-safe.
+    // Returns how many bytes have come from `peer`, a name from grpc::ServerContext::peer(). Null
+    // means that the number is not known. Thread-safe.
     std::function<std::optional<uint64_t>(const std::string& peer)> connection_bytes = nullptr;
-    // Returns what has become of the connection from `peer`. Thread-safe.
+    // Returns the state of the connection from `peer`. Thread-safe.
     WorkerConnections::StateOf state_of = [](absl::string_view) {
       return firewall::ConnectionState::kUnknown;
     };
   };
-  // `executor` outlives the gRPC server.
+  // `executor` must outlive the gRPC server.
   ParameterRpc(ShardProvider shards, Executor* executor, const Config& config);
   ~ParameterRpc() override;
 
-  // Returns the traffic of all streams, whichever shard they served. Thread-safe.
+  // Returns the traffic of all streams, for all shards that they served. Thread-safe.
   BulkTraffic traffic() const;
   // Returns how many workers share memory with this server now. Thread-safe.
   int num_shared_regions() const { return regions_->size(); }
-  // Must be called every second or so. It ends streams whose client is at its turn and does
-  // nothing.
+  // Ends the streams whose client must act and does nothing. Must be called about once a second.
   void EndStalled(absl::Time now);
-  // Returns the lives of workers that share memory with this server and whose process has ended
-  // since the last call. Thread-safe.
+  // Returns the incarnations of workers that share memory with this server and whose process has
+  // ended since the last call. Thread-safe.
   std::vector<WorkerLife> TakeEndedProcesses() { return processes_->TakeEnded(); }
   // See WorkerConnections::AreClosed(). Thread-safe.
   bool AreConnectionsClosed(const WorkerLife& life) const { return connections_->AreClosed(life); }
-  // Ends the calls that would go on for as long as their clients live. Before the gRPC server is
-  // shut down.
+  // Ends the calls that would otherwise last as long as their clients. Must be called before the
+  // gRPC server is shut down.
   void EndSharing() { regions_->Close(); }
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* Push(grpc::CallbackServerContext* context,

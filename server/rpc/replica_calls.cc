@@ -31,7 +31,8 @@ void SetDeadline(grpc::ClientContext& context, absl::Duration patience) {
   context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(patience));
 }
 
-// If this side ends a call, the caller did not cancel it: the error becomes Unavailable.
+// Converts the status of a call. The caller has not cancelled it, so Cancelled means that this side
+// ended the connection: it becomes Unavailable.
 absl::Status FromCall(const grpc::Status& status) {
   absl::Status native = wire::FromGrpcStatus(status);
   if (absl::IsCancelled(native)) native = absl::UnavailableError("the connection was ended");
@@ -42,13 +43,13 @@ absl::Status FromCall(const grpc::Status& status) {
   return native;
 }
 
-// A Channel is what calls need, for as long as one of them goes on.
+// A Channel is what calls need. It exists as long as one of them is under way.
 struct Channel {
   std::unique_ptr<v1::ReplicaService::Stub> stub;
   OutgoingCalls calls;
 };
 
-// A Call is one call, counted among those that can be cancelled.
+// A Call is one call, registered with the calls that can be cancelled.
 class Call {
  public:
   explicit Call(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {
@@ -123,7 +124,7 @@ class GrpcLane final : public replica::ReplicaLane {
     return Finish();
   }
 
-  // Why the replica has ended the call.
+  // Returns why the replica has ended the call.
   absl::Status Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_) {
     if (end_.ok()) {
       end_ = call_.begun();
@@ -216,7 +217,7 @@ class GrpcConnection final : public replica::ReplicaConnection {
   void Cancel() override { channel_->calls.CancelAll(); }
 
  private:
-  // Finishes a stream. It was read to its end, unless `taken` says why not.
+  // Finishes a stream. If `taken` is OK, the stream was read to its end.
   template <typename Replies>
   static absl::Status Finish(Call& call, Replies& replies, const absl::Status& taken) {
     if (!taken.ok()) call.context().TryCancel();

@@ -9,7 +9,7 @@
 
 namespace lodestar::rpc {
 
-// Connects with the first call. `replica` is HOST:PORT.
+// Returns a connection to the replica, which connects with its first call. `replica` is HOST:PORT.
 std::unique_ptr<replica::ReplicaConnection> ConnectReplica(const std::string& replica,
                                                            const wire::TransportSecurity& security);
 

@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t kMaxServerBytes = 256;
 
-// The checksum is of the bytes and of where they go: a number that was damaged on its way would
-// lead them elsewhere.
+// Returns the checksum of the bytes and of the number of their file. A number that was damaged on
+// its way would lead the bytes to another file.
 uint32_t ChecksumOf(uint64_t file, absl::string_view bytes) {
   return Crc32c(bytes.data(), bytes.size(), Crc32c(&file, sizeof(file)));
 }

@@ -1,5 +1,5 @@
-// Between proto/replica_service.proto and the native types of server/durability/replica. Errors are
-// InvalidArgument and name the field, or DataLoss where a checksum does not hold.
+// Converts between proto/replica_service.proto and the native types of server/durability/replica.
+// Errors: InvalidArgument, naming the field; DataLoss (a checksum is wrong).
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -16,12 +16,12 @@ absl::StatusOr<replica::MirroredPath> FromProto(const v1::MirroredPath& path);
 v1::FileEntry ToProto(const replica::FileEntry& entry);
 absl::StatusOr<replica::FileEntry> FromProto(const v1::FileEntry& entry);
 v1::BeginTermRequest ToProto(const replica::TermRequest& request);
-// Errors also: FailedPrecondition for another wire version.
+// Errors also: FailedPrecondition (another wire version).
 absl::StatusOr<replica::TermRequest> FromProto(const v1::BeginTermRequest& request);
 v1::Term ToProto(const replica::ReplicaStore::Term& term);
 replica::ReplicaStore::Term FromProto(const v1::Term& term);
 
-// The request has neither number nor term. What is appended is moved.
+// Converts a change, without number and term. Appended bytes are moved.
 v1::MirrorRequest ToProto(replica::FileChange change);
 absl::StatusOr<replica::FileChange> FromProto(v1::MirrorRequest request);
 

@@ -24,7 +24,7 @@ using MirrorStream = grpc::ServerReaderWriter<v1::MirrorReply, v1::MirrorRequest
 
 absl::Status Gone() { return absl::CancelledError("the server has gone"); }
 
-// Carries changes out until the server ends the stream. Errors end it.
+// Carries out changes until the server ends the stream or an error occurs.
 absl::Status CarryAll(replica::ReplicaStore& store, MirrorStream& stream) {
   std::unique_ptr<replica::ReplicaStore::Lane> lane;
   uint64_t last_number = 0;

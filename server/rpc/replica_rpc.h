@@ -1,4 +1,4 @@
-// ReplicaService: a ReplicaStore for servers on other machines.
+// ReplicaRpc serves ReplicaService: a ReplicaStore for servers on other machines.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -8,11 +8,11 @@
 
 namespace lodestar::rpc {
 
-// Every call has a thread of gRPC's, which blocks for the disk: there are a few per server, and
-// nothing else in the process.
+// Every call blocks a gRPC thread for the disk. That is acceptable: there are few calls per server,
+// and the process does nothing else.
 class ReplicaRpc final : public v1::ReplicaService::Service {
  public:
-  // `store` outlives the service.
+  // `store` must outlive the service.
   explicit ReplicaRpc(replica::ReplicaStore* store) : store_(store) {}
 
   grpc::Status BeginTerm(grpc::ServerContext* context, const v1::BeginTermRequest* request,

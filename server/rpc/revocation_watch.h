@@ -1,6 +1,6 @@
-// RevocationWatch knows which identities of a cluster were revoked, for servers that are not where
-// the authority is. It asks the coordinator every few seconds, wherever the coordinator has gone.
-// While the coordinator is away, what it said last counts.
+// RevocationWatch knows which identities of a cluster were revoked, for servers other than the
+// authority's. It asks the coordinator every few seconds, at any address that the coordinator may
+// have moved to. While the coordinator does not answer, its last answer counts.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -19,17 +19,18 @@
 
 namespace lodestar::rpc {
 
-// Thread-safe. A thread of its own.
+// The class is thread-safe. It has a thread of its own.
 class RevocationWatch {
  public:
   static constexpr absl::Duration kInterval = absl::Seconds(5);
 
-  // `servers` are HOST:PORT[,HOST:PORT...], where the coordinator may be.
+  // `servers` is HOST:PORT[,HOST:PORT...], the addresses at which the coordinator may be.
   RevocationWatch(wire::TransportSecurity security, const std::string& servers,
                   absl::Duration interval = kInterval);
   ~RevocationWatch();
 
-  // Errors: Unauthenticated, with the time and the reason of the revocation.
+  // Checks that the identity is not revoked. Errors: Unauthenticated, with the time and the reason
+  // of the revocation.
   absl::Status CheckNotRevoked(const Identity& identity) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -40,9 +41,9 @@ class RevocationWatch {
   const std::vector<std::string> servers_;
   const absl::Duration interval_;
   mutable absl::Mutex mutex_;
-  absl::flat_hash_map<std::string, std::string> revoked_ ABSL_GUARDED_BY(mutex_);  // ids; why
+  absl::flat_hash_map<std::string, std::string> revoked_ ABSL_GUARDED_BY(mutex_);  // id to reason
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // under way
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;  // the call under way
   std::thread thread_;
 };
 

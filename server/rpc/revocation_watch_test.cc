@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// FakeAuthority says each time which identities were revoked by then, or that it is away.
+// FakeAuthority answers with the identities that the test sets as revoked, or with an error.
 class FakeAuthority final : public v1::AuthorityService::Service {
  public:
   FakeAuthority() {
@@ -30,7 +30,7 @@ class FakeAuthority final : public v1::AuthorityService::Service {
   ~FakeAuthority() override { server_->Shutdown(); }
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-  // An answer that was begun after this was said has been taken.
+  // Sets the answer, and blocks until an answer that began afterwards has been received.
   void Say(const std::string& revoked, bool is_away = false) {
     absl::MutexLock lock(&mutex_);
     revoked_ = revoked;
@@ -42,7 +42,7 @@ class FakeAuthority final : public v1::AuthorityService::Service {
     mutex_.Await(absl::Condition(&has_asked));
   }
 
-  // From now on `successor` is the coordinator.
+  // Makes `successor` the coordinator from now on.
   void HandOver(const FakeAuthority& successor) {
     absl::MutexLock lock(&mutex_);
     successor_ = successor.address();

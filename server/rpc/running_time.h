@@ -1,7 +1,7 @@
-// RunningTime is the time of a clock without the gaps in which this process did not run, because
-// the process was stopped or starved, or its machine was stopped. What others sent in such a gap is
-// read only after it. So a peer was not silent because nothing was heard of it in the gap, and no
-// lease or patience may count the gap. The class is pure.
+// RunningTime is the time of a clock without the gaps in which this process did not run. It may not
+// run because the process was stopped or starved, or because its machine was stopped. Messages that
+// came in such a gap are read only after it. So a peer from which nothing was heard in a gap was
+// not silent, and no lease or patience may count the gap. The class does no I/O and has no lock.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@ namespace lodestar::rpc {
 
 class RunningTime {
  public:
-  // A process that runs asks for the time more often than that.
+  // A process that runs asks for the time at least this often.
   static constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 
-  // The clock, which never goes back, shows `clock_now`. Returns how long the gap was that ends
-  // with it. Zero means that there was no gap.
+  // Sets the clock's time, which never goes back, to `clock_now`. Returns the length of the gap
+  // that ends now. Zero means that there was no gap.
   absl::Duration Advance(absl::Time clock_now) {
     const absl::Duration pause =
         clock_now_.has_value() ? clock_now - *clock_now_ : absl::ZeroDuration();
@@ -26,13 +26,13 @@ class RunningTime {
     return pause;
   }
 
-  // Both may be called after the first Advance().
+  // Both methods may be called only after the first Advance().
   absl::Time now() const { return *clock_now_ - gaps_; }
   absl::Time clock_now() const { return *clock_now_; }
 
  private:
   std::optional<absl::Time> clock_now_;
-  absl::Duration gaps_;  // all of them together
+  absl::Duration gaps_;  // sum of all gaps
 };
 
 }  // namespace lodestar::rpc

@@ -22,9 +22,9 @@ namespace {
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 constexpr absl::Duration kReportDeadline = absl::Seconds(5);
-constexpr int kSignOfLifeIntervals = 2;  // that the answer to a sign of life may take at least
-constexpr absl::Duration kLongestDeadline = absl::Minutes(1);  // however slow the path is
-// A manifest part of megabytes may take more time on its way, at this rate.
+constexpr int kSignOfLifeIntervals = 2;  // minimum deadline of a sign of life, in intervals
+constexpr absl::Duration kLongestDeadline = absl::Minutes(1);  // maximum deadline on slow paths
+// Lowest rate at which a manifest part of megabytes may travel. The deadline grows with its size.
 constexpr double kSlowestBytesPerSecond = 1e5;
 constexpr absl::Duration kStopTick = absl::Milliseconds(50);
 
@@ -39,15 +39,15 @@ std::unique_ptr<v1::ClusterService::Stub> NewStub(const std::string& coordinator
   return v1::ClusterService::NewStub(NewChannel(coordinator, security));
 }
 
-// Returns how a server ends that is told to stop. It is Unavailable if the server may be started
-// again.
+// Returns the status with which a server ends that is told to stop. It is Unavailable if the server
+// may be started again.
 absl::Status StatusOf(const StopCommand& stop) {
   if (stop.instance_id != 0) return absl::UnavailableError(stop.failure);
   return stop.failure.empty() ? absl::OkStatus() : absl::FailedPreconditionError(stop.failure);
 }
 
-// Returns what the operator of this machine finds in the log. It is empty if there is nothing to
-// find.
+// Returns a message for the log of this machine's operator. It is empty if there is nothing to
+// report.
 std::string FailureText(const ShardEvent& event) {
   if (const auto* diverged = std::get_if<ShardDiverged>(&event)) return diverged->text;
   if (const auto* failing = std::get_if<ShardFailing>(&event)) {
@@ -68,7 +68,7 @@ absl::Status ShardAgent::AwaitCoordinator(const AddressList& coordinator,
   }
   while (true) {
     for (const auto& channel : channels) {
-      // A port that only listens answers nothing, and the channel is not connected then.
+      // A port that only listens does not answer, so the channel does not become connected.
       const auto until = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kStopTick);
       if (channel->WaitForConnected(until)) return absl::OkStatus();
     }
@@ -192,7 +192,7 @@ bool ShardAgent::LookElsewhere() {
   if (addresses_.size() == 1) return false;
   addresses_.Next();
   stub_ = NewStub(addresses_.current(), config_.security);
-  advertised_coordinator_.clear();  // it is another one that is looked for
+  advertised_coordinator_.clear();  // another coordinator is being looked for
   return ++num_looked_at_ % addresses_.size() != 0;
 }
 
@@ -215,8 +215,8 @@ void ShardAgent::RunAttachments() {
       pause = kFirstPause;
       num_looked_at_ = 0;
     }
-    // A server that was let go remains so, whatever becomes of its attempts, until it is attached
-    // again.
+    // Once the coordinator has let go of this server, connection() keeps that error, even if later
+    // attempts fail in another way, until the server is attached again.
     if (absl::IsAborted(ended) || !absl::IsAborted(connection())) {
       const auto code = absl::IsAborted(ended) ? ended.code() : absl::StatusCode::kUnavailable;
       SetConnection(absl::Status(code, absl::StrCat("not connected to the coordinator ",
@@ -232,7 +232,7 @@ void ShardAgent::RunAttachments() {
       tell("; trying again");
       continue;
     }
-    // If there are several addresses, some may be of processes that only stand by for the
+    // If there are several addresses, some may belong to processes that only stand by for the
     // coordinator.
     const bool is_unknown =
         config_.coordinator.size() == 1 && unknown_calls.IsFinal(ended, was_attached);
@@ -308,12 +308,12 @@ void ShardAgent::CountUnanswered(int num_intervals) {
     absl::MutexLock lock(&mutex_);
     if (!has_stream_) return;
     num_unanswered_ += num_intervals;
-    // Answers that take many intervals are not missing before they could be there.
+    // If answers take several intervals, they do not count as missing before they could have come.
     const absl::Duration patience =
         path_.Patience(config_.max_unanswered * config_.stats_interval, kLongestDeadline);
     if (num_unanswered_ * config_.stats_interval <= patience) return;
-    // Where only one end knows that the connection is dead, another stream on it would be as
-    // silent.
+    // If only one end knows that the connection is dead, another stream on the same connection
+    // would be silent too.
     stub_ = NewStub(addresses_.current(), config_.security);
   }
   calls_.Interrupt();
@@ -326,11 +326,11 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
     advertised_coordinator_ = assign->map->servers.front().address;
   }
   if (const auto* stop = std::get_if<StopCommand>(&command)) {
-    // The server that is meant may have been another one of this shard.
+    // The command may mean an earlier server process of this shard.
     if (stop->instance_id != 0 && stop->instance_id != host_->instance_id()) {
       return absl::OkStatus();
     }
-    // Whatever becomes of it: a coordinator that does not hear it goes a little later.
+    // The result is ignored: a coordinator that does not get the report only ends a little later.
     v1::ShardReport report = NewReport();
     SetEvent(ShardExiting{}, &report);
     SendNow(report, DeadlineOf(kReportDeadline)).IgnoreError();
@@ -375,7 +375,7 @@ void ShardAgent::SendUntilAnswered(const v1::ShardReport& report) {
   while (true) {
     const absl::Status answer = SendNow(report, DeadlineOf(kReportDeadline) + travel).status();
     if (answer.ok()) return;
-    // The coordinator has not taken it, and never will.
+    // The coordinator has refused the report, and would always refuse it.
     const bool is_refused = RemedyFor(answer) == Remedy::kGiveUp;
     if (is_refused) LogWarn("shard={} report refused: {}", config_.shard, answer);
     if (is_refused || !PauseBefore(pause)) return;
@@ -386,7 +386,7 @@ void ShardAgent::SendUntilAnswered(const v1::ShardReport& report) {
 void ShardAgent::OnEvent(ShardEvent event) {
   const std::string text = FailureText(event);
   if (!text.empty()) LogError("shard={} {}", config_.shard, text);
-  // The coordinator says it, once for all buckets of a round.
+  // The coordinator logs the fault, once for all buckets of a round.
   if (const auto* fault = std::get_if<WorkerFault>(&event)) {
     LogDebug("shard={} {}", config_.shard, fault->text);
   }
@@ -433,14 +433,14 @@ void ShardAgent::OnNotice(absl::string_view text) {
 
 void ShardAgent::RunStats() {
   while (PauseBefore(config_.stats_interval)) {
-    // Counted, not timed: a process that did not run has not asked either.
+    // Intervals are counted instead of time: while the process did not run, it asked nothing.
     CountUnanswered(1);
     if (!connection().ok()) continue;
     const status::ShardReading reading = deps_.read_stats();
     v1::ShardReport report = NewReport();
     *report.mutable_stats() = ToProto(reading.stats, reading.bytes_received, reading.bytes_sent);
-    // Another one follows, and soon: it is this server's sign of life, and its answer on the stream
-    // shows whether commands were lost.
+    // No retry: the next sign of life follows soon. Its answer on the stream shows whether commands
+    // were lost.
     const absl::Duration deadline = DeadlineOf(kSignOfLifeIntervals * config_.stats_interval);
     const absl::Time begun = absl::Now();
     const absl::Status sent = SendNow(report, deadline).status();
@@ -449,7 +449,7 @@ void ShardAgent::RunStats() {
       if (sent.ok()) path_.OnAnswered(absl::Now() - begun);
       if (absl::IsDeadlineExceeded(sent)) path_.OnUnanswered(deadline);
     }
-    // It has waited for that long, and asked nothing else meanwhile.
+    // The call has waited for that many intervals, and no other was sent meanwhile.
     if (absl::IsDeadlineExceeded(sent)) CountUnanswered(kSignOfLifeIntervals);
   }
 }

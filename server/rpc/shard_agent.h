@@ -1,5 +1,6 @@
-// The other end of AttachShard: keeps the server of a shard above 0 attached to the coordinator,
-// hands its commands to the ShardHost and reports back. Reconnects by itself with back-off.
+// ShardAgent is the server's end of AttachShard. It keeps the server of a shard above 0 attached to
+// the coordinator, passes the coordinator's commands to the ShardHost and reports back. It
+// reconnects by itself with back-off.
 #pragma once
 
 #include <cstdint>
@@ -36,22 +37,23 @@ class ShardAgent : public host::ShardReports {
     int shard = 1;
     int num_shards = 2;
     absl::Duration stats_interval = absl::Seconds(1);
-    // The coordinator answers every one of these on the stream of commands: where it has not for so
-    // many, and longer than answers usually take, a call or an answer was lost on the way, and
-    // another stream is opened, over a connection of its own.
+    // Maximum number of signs of life without an answer. The coordinator answers each on the stream
+    // of commands. If this many answers are missing, for longer than answers usually take, a
+    // message was lost on the way. Then another stream is opened, over a new connection.
     int max_unanswered = 5;
     absl::Duration longest_last_save_call = LastSaveCalls::kLongestCall;
   };
   struct Deps {
     std::function<status::ShardReading()> read_stats;
-    // The coordinator has told the servers to exit (OK), or refuses this one for good.
+    // Called with OK when the coordinator has told the servers to exit, or with an error when it
+    // refuses this server for good.
     std::function<void(const absl::Status&)> on_stop;
-    // Whether this process still holds the folder of its journal. The agent asks before each
-    // attachment, and tries again later if the answer is not OK.
+    // Checks that this process still holds the folder of its journal. Called before each
+    // attachment. If the result is not OK, the agent tries again later.
     std::function<absl::Status()> confirm_folder = [] { return absl::OkStatus(); };
   };
 
-  // Blocks until a server serves at one of the addresses. Errors: Cancelled once interrupted.
+  // Blocks until a server serves at one of the addresses. Errors: Cancelled (interrupted).
   static absl::Status AwaitCoordinator(const AddressList& coordinator,
                                        const wire::TransportSecurity& security,
                                        const std::function<bool()>& is_interrupted);
@@ -59,24 +61,26 @@ class ShardAgent : public host::ShardReports {
   ShardAgent(Config config, Deps deps);
   ~ShardAgent() override;
 
-  // `host` outlives the agent's threads, which end in Stop(). `address` is where workers reach this
-  // server.
+  // Starts the agent. `host` must outlive the agent's threads, which end in Stop(). `address` is
+  // where workers reach this server.
   void Start(host::ShardHost* host, const std::string& address);
-  // This server was told to stop: asks the coordinator for the last checkpoint and blocks until it
-  // is published. While the connection is cut it waits for the next one, if there is anything to
-  // save. Errors: those of the coordinator's outcome; DeadlineExceeded or DataLoss after
-  // `patience`; Unavailable if the coordinator was not there for all of it, and Aborted if it has
-  // let go of this server, when nothing of it can be saved; Cancelled once `is_interrupted`, after
-  // which only Stop() may be called.
+  // Asks the coordinator for the last checkpoint, because this server was told to stop, and blocks
+  // until the checkpoint is published. While the connection is cut, waits for the next connection
+  // if there is anything to save. Errors: those of the coordinator; DeadlineExceeded or DataLoss
+  // (after `patience`); Unavailable (the coordinator did not answer at any time); Aborted (the
+  // coordinator has let go of this server, so nothing of it can be saved); Cancelled
+  // (`is_interrupted`; then only Stop() may be called).
   absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
                                                      const std::function<bool()>& is_interrupted)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Detaches and joins. Repeats are harmless.
+  // Detaches and joins the threads. Repeats are harmless.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Why there is no connection; OK while attached. Aborted if the coordinator has ended it.
+  // Returns OK while attached, else why there is no connection. Aborted means that the coordinator
+  // has let go of this server.
   absl::Status connection() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // HOST:PORT of the coordinator: under which workers are told to reach it, once it has said so.
+  // Returns HOST:PORT at which workers are told to reach the coordinator, once the coordinator has
+  // said so.
   std::string coordinator() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnEvent(ShardEvent event) override;
@@ -90,38 +94,39 @@ class ShardAgent : public host::ShardReports {
                                                       const std::function<bool()>& is_interrupted);
   void RunAttachments();
   void RunStats();
-  // Runs until the stream ends; returns how it ended.
+  // Runs one attachment until its stream ends. Returns how the stream ended.
   absl::Status RunOneAttachment();
   absl::Status Obey(const v1::ShardCommand& wire);
-  // Something has come on the stream; a sign of life is due.
+  // Notes that a message has come on the stream.
   void NoteMessage() ABSL_LOCKS_EXCLUDED(mutex_);
   void CountUnanswered(int num_intervals) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the stub to call. It is null if the agent is stopped.
+  // Returns the stub for a call, or null if the agent is stopped.
   std::shared_ptr<v1::ClusterService::Stub> BeginCall(grpc::ClientContext* context)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns what the call has brought. It is Unavailable if the call was on a connection that is
-  // given up. After an answer that the connection may have spoiled, the next call opens another
-  // one.
+  // Ends a call, and returns its status. The status is Unavailable if the call was on a connection
+  // that was given up. After an answer that the connection may have damaged, the next call opens
+  // another connection.
   absl::Status EndCall(grpc::ClientContext* context, const grpc::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // The coordinator is not where it was looked for. Whether another place is to be tried at once:
-  // not after the last.
+  // Tries the next address, because the coordinator is not at the current one. Returns false if all
+  // addresses have been tried, so that a pause is due.
   bool LookElsewhere() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waits for the next attempt; false if stopped meanwhile.
+  // Waits before the next attempt. Returns false if stopped meanwhile.
   bool PauseBefore(absl::Duration pause) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetConnection(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns how long a call may take: `least`, and more where answers take long.
+  // Returns the deadline of a call: `least`, or more if answers take long.
   absl::Duration DeadlineOf(absl::Duration least) ABSL_LOCKS_EXCLUDED(mutex_);
   v1::ShardReport NewReport() const;
-  // Sends from the reporting thread, in order, each report until it is answered: the coordinator
-  // would wait for what it does not learn.
+  // Sends a report from the reporting thread, in order, and repeats it until it is answered. It
+  // must not be lost, because the coordinator waits for it.
   void SendLater(v1::ShardReport report);
   void SendUntilAnswered(const v1::ShardReport& report);
-  // Sends once: a worker whose contribution the coordinator does not hear of reports it by itself.
+  // Sends the contributions once. If the report is lost, the workers report their contributions
+  // themselves.
   void SendContributed() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::ShardReportReply> SendNow(const v1::ShardReport& report,
                                                absl::Duration deadline);
-  // No call is begun any more, and those under way end.
+  // Ends the calls under way, and lets no other call begin.
   void CancelCalls() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Config config_;
@@ -134,22 +139,24 @@ class ShardAgent : public host::ShardReports {
   mutable absl::Mutex mutex_;
   AddressList addresses_ ABSL_GUARDED_BY(mutex_);
   bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  RoundTripTime path_ ABSL_GUARDED_BY(mutex_);  // by the signs of life
-  // Replaced, with its connection, while other threads have calls under way.
+  RoundTripTime path_ ABSL_GUARDED_BY(mutex_);  // measured by the signs of life
+  // The stub and its connection may be replaced while other threads have calls under way.
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   absl::Status connection_ ABSL_GUARDED_BY(mutex_);
-  bool has_stream_ ABSL_GUARDED_BY(mutex_) = false;             // of commands
-  int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;              // signs of life, on that stream
+  // True: there is a stream of commands.
+  bool has_stream_ ABSL_GUARDED_BY(mutex_) = false;
+  // Number of signs of life without an answer on that stream.
+  int num_unanswered_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string advertised_coordinator_ ABSL_GUARDED_BY(mutex_);  // empty: not known yet
-  // These are contributions to one life of the servers, not sent yet. If there are any,
+  // Contributions to one incarnation of the servers that are not reported yet. If there are any,
   // SendContributed() will be called.
   std::vector<v1::ShardReport::Contributed::Contribution> contributed_ ABSL_GUARDED_BY(mutex_);
   uint64_t contributed_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
 
   ThreadPool reports_;
-  ThreadPool contributed_sender_;  // what it tells hurries: reports of workers wait for it
+  ThreadPool contributed_sender_;  // own thread, because reports of workers wait for these
   std::thread attachments_;
-  size_t num_looked_at_ = 0;  // by that thread, in a row, and in vain
+  size_t num_looked_at_ = 0;  // addresses tried in a row without success; used by its thread only
   std::thread stats_;
 };
 

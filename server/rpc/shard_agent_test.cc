@@ -30,7 +30,7 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kNeverOver = absl::Hours(1);
 
-// Answers as the test says.
+// ScriptedCoordinator gives the answers that the test sets.
 class ScriptedCoordinator final : public v1::ClusterService::Service {
  public:
   ScriptedCoordinator() {
@@ -100,7 +100,7 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   }
 
   absl::Mutex mutex;
-  // Each entry has the life of the servers, the worker, its life and the round.
+  // Each entry has the incarnation of the servers, the worker, its incarnation and the round.
   std::vector<std::array<uint64_t, 4>> contributed ABSL_GUARDED_BY(mutex);
   std::string address;
   std::vector<v1::ShardCommand> first_stream = {Numbered(1)};
@@ -114,7 +114,7 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   std::atomic<bool> has_heard_of_exit = false;
   grpc::Status farewell;
   std::atomic<int> num_not_attached = 0;
-  // So many of the calls for the last checkpoint are never answered.
+  // Number of calls for the last checkpoint that are never answered.
   int num_swallowed = 0;
   std::function<void()> before_first_answer;
 
@@ -125,15 +125,15 @@ class ScriptedCoordinator final : public v1::ClusterService::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Takes commands, and obeys none.
+// IdleExecutor takes commands, and runs none.
 class IdleExecutor final : public Executor {
  public:
   void Schedule(Task) override {}
   int num_threads() const override { return 1; }
 };
 
-// Does the last save of a server that has weights, and is told to stop while it connects, or once
-// it is attached.
+// Does the last save of a server that has weights. The server is told to stop while it connects, or
+// once it is attached.
 absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(
     const std::string& coordinator, absl::Duration patience, bool is_attached = false,
     absl::Duration longest_call = LastSaveCalls::kLongestCall,
@@ -156,7 +156,7 @@ absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(
 
 TEST(ShardAgentTest, TheCoordinatorHearsOfAlarmsWhereverItIs) {
   ScriptedCoordinator coordinator;
-  // The second knows none of the calls, as a process that stands by for the coordinator.
+  // The second server knows none of the calls, like a process that stands by for the coordinator.
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -226,17 +226,17 @@ TEST(ShardAgentTest, ACoordinatorThatIsNotThereIsWaitedForOnlySoLong) {
 TEST(ShardAgentTest, ACoordinatorThatHasSaidThatItStopsIsNotWaitedFor) {
   ScriptedCoordinator coordinator;
   coordinator.farewell = {grpc::StatusCode::ABORTED, "all is saved in ckpt"};
-  // These are its answers, should it be asked before.
+  // These would be its answers if it were asked earlier.
   coordinator.num_not_attached = 1'000'000;
   EXPECT_THAT(SaveBeforeStop(coordinator.address, kNeverOver),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("all is saved")));
 }
 
-// The calls go on a connection that swallows them and stays.
+// The calls go over a connection that loses them without breaking.
 TEST(ShardAgentTest, AStoppingServerWhoseCallIsNotAnsweredAsksAgain) {
   ScriptedCoordinator coordinator;
   coordinator.num_swallowed = 2;
-  // The limit is for a server that does not.
+  // The time limit makes the test fail if the server does not ask again.
   EXPECT_OK(SaveBeforeStop(coordinator.address, absl::Seconds(10), /*is_attached=*/true,
                            /*longest_call=*/absl::Milliseconds(10)));
 }
@@ -256,7 +256,7 @@ TEST(ShardAgentTest, WhatWasSaidBeforeAServerHasLoadedAgainIsNotBelieved) {
   EXPECT_EQ(saved->round, Round(4)) << "of the first answer";
 }
 
-// The commands come on a connection that loses messages and stays.
+// The commands come over a connection that loses messages without breaking.
 TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAgain) {
   ScriptedCoordinator coordinator;
   coordinator.first_stream.push_back(ScriptedCoordinator::Numbered(2));
@@ -269,7 +269,7 @@ TEST(ShardAgentTest, WhereACommandIsMissingAServerObeysNoneAfterItAndConnectsAga
                     .on_stop = [&](const absl::Status&) { is_told_to_stop = true; }});
   host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
-  // The limit is for a server that stays.
+  // The time limit makes the test fail if the server does not connect again.
   EXPECT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
   agent.Stop();
   EXPECT_FALSE(is_told_to_stop);
@@ -291,12 +291,12 @@ TEST(ShardAgentTest, AServerSaysThatItGoesBeforeItDoes) {
                         }});
   host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
-  // The limit is for a server that stays.
+  // The time limit makes the test fail if the server does not stop.
   EXPECT_TRUE(goes.WaitForNotificationWithTimeout(absl::Seconds(10)));
   agent.Stop();
 }
 
-// It is as where the call, or its answer, was lost.
+// This also happens if the call, or its answer, was lost.
 TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   ScriptedCoordinator coordinator;
   coordinator.first_stream.clear();
@@ -308,13 +308,13 @@ TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
       {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
   host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
-  // The limit is for a server that stays.
+  // The time limit makes the test fail if the server does not connect again.
   EXPECT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
   agent.Stop();
 }
 
-// It is as on a connection that one end has forgotten: the other could wait for it until gRPC
-// notices.
+// One end has forgotten the connection. Without this rule, the other end could wait until gRPC
+// notices that.
 TEST(ShardAgentTest, AConnectionThatSwallowsEverythingIsGivenUpAfterAFewSignsOfLife) {
   ScriptedCoordinator coordinator;
   coordinator.swallows_signs_of_life = true;
@@ -326,7 +326,7 @@ TEST(ShardAgentTest, AConnectionThatSwallowsEverythingIsGivenUpAfterAFewSignsOfL
       {.read_stats = [] { return status::ShardReading{}; }, .on_stop = [](const auto&) {}});
   host::ShardHost host(1, {.executor = &commands, .commands = &commands, .reports = &agent});
   agent.Start(&host, "host:1");
-  // The limit is for a server that stays.
+  // The time limit makes the test fail if the server does not connect again.
   ASSERT_TRUE(coordinator.attached_again.WaitForNotificationWithTimeout(absl::Seconds(10)));
   agent.Stop();
   EXPECT_NE(coordinator.second_peer, coordinator.first_peer);
@@ -336,9 +336,9 @@ TEST(ShardAgentTest, AConnectionThatSwallowsEverythingIsGivenUpAfterAFewSignsOfL
 class LastSaveCallsTest : public testing::Test {
  protected:
   static constexpr absl::Duration kPatience = absl::Seconds(35);
-  static constexpr uint64_t kLife = 3;  // of the servers
+  static constexpr uint64_t kLife = 3;  // incarnation of the servers
 
-  // The call ends without an answer.
+  // Ends the call without an answer.
   std::optional<LastSaveCalls::Outcome> TimeOut(const LastSaveCalls::Call& call) {
     now_ += call.deadline;
     return calls_.OnAnswer(absl::DeadlineExceededError("Deadline Exceeded"), kLife, now_);

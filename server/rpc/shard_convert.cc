@@ -18,14 +18,14 @@
 namespace lodestar::rpc {
 namespace {
 
-// A Save with this round takes each bucket as it is.
+// Round of a Save that takes each bucket as it is.
 constexpr int64_t kAnyRound = -1;
-// What a server says of its journal may have so many bytes.
+// Maximum size of what a server says about its journal.
 constexpr size_t kMaxTroubleBytes = 1024;
-// A reason may have so many bytes.
+// Maximum size of a reason.
 constexpr size_t kMaxReasonBytes = 2048;
 constexpr size_t kMaxReplicaBytes = 256;
-// This is less than the limit of messages on the control channel.
+// Maximum size of a manifest part. It is below the limit for messages on the control channel.
 constexpr size_t kMaxManifestPartBytes = wire::kMaxMessageBytes - (1 << 20);
 
 absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& assign) {
@@ -44,7 +44,8 @@ absl::StatusOr<WeightsSource> SourceFromProto(const v1::ShardCommand::Assign& as
   return absl::InvalidArgumentError("assign.source is missing or unknown to this release");
 }
 
-// The layout with initialisers, if the model is one that we know: they do not travel.
+// Returns the layout. If the model is a known one, the layout gets its initialisers, because they
+// are not sent.
 absl::StatusOr<Layout> LayoutOf(const v1::ShardCommand::Assign& assign, const JobSpec& job) {
   ASSIGN_OR_RETURN(Layout received, wire::FromProto(assign.layout()));
   if (std::holds_alternative<ClientModelSpec>(job.model.architecture)) return received;

@@ -1,5 +1,5 @@
-// Between what proto/cluster_service.proto has for the shards of other servers and the native types
-// of coordinator and shard. Errors are InvalidArgument and name the field.
+// Converts between the messages of proto/cluster_service.proto about other servers' shards and the
+// native types of coordinator and shard. Errors: InvalidArgument, naming the field.
 #pragma once
 
 #include <cstddef>
@@ -21,23 +21,24 @@ absl::StatusOr<ShardCommand> FromProto(const v1::ShardCommand& command);
 CoordinatorRecord FromProto(const v1::CoordinatorRecord& record);
 void SetJournal(const JournalPlace& journal, v1::AttachShardRequest* request);
 JournalPlace JournalOf(const v1::AttachShardRequest& request);
-// An assignment as bytes, as journals keep it. Errors: InvalidArgument.
+// Returns an assignment as bytes, for journals. Errors of parsing: InvalidArgument.
 std::string FormatAssignment(const AssignCommand& assignment);
 absl::StatusOr<AssignCommand> ParseAssignment(absl::string_view bytes);
 v1::RoundPlan ToProto(const RoundPlan& plan);
 absl::StatusOr<RoundPlan> FromProto(const v1::RoundPlan& plan);
-// `report` has its shard.
+// Sets the event. `report` already has its shard.
 void SetEvent(const ShardEvent& event, v1::ShardReport* report);
-// Texts are PeerText(); that of a fault names the shard. Errors also: if the report has no event.
+// Returns the event of a report. Texts are passed through PeerText(), and the text of a fault gets
+// the shard's name. Errors also: InvalidArgument (the report has no event).
 absl::StatusOr<ShardEvent> EventOf(const v1::ShardReport& report);
 v1::RosterMember ToProto(const RosterMember& member);
 RosterMember FromProto(const v1::RosterMember& member);
 
-// The wire form has less: staleness histogram, totals and one sentence.
+// Converts statistics. The wire form has only the staleness histogram, totals and one sentence.
 v1::ShardReport::Stats ToProto(const shard::ShardStats& stats, uint64_t bytes_received,
                                uint64_t bytes_sent);
 shard::ShardStats FromProto(const v1::ShardReport::Stats& stats);
-// The texts are cut by PeerText().
+// Returns the state of the journal, with its texts cut by PeerText().
 JournalState JournalOf(const shard::ShardStats& stats);
 
 }  // namespace lodestar::rpc

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Returns what the coordinator gets of an event of shard 3.
+// Returns the event that the coordinator gets if shard 3 sends `event`.
 template <typename Event>
 Event SentAndReceived(const Event& event) {
   v1::ShardReport report;

@@ -28,7 +28,8 @@ void ShardStream::End(const absl::Status& status) {
   WriteOrFinish();
 }
 
-// The front of the queue is the message being written; gRPC reads it until OnWriteDone().
+// Writes the front of the queue, or finishes. gRPC reads the message until OnWriteDone(), so it
+// stays in the queue until then.
 void ShardStream::WriteOrFinish() {
   if (is_writing_ || is_finished_) return;
   if (!queue_.empty()) {

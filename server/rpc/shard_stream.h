@@ -1,5 +1,5 @@
-// The coordinator's end of one AttachShard stream: commands to the server of a shard, numbered and
-// in order.
+// ShardStream is the coordinator's end of one AttachShard stream. It sends commands to the server
+// of a shard, numbered and in order.
 #pragma once
 
 #include <cstdint>
@@ -14,17 +14,19 @@
 
 namespace lodestar::rpc {
 
-// Thread-safe. Keeps itself alive until gRPC is done with it. Commands wait in a queue without a
-// limit; there are few, because a round opens only after every shard has done its part of the last.
+// The class is thread-safe. It keeps itself alive until gRPC is done with it. The queue of commands
+// has no limit, but stays short: a round opens only after every shard has done its part of the last
+// round.
 class ShardStream : public grpc::ServerWriteReactor<v1::ShardCommand> {
  public:
   // `on_done` is called once when the stream is over, whichever end has ended it.
   static std::shared_ptr<ShardStream> Create(std::function<void()> on_done);
 
   void Send(v1::ShardCommand command) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A message without a command: its number shows which have come before.
+  // Sends a message without a command. Its number shows the server which commands should have come
+  // before.
   void SendNumber() { Send({}); }
-  // Ends the stream after the commands sent before. Repeats are harmless.
+  // Ends the stream after the commands that were sent before. Repeats are harmless.
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);

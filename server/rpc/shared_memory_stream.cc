@@ -13,16 +13,18 @@ namespace {
 
 constexpr size_t kMaxRegions = 4096;
 constexpr int kMaxOpening = 256;
-// A link that is opened anew may overlap with the one before. Each maps some 24 MiB.
+// Maximum number of regions of a worker. A connection that is opened again may overlap with the one
+// before. Each region maps about 24 MiB.
 constexpr int kMaxRegionsOfWorker = 8;
 constexpr uint64_t kMaxRegionBytes = uint64_t{256} << 20;
-// Pages that this server is the first to write are charged to it.
+// Maximum number of bytes of all regions. If this server is the first to write a page, the page
+// counts as this server's memory.
 constexpr uint64_t kMaxBytes = uint64_t{16} << 30;
 constexpr size_t kMaxBlocks = 4096;
-// Whatever the encoding, the shortest chunk that it can be cut into has room in a block.
+// Minimum size of a block. In any encoding, the shortest chunk that can be cut fits into it.
 constexpr size_t kMinBlockBytes = 1024;
 
-// The name must not be guessed: a name is all it takes to refer to a region.
+// Returns a name that cannot be guessed, because knowing the name is enough to use a region.
 uint64_t RandomName() {
   std::random_device random;
   return ((static_cast<uint64_t>(random()) << 32) | random()) | 1;
@@ -161,7 +163,8 @@ absl::Status SharedMemoryStream::Open() {
   }
   block_bytes_ = static_cast<int64_t>(request_.block_bytes());
   RETURN_IF_ERROR(regions_->CheckRoom(worker_, request_.bytes()));
-  // The region proves that this is the worker's process, so the descriptor has to be there before.
+  // The region proves that this is the worker's process. So the descriptor of the process must
+  // exist before.
   FileDescriptor process;
   if (!request_.outlives_process()) process = WorkerProcesses::Find(request_.process_id());
   ASSIGN_OR_RETURN(SharedRegion region,
@@ -179,7 +182,7 @@ absl::Status SharedMemoryStream::Open() {
       return absl::OkStatus();
     }
   }
-  // Closed before it was there to be removed.
+  // The stream was closed before it was added, so it is removed here.
   regions_->Remove(name_);
   return absl::CancelledError("the client is gone");
 }

@@ -1,6 +1,6 @@
-// Memory that workers of the same machine share with this server: one ShareMemory call per region,
-// and the names by which chunks refer to regions. A region is mapped as long as its call or a
-// stream that uses it lives.
+// Memory that workers on the same machine share with this server: one ShareMemory call per region,
+// and the names by which chunks refer to regions. A region is mapped as long as its call, or a
+// stream that uses it, exists.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -28,28 +28,29 @@ namespace lodestar::rpc {
 
 class SharedMemoryStream;
 
-// Thread-safe.
+// SharedMemoryRegions holds the regions of all workers by their names. It is thread-safe.
 class SharedMemoryRegions {
  public:
-  // Refuses all regions if not enabled.
+  // If not enabled, all regions are refused.
   explicit SharedMemoryRegions(bool is_enabled, std::shared_ptr<limits::RefusalCounts> refusals =
                                                     std::make_shared<limits::RefusalCounts>())
       : is_enabled_(is_enabled), refusals_(std::move(refusals)) {}
 
-  // Errors: Unavailable if there is no such region of this worker, or not any more.
+  // Returns the region of this name. Errors: Unavailable (this worker has no such region, or no
+  // longer).
   absl::StatusOr<std::shared_ptr<SharedMemoryStream>> Find(uint64_t name, WorkerId worker) const
       ABSL_LOCKS_EXCLUDED(mutex_);
   int size() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Whether there is room for another region of this worker. Errors: FailedPrecondition if there
-  // are too many, or too large ones, or this server does not share.
+  // Checks that there is room for another region of this worker. Errors: FailedPrecondition (too
+  // many or too large regions, or this server does not share memory).
   absl::Status CheckRoom(WorkerId worker, uint64_t bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Errors: those of CheckRoom().
+  // Adds a region. Errors: those of CheckRoom().
   absl::Status Add(uint64_t name, std::shared_ptr<SharedMemoryStream> stream)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Counts one more call that has not named a region, until EndOpening(). Returns false if there
-  // are too many.
+  // Counts a call that has not named a region yet. It counts until EndOpening(). Returns false if
+  // there are too many.
   bool TryBeginOpening() ABSL_LOCKS_EXCLUDED(mutex_);
   void EndOpening() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends all calls, and refuses new ones.
@@ -67,21 +68,22 @@ class SharedMemoryRegions {
   std::map<uint64_t, std::shared_ptr<SharedMemoryStream>> by_name_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Thread-safe once it can be found in SharedMemoryRegions. Keeps itself until gRPC is done with it.
+// A SharedMemoryStream is one ShareMemory call with its region. It is thread-safe once
+// SharedMemoryRegions has it. It keeps itself alive until gRPC is done with it.
 class SharedMemoryStream final
     : public grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>,
       public WatchedStream,
       public std::enable_shared_from_this<SharedMemoryStream> {
  public:
-  // Where a chunk may be written.
+  // A place in the region that a chunk may be written to.
   struct Block {
     uint64_t offset = 0;
     absl::Span<char> memory;
   };
   enum class Answer : uint8_t { kTaken, kWait, kClosed };
 
-  // Whether the caller may speak for a life. Errors: those of StreamGuard::CheckLife(); Unavailable
-  // while there is no shard.
+  // Checks that the caller may speak for an incarnation. Errors: those of StreamGuard::CheckLife();
+  // Unavailable (there is no shard).
   using LifeCheck = std::function<absl::Status(const WorkerLife& life)>;
 
   static grpc::ServerBidiReactor<v1::SharedMemoryRequest, v1::SharedMemoryReply>* Start(
@@ -92,11 +94,11 @@ class SharedMemoryStream final
   const SharedRegion& region() const { return *region_; }
   int64_t block_bytes() const { return block_bytes_; }
 
-  // A pushed chunk has been copied: the worker may write there again.
+  // Notes that a pushed chunk has been copied, so that the worker may write there again.
   void MarkRead(uint64_t offset) ABSL_LOCKS_EXCLUDED(mutex_);
-  // A block to fill and to send. kWait: `retry` will be called, without a lock held, when there may
-  // be one; asking again is then up to the caller. What is taken and not sent is lost until the
-  // worker ends the call.
+  // Takes a block to fill and to send. If the result is kWait, `retry` will be called, without a
+  // lock held, when a block may be free. Then the caller may ask again. A block that is taken and
+  // not sent is lost until the worker ends the call.
   Answer TakeBlock(Block& block, std::function<void()> retry) ABSL_LOCKS_EXCLUDED(mutex_);
   void Close(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -110,33 +112,33 @@ class SharedMemoryStream final
   SharedMemoryStream(std::shared_ptr<SharedMemoryRegions> regions,
                      std::shared_ptr<WorkerProcesses> processes, LifeCheck check_life);
 
-  // The first request.
+  // Handles the first request.
   absl::Status Open() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status TakeGrants() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Writes or finishes, whichever is due.
+  // Writes the next reply or finishes the call, whichever is due.
   void ContinueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<SharedMemoryRegions> regions_;
   const std::shared_ptr<WorkerProcesses> processes_;
   const LifeCheck check_life_;
   const uint64_t name_;
-  std::shared_ptr<SharedMemoryStream> self_;  // until OnDone()
-  v1::SharedMemoryRequest request_;           // touched by one callback at a time
-  bool is_opening_ = false;                   // touched by one callback at a time
+  std::shared_ptr<SharedMemoryStream> self_;  // set until OnDone()
+  v1::SharedMemoryRequest request_;           // used by one callback at a time
+  bool is_opening_ = false;                   // used by one callback at a time
 
-  // Set by the first request, constant afterwards.
+  // The members below are set by the first request, and constant afterwards.
   WorkerId worker_;
   std::optional<SharedRegion> region_;
   int64_t block_bytes_ = 0;
 
   absl::Mutex mutex_;
-  std::vector<uint64_t> writable_ ABSL_GUARDED_BY(mutex_);  // offsets
+  std::vector<uint64_t> writable_ ABSL_GUARDED_BY(mutex_);  // offsets of blocks that may be written
   std::vector<std::function<void()>> waiting_ ABSL_GUARDED_BY(mutex_);
   v1::SharedMemoryReply pending_ ABSL_GUARDED_BY(mutex_);
   v1::SharedMemoryReply writing_ ABSL_GUARDED_BY(mutex_);
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_removed_ ABSL_GUARDED_BY(mutex_) = false;  // its name is forgotten: the call may end
+  bool is_removed_ ABSL_GUARDED_BY(mutex_) = false;  // its name is removed, so the call may end
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_status_ ABSL_GUARDED_BY(mutex_);
 };

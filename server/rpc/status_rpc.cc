@@ -24,9 +24,9 @@ constexpr char kStopping[] = "the server is stopping";
 }  // namespace
 
 // A StatusWatch is one WatchStatus stream: write, wait for the alarm, write. It deletes itself when
-// gRPC is done and no alarm is out. The gRPC server does not wait for the alarm's thread before it
-// is gone, and the owner with it. So under `mutex_` the owner is asked before Finish() or not at
-// all.
+// gRPC is done and no alarm is running. The gRPC server does not wait for the alarm's thread when
+// it is destroyed, and its owner may be gone then. So the owner is asked under `mutex_` before
+// Finish(), or not at all.
 class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
  public:
   StatusWatch(StatusRpc* owner, absl::StatusOr<std::optional<Identity>> caller, int64_t interval_ms,
@@ -60,7 +60,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
     absl::MutexLock lock(&mutex_);
     if (is_finished_) return;
     references_.fetch_add(1);
-    // A new one each time: the function of the last one may still be running.
+    // A new alarm is made each time, because the function of the last alarm may still be running.
     alarm_ = std::make_unique<grpc::Alarm>();
     alarm_->Set(std::chrono::system_clock::now() + std::chrono::milliseconds(interval_ms_),
                 [this](bool expired) {
@@ -77,7 +77,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
   }
 
  private:
-  // The alarm's callback may run after OnDone(); the last of them deletes.
+  // The alarm's callback may run after OnDone(). The last of the two deletes the object.
   void Release() {
     if (references_.fetch_sub(1) == 1) delete this;
   }
@@ -93,7 +93,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// A StatusCall has its place until the client has read the answer, or is gone.
+// A StatusCall keeps its place until the client has read the answer or is gone.
 class StatusCall final : public grpc::ServerUnaryReactor {
  public:
   explicit StatusCall(limits::OriginPlaces::Place place) : place_(std::move(place)) {}
@@ -176,7 +176,7 @@ void StatusRpc::Forget(StatusWatch* watch) {
 void StatusRpc::Stop(bool is_job_over) {
   const grpc::Status end =
       is_job_over ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAVAILABLE, kStopping);
-  // Under the lock no watch is deleted: each calls Forget() before.
+  // No watch is deleted while the lock is held, because each calls Forget() before.
   absl::MutexLock lock(&mutex_);
   is_stopping_ = true;
   for (StatusWatch* watch : watches_) watch->End(end);

@@ -1,4 +1,5 @@
-// StatusService (proto/status_service.proto): the status now, or once per interval.
+// StatusRpc serves StatusService (proto/status_service.proto): the status now, or once per
+// interval.
 #pragma once
 
 #include <functional>
@@ -25,14 +26,14 @@ class StatusWatch;
 
 class StatusRpc final : public v1::StatusService::CallbackService {
  public:
-  // Called from any thread; must not block for long.
+  // Returns the status. Called from any thread. Must not block for long.
   using StatusReader = std::function<v1::ClusterStatus()>;
   using HistoryReader = std::function<RunHistory()>;
-  // Checks that a caller that watches still may. It is asked before each answer, and called from
+  // Checks that the caller of a watch may still read the status. Called before each answer, from
   // any thread.
   using CallerCheck = std::function<absl::Status(const Identity& caller)>;
 
-  // `check` may be null: all may.
+  // `check` may be null, which means that every caller may.
   StatusRpc(
       StatusReader read, HistoryReader read_history,
       std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>(),
@@ -51,16 +52,16 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   grpc::ServerWriteReactor<v1::ClusterStatus>* WatchStatus(
       grpc::CallbackServerContext* context, const v1::WatchStatusRequest* request) override;
 
-  // Ends all watches: with OK if the job is over, else with UNAVAILABLE, as later ones. Waits for
-  // what they read now; they read nothing afterwards.
+  // Ends all watches, with OK if the job is over, else with UNAVAILABLE. Later watches end in the
+  // same way. Waits for the reads under way; afterwards nothing is read.
   void Stop(bool is_job_over) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   friend class StatusWatch;
-  // Answers at once, with what `fill` has made of the reply, if there is a place.
+  // Answers at once with the reply that `fill` has set, if there is a place.
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context,
                                    absl::FunctionRef<void()> fill);
-  // Refuses a call that finds no place, and counts it.
+  // Refuses a call for which there is no place, and counts the refusal.
   grpc::Status Refuse(const limits::OriginPlaces& places, absl::string_view what);
   void Forget(StatusWatch* watch) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -70,7 +71,7 @@ class StatusRpc final : public v1::StatusService::CallbackService {
   const HistoryReader read_history_;
   const std::shared_ptr<limits::RefusalCounts> refusals_;
   const CallerCheck check_;
-  // These places are for calls whose answer has not been read, and for watches.
+  // Places for calls whose answer has not been read, and for watches.
   limits::OriginPlaces answers_{{.in_all = 1024, .of_origin = 128}};
   limits::OriginPlaces watching_{{.in_all = 256, .of_origin = 64}};
   absl::Mutex mutex_;

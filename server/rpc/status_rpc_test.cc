@@ -13,8 +13,8 @@
 namespace lodestar::rpc {
 namespace {
 
-// A watch's second status is read by its alarm, on a thread for which the gRPC server does not wait
-// before those go that know the status.
+// A watch's second status is read by its alarm, on a thread that the gRPC server does not wait for
+// when it stops.
 TEST(StatusRpcTest, NoStatusIsReadAfterStop) {
   absl::Notification is_reading;
   absl::Notification has_stopped;
@@ -24,7 +24,7 @@ TEST(StatusRpcTest, NoStatusIsReadAfterStop) {
       [&] {
         if (++num_reads == 2) {
           is_reading.Notify();
-          // Stop() waits for this read; one that did not would be over at once.
+          // Stop() must wait for this read. If it did not, it would return at once.
           is_outlived = has_stopped.WaitForNotificationWithTimeout(absl::Milliseconds(100));
         }
         return v1::ClusterStatus();

@@ -1,6 +1,6 @@
-// StreamQuota says how many bulk streams may be open at once: each takes some 20 kB before it has
-// moved anything. Each member may have a few. Callers that this server has not been told of, which
-// may be any programs, may have a bounded number in all.
+// StreamQuota limits how many bulk streams may be open at once, because each takes some 20 kB
+// before it has moved any data. Each member may have a few. Callers that are not known as members,
+// which may be any programs, share a bounded number.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace lodestar::rpc {
 
-// Thread-safe.
+// The class is thread-safe.
 class StreamQuota : public std::enable_shared_from_this<StreamQuota> {
  public:
   struct Config {
@@ -23,7 +23,7 @@ class StreamQuota : public std::enable_shared_from_this<StreamQuota> {
   };
   enum class Caller { kMember, kStranger };
 
-  // The place of one stream, until it is gone.
+  // A Seat is the place of one stream. It is free when the seat is destroyed.
   class Seat {
    public:
     Seat(std::shared_ptr<StreamQuota> quota, WorkerId worker, Caller caller)
@@ -44,8 +44,8 @@ class StreamQuota : public std::enable_shared_from_this<StreamQuota> {
 
   explicit StreamQuota(const Config& config) : config_(config) {}
 
-  // `worker` is none, 0, while the stream has not said which it is of. Among such streams only the
-  // strangers in all count. Errors: ResourceExhausted.
+  // Takes a seat. `worker` is 0 while the stream has not named its worker. For such streams only
+  // the limit for all strangers counts. Errors: ResourceExhausted.
   absl::StatusOr<std::unique_ptr<Seat>> Take(WorkerId worker, Caller caller)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

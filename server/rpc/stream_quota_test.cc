@@ -43,7 +43,7 @@ TEST_F(StreamQuotaTest, AWorkerHasSoManyAtOnce) {
 }
 
 TEST_F(StreamQuotaTest, StrangersTakeNoPlaceOfMembers) {
-  int taken = Open(100, WorkerId(), Caller::kStranger);  // they say nothing of themselves
+  int taken = Open(100, WorkerId(), Caller::kStranger);  // these streams name no worker
   for (int worker = 1; worker < 100; ++worker)
     taken += Open(3, WorkerId(worker), Caller::kStranger);
   EXPECT_EQ(taken, 10);

@@ -14,7 +14,7 @@ void StreamWatch::Add(std::weak_ptr<WatchedStream> stream) {
 
 int StreamWatch::EndStalled(absl::Time now) {
   std::vector<std::shared_ptr<WatchedStream>> stalled;
-  // Streams that end meanwhile are destroyed without the lock.
+  // Holding the streams here makes sure that they are not destroyed under the lock.
   struct Seen {
     std::shared_ptr<WatchedStream> stream;
     absl::Duration awaited;

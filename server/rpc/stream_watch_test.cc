@@ -21,7 +21,7 @@ class FakeStream final : public WatchedStream {
   using WatchedStream::StopAwaitingPeer;
 
   absl::Status end;
-  absl::Duration silence;  // of the step at hand
+  absl::Duration silence;  // of the current step
 };
 
 class StreamWatchTest : public ::testing::Test {
@@ -31,7 +31,7 @@ class StreamWatchTest : public ::testing::Test {
     watch_.Add(stream);
     return stream;
   }
-  // Returns how many are ended within so many seconds.
+  // Returns how many streams are ended within this number of seconds.
   int Pass(int seconds) {
     int ended = 0;
     for (int i = 0; i < seconds; ++i) {

@@ -19,7 +19,7 @@
 namespace lodestar::rpc {
 namespace {
 
-// This is the time for the update under way to come to its end, and for a path that is slow.
+// Maximum time for the update under way to end, and lowest rate of a slow path.
 constexpr absl::Duration kUpdatePatience = absl::Minutes(1);
 constexpr double kSlowestBytesPerSecond = 1 << 20;
 
@@ -48,7 +48,7 @@ absl::Status StoppingStatus() {
 
 absl::Status WeightsExport::WriteTo(Sink sink) const {
   RETURN_IF_ERROR(WriteHeader(sink));
-  // Buckets lie in order of the parameter space, and so do the tensors of the file.
+  // Buckets are in the order of the parameter space, and so are the tensors of the file.
   for (const Bucket& bucket : map_->buckets) {
     if (bucket.shard == 0) RETURN_IF_ERROR(WriteLocalBucket(bucket, sink));
   }
@@ -72,7 +72,7 @@ absl::Status WeightsExport::WriteHeader(Sink sink) const {
 
 absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) const {
   ASSIGN_OR_RETURN(const std::shared_ptr<shard::ParameterShard> shard, local_->shard());
-  // Shared, because an answer may come while the call is being given up.
+  // The answer is shared, because it may come while the call is being given up.
   struct Answer {
     absl::Notification arrived;
     absl::StatusOr<shard::PublishedBucket> bucket = absl::InternalError("no answer");
@@ -99,7 +99,8 @@ absl::Status WeightsExport::WriteRemoteBuckets(const ServerAddress& server, Sink
       server.address, security_.channel_credentials(), wire::DataChannelArguments()));
   for (const Bucket& bucket : map_->buckets) {
     if (bucket.shard != server.shard) continue;
-    // Whole before any of it is handed on: a slow reader must not look like a slow server.
+    // The bucket is received completely before any of it is passed on, so that a slow reader does
+    // not look like a slow server.
     const absl::StatusOr<std::string> bytes = PullBucket(*stub, bucket);
     if (!bytes.ok()) {
       return absl::Status(bytes.status().code(),

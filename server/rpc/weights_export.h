@@ -1,5 +1,5 @@
-// The current weights of all shards as one safetensors file, piece by piece: what `psctl export`
-// receives.
+// WeightsExport writes the current weights of all shards as one safetensors file, piece by piece.
+// `psctl export` receives it.
 #pragma once
 
 #include <functional>
@@ -22,12 +22,12 @@ namespace lodestar::rpc {
 
 class WeightsExport {
  public:
-  // Takes the next bytes of the file; an error ends the export.
+  // Takes the next bytes of the file. An error ends the export.
   using Sink = absl::FunctionRef<absl::Status(absl::string_view)>;
 
-  // The weights hold all rounds before `min_round`. `local` owns the buckets of shard 0; the other
-  // servers are asked under their addresses, until `calls` are cancelled. Both outlive the object.
-  // `export_keys` has one per shard, see StreamGuard.
+  // The exported weights include all rounds before `min_round`. `local` has the buckets of shard 0.
+  // The other servers are called at their addresses until `calls` are cancelled. `local` and
+  // `calls` must outlive the object. `export_keys` has one key per shard: see StreamGuard.
   WeightsExport(std::shared_ptr<const ClusterMap> map, JobSpec job, Round min_round,
                 const host::ShardHost* local, OutgoingCalls* calls,
                 wire::TransportSecurity security, std::vector<uint64_t> export_keys = {})
@@ -39,10 +39,10 @@ class WeightsExport {
         security_(std::move(security)),
         export_keys_(std::move(export_keys)) {}
 
-  // Blocks for the network, and for updates under way up to the version, for a bounded time per
-  // bucket. Every bucket is whole and of one version; while training goes on, buckets may be one
-  // round apart. Errors: NotFound (no weights yet), DeadlineExceeded with what is waited for,
-  // Unavailable once the calls are cancelled, those of Pull, of the sink.
+  // Writes the file. Blocks for the network, and for updates under way, for a bounded time per
+  // bucket. Every bucket is complete and of one version. While training goes on, buckets may be one
+  // round apart. Errors: NotFound (no weights yet); DeadlineExceeded, saying what is waited for;
+  // Unavailable (the calls are cancelled); those of Pull and of the sink.
   absl::Status WriteTo(Sink sink) const;
 
  private:

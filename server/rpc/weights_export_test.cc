@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kBucketBytes = 256;
 
-// Takes every Pull, and answers none.
+// FrozenServer takes every Pull, and answers none.
 class FrozenServer final : public v1::ParameterService::CallbackService {
  public:
   FrozenServer() {
@@ -88,7 +88,7 @@ class WeightsExportTest : public ::testing::Test {
   }
   ~WeightsExportTest() override { host_.Shutdown(absl::CancelledError("the test is over")); }
 
-  // Does round 0, to which no worker contributes.
+  // Does round 0 without any contribution.
   void DoRoundZero() {
     const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(1), 1}};
     host_.Obey(MembersCommand{ViewId(1), roster});
@@ -106,20 +106,21 @@ class WeightsExportTest : public ::testing::Test {
 };
 
 TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheRoundWanted) {
-  // The one thread of the executor does nothing of what follows before `go`.
+  // The executor's only thread does nothing of what follows before `go`.
   absl::Notification go;
   executor_.Schedule([&go] { go.WaitForNotification(); });
   DoRoundZero();
   absl::Notification has_bucket;
   std::thread starter([&] {
-    // Long enough for an export that does not wait; one that does passes whatever the time.
+    // This is long enough to catch an export that does not wait. An export that waits passes at any
+    // speed.
     has_bucket.WaitForNotificationWithTimeout(absl::Milliseconds(50));
     go.Notify();
   });
   int num_pieces = 0;
   const WeightsExport weights(map_, job_, Round(1), &host_, &calls_, wire::TransportSecurity());
   EXPECT_OK(weights.WriteTo([&](absl::string_view) {
-    if (num_pieces++ == 0) return absl::OkStatus();  // the head of the file
+    if (num_pieces++ == 0) return absl::OkStatus();  // the header of the file
     EXPECT_TRUE(go.HasBeenNotified());
     if (!has_bucket.HasBeenNotified()) has_bucket.Notify();
     return absl::OkStatus();
@@ -156,8 +157,8 @@ TEST_F(WeightsExportTest, EndsWithTheServer) {
               StatusIs(absl::StatusCode::kUnavailable));
 }
 
-// The coordinator of this test has committed round 0, while its shard is still at it. The export
-// begins, and waits.
+// The coordinator of this test has committed round 0 while its shard is still working on round 0.
+// The export begins, and waits.
 class AdminExportTest : public WeightsExportTest {
  protected:
   AdminExportTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {

@@ -1,5 +1,5 @@
-// Over which connections the workers have pushed to and pulled from this server, and whether the
-// other end has closed all of those of a worker. Thread-safe.
+// WorkerConnections knows over which connections each worker has pushed to and pulled from this
+// server, and whether the other end has closed all of them. It is thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,19 +20,20 @@ namespace lodestar::rpc {
 
 class WorkerConnections {
  public:
-  // Returns what has become of the connection from this grpc::ServerContext::peer().
+  // Returns the state of the connection from this grpc::ServerContext::peer().
   using StateOf = std::function<firewall::ConnectionState(absl::string_view peer)>;
 
-  // A worker has one or two connections, and others while these are replaced.
+  // Maximum number of connections of a worker. A worker has one or two, and more while they are
+  // replaced.
   static constexpr size_t kMaxConnections = 8;
   static constexpr size_t kMaxWorkers = 1 << 14;
 
   explicit WorkerConnections(StateOf state_of) : state_of_(std::move(state_of)) {}
 
-  // A bulk call of this life has begun over the connection from `peer`. Older lives of the worker
-  // are forgotten, and so are its connections that are not open any more, which this one replaces.
+  // Notes that a bulk call of this incarnation has begun over the connection from `peer`. Forgets
+  // older incarnations of the worker, and those of its connections that are no longer open.
   void Note(const WorkerLife& life, const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns true if the other end has closed all connections of this life, or there were
+  // Returns true if the other end has closed all connections of this incarnation, or if there were
   // none. Returns false if there are too many workers or connections to remember all.
   bool AreClosed(const WorkerLife& life) const ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -48,7 +48,7 @@ TEST_F(WorkerConnectionsTest, AreNotClosedIfOneHasTimedOutUntilAnotherReplacesIt
 TEST_F(WorkerConnectionsTest, FollowTheNewestLife) {
   connections_.Note(LifeOf(1, 7), "a");
   connections_.Note(LifeOf(1, 9), "b");
-  connections_.Note(LifeOf(1, 7), "c");  // comes late
+  connections_.Note(LifeOf(1, 7), "c");  // a late call of an older incarnation
   states_["b"] = firewall::ConnectionState::kClosed;
   EXPECT_TRUE(connections_.AreClosed(LifeOf(1, 9)));
 }

@@ -1,6 +1,7 @@
-// Workers whose process runs on this machine, and whether that process has ended. A pidfd tells: it
-// fires when the process has ended for good, whatever becomes of connections, and not while the
-// process is stopped, frozen or swapped out. Thread-safe.
+// WorkerProcesses knows the workers whose process runs on this machine, and whether that process
+// has ended. It uses a pidfd, which fires when the process has ended, whatever happens to its
+// connections. It does not fire while the process is stopped, frozen or swapped out. The class is
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,20 +19,20 @@ namespace lodestar::rpc {
 
 class WorkerProcesses {
  public:
-  // At most so many processes are watched, and no more than a sixteenth of the files that this
-  // process may open. For others the lease decides.
+  // Maximum number of processes that are watched. It is also at most a sixteenth of the files that
+  // this process may open. Other workers are given up when their lease ends.
   static constexpr size_t kMaxProcesses = 4096;
 
   WorkerProcesses();
 
-  // Returns a pidfd of the process, or no descriptor where the system has none to give. Call it
-  // before the process proves that it is the worker, so that no other process can have its number.
+  // Returns a pidfd of the process, or no descriptor if the system has none. Must be called before
+  // the process proves that it is the worker, so that no other process can have its number.
   static FileDescriptor Find(int64_t process_id);
 
-  // Watches the process of a life, in the place of older lives of the worker. REQUIRES: `process`
-  // is from Find(), or no descriptor, which is ignored.
+  // Watches the process of an incarnation, instead of older incarnations of the worker. Requires:
+  // `process` is from Find(), or is no descriptor, which is ignored.
   void Watch(const WorkerLife& life, FileDescriptor process) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the lives whose process has ended since the last call. Does not block.
+  // Returns the incarnations whose process has ended since the last call. Does not block.
   std::vector<WorkerLife> TakeEnded() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -74,7 +74,7 @@ TEST_F(WorkerProcessesTest, WatchesTheNewestLifeOfAWorker) {
   Child now;
   Watch(LifeOf(1, 7), before);
   Watch(LifeOf(1, 9), now);
-  Watch(LifeOf(1, 7), before);  // comes late
+  Watch(LifeOf(1, 7), before);  // a late call of an older incarnation
   before.Kill();
   EXPECT_THAT(processes_.TakeEnded(), IsEmpty());
   now.Kill();
