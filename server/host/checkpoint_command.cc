@@ -9,7 +9,7 @@ namespace lodestar::host {
 namespace {
 
 constexpr absl::Duration kPause = absl::Milliseconds(50);
-// A command that holds up newer checkpoints for less is not worth an alarm.
+// Minimum time for which a command must hold up newer checkpoints before an alarm is raised.
 constexpr absl::Duration kLongRun = absl::Minutes(1);
 
 }  // namespace
@@ -52,7 +52,7 @@ void CheckpointCommand::Run(const std::string& folder) {
     status = absl::NotFoundError(
         "the checkpoint was removed before its turn; give a higher --checkpoint_keep");
   }
-  // Without the folder, so that failures with all checkpoints are one alarm.
+  // The status names no folder, so that failures with all checkpoints are one alarm.
   deps_.on_outcome(
       status.ok() ? status
                   : absl::Status(status.code(), absl::StrCat("--on_checkpoint: ", status.message(),

@@ -36,23 +36,23 @@ Json SettingsOf(const JobSpec& job) {
   return settings;
 }
 
-// Nothing if the file system does not tell.
+// Returns the age of the checkpoint. The result is not set if the file system does not know it.
 std::optional<absl::Duration> AgeOf(FileSystem& file_system, const std::string& directory) {
   const std::optional<absl::Duration> age =
       file_system.AgeOf(absl::StrCat(directory, "/", kManifestName));
   if (!age.has_value()) return std::nullopt;
-  return std::max(*age, absl::ZeroDuration());  // clocks of a file server may be ahead
+  return std::max(*age, absl::ZeroDuration());  // the clock of a file server may be ahead
 }
 
-// "written 3m12s ago".
+// Returns a text such as "written 3m12s ago".
 std::string AgeText(std::optional<absl::Duration> age) {
   if (!age.has_value()) return "";
   const absl::Duration shown = absl::Trunc(std::max(*age, absl::Seconds(1)), absl::Seconds(1));
   return absl::StrCat(", written ", absl::FormatDuration(shown), " ago");
 }
 
-// The flag is not all that decides the learning rate of a run that was rolled back, or whose
-// operator has set it.
+// The learning rate of a run that was rolled back, or whose operator has set it, does not follow
+// from the flag alone.
 void NameLearningRateScale(const LedgerState& ledger, const JobSpec& job,
                            std::vector<checkpoint::SettingChange>& changes) {
   if (ledger.learning_rate_scale == 1.0) return;
@@ -72,8 +72,8 @@ void NameLearningRateScale(const LedgerState& ledger, const JobSpec& job,
   changes.push_back({kFlag, value, value, effect});
 }
 
-// "the learning rate of round 3 is 0.004, ...", if rollbacks or an operator have changed it; else
-// empty.
+// Returns "the learning rate of round 3 is 0.004, ..." if rollbacks or an operator have changed the
+// rate, else an empty text.
 std::string ScaledRateText(const LedgerState& ledger, const JobSpec& job, Round round) {
   if (ledger.learning_rate_scale == 1.0 || ReducesOnly(job)) return "";
   const int64_t place = std::max<int64_t>(round.value() - ledger.lost_rounds, 0);
@@ -190,7 +190,7 @@ void CheckpointKeeper::Look() {
                                                        watched_path_, "/", kManifestName));
     is_looking_ = false;
     if (is_there) return;
-    // If the folder is another server's by now, that server may have removed the checkpoint.
+    // If the folder belongs to another server now, that server may have removed the checkpoint.
     const absl::Status may_touch = CheckMayTouch(watched_path_);
     if (!may_touch.ok() && !absl::IsNotFound(may_touch)) return;
     deps_.reports->OnCheckpointGone(watched_path_);
@@ -203,7 +203,7 @@ void CheckpointKeeper::Carry(const CheckpointRecord& record) {
   if (published.ok()) {
     watched_path_ = published->path;
     if (deps_.file_system->AreSame(published->path, config_.resume_path)) {
-      is_path_left_behind_ = false;  // replaced
+      is_path_left_behind_ = false;  // a newer checkpoint has replaced it
     } else {
       is_path_left_behind_ |= RoundOfResumePath() > record.round;
     }
@@ -237,7 +237,8 @@ std::string CheckpointKeeper::TidyUp(const std::string& published, Round round) 
   const auto may_touch = [this](const std::string& path) { return CheckMayTouch(path); };
   std::vector<std::string> alarms;
   for (const std::string& folder : folders_) {
-    // Left over are the files of failed saves, and what a shard wrote after its save had failed.
+    // Removes the files of failed saves, including files that a shard wrote after its save had
+    // failed.
     absl::Status tidied = checkpoint::RemoveUnfinished(*deps_.file_system, folder, may_touch);
     if (absl::StartsWith(published, folder + "/")) {
       tidied.Update(checkpoint::RemoveOld(*deps_.file_system, folder, round, config_.retention,
@@ -275,7 +276,7 @@ absl::Status CheckpointKeeper::CheckSettings() const {
   if (!config_.resume) return CheckInitFrom();
   std::string newest_path;
   std::optional<Manifest> newest;
-  // The newest that may be whole, although this process cannot read it.
+  // The newest checkpoint that may be complete, although this process cannot read it.
   std::optional<std::pair<Round, absl::Status>> unread;
   for (const std::string& folder : folders_) {
     ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> entries, ListToRestore(folder));
@@ -308,7 +309,7 @@ absl::Status CheckpointKeeper::CheckInitFrom() const {
                                                      "folder of a GPT-2 of Hugging Face"));
     }
   }
-  // To open a checkpoint is to read all of it.
+  // Opening a checkpoint would read all of it.
   if (!absl::EndsWith(path, ".safetensors")) return absl::OkStatus();
   const absl::Status fits = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const Layout layout, BuildLayout(config_.job.model));
@@ -331,8 +332,8 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
   }
   if (is_client) {
     const JobSpec job = Settle(config_.job, config_.given, ProposedBySaved(saved)).job;
-    // Settings that are not valid together cannot have been saved. In their place the job is
-    // compared as it was asked for.
+    // A job with settings that contradict each other cannot have been saved. If the result is one,
+    // the job is compared as the operator asked for it.
     return ValidateJobSpec(job).ok() ? job : config_.job;
   }
   const auto contradicts = [&path](const absl::Status& why) {
@@ -346,11 +347,11 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
   const absl::StatusOr<JobSpec> chosen = WithExchangeOf(saved, config_.job);
   if (!chosen.ok()) return contradicts(chosen.status());
   const std::vector<Mode> modes = ModesToChooseFrom();
-  // If the saved run has another mode, the comparison with the job asked for refuses it.
+  // If the saved run has another mode, the comparison with the job that was asked for refuses it.
   if (std::count(modes.begin(), modes.end(), chosen->mode) == 0) return config_.job;
   const JobSpec job = InRounds(WithOpenOf(*chosen, config_.job, open), open);
   if (const absl::Status valid = ValidateJobSpec(job); !valid.ok()) return contradicts(valid);
-  // Otherwise the rounds that are done would count as rounds with another number of steps.
+  // If the number of steps per round changed, the rounds that are done would count wrongly.
   if (open.are_lengths_in_steps() && StepsPerRound(job) != StepsPerRound(*chosen)) {
     return contradicts(absl::FailedPreconditionError(absl::StrCat(
         "its rounds have ", StepsPerRound(*chosen), " steps, and those of this job would have ",
@@ -387,8 +388,8 @@ absl::StatusOr<std::vector<checkpoint::SettingChange>> CheckpointKeeper::Compare
 
 void CheckpointKeeper::Carry(const SetAsideTask& task) {
   set_aside_ = absl::OkStatus();
-  watched_path_.clear();  // A rollback chooses another checkpoint next.
-  // Otherwise the checkpoints in the folders belong to other runs.
+  watched_path_.clear();  // a rollback chooses another checkpoint next
+  // If the run does not start from its folders, the checkpoints in them belong to other runs.
   if (!StartsFromFolders()) return;
   is_path_left_behind_ |= RoundOfResumePath() >= task.first_bad;
   const Round last_good(task.first_bad.value() - 1);
@@ -406,14 +407,14 @@ void CheckpointKeeper::Carry(const SetAsideTask& task) {
 }
 
 void CheckpointKeeper::Carry(const MarkTask& task) {
-  // If another server has the folder by now, that server itself marks which checkpoint is complete.
+  // If another server has the folder now, that server itself marks which checkpoint is complete.
   absl::Status marked = CheckMayTouch(task.path);
   if (marked.ok()) {
     marked = task.is_complete ? MarkComplete(*deps_.file_system, task.path)
                               : MarkIncomplete(*deps_.file_system, task.path,
                                                task.follows.journal_id, task.follows.number);
   }
-  // If an operator has removed the checkpoint, its mark has no effect any more.
+  // If an operator has removed the checkpoint, its mark is not needed any more.
   if (absl::IsNotFound(marked)) marked = absl::OkStatus();
   deps_.reports->OnCheckpointMarked(task.is_complete, marked);
 }
@@ -536,7 +537,7 @@ absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> CheckpointKeeper::Fin
                                        WithOthers(LeftBehind()));
   if (MayBeWhole(in_fallback.status())) return in_fallback;
   if (!in_fallback.ok()) {
-    // Both folders count as one: a damaged checkpoint is no reason to leave a whole one unused.
+    // A damaged checkpoint in one folder must not prevent the use of a complete one in the other.
     if (!found.ok() || !found->has_value()) return in_fallback;
     (*found)->alarms.emplace_back(in_fallback.status().message());
     return found;
@@ -564,8 +565,8 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::NewestUpTo(Round round) {
   absl::Notification done;
   deps_.executor->Schedule([&] {
     found = FindUpTo(round);
-    // A checkpoint that is published before the caller goes on must not cause this one to be
-    // removed.
+    // A checkpoint that is published before the caller goes on must not cause the removal of this
+    // one.
     if (found.ok()) awaited_path_ = found->path;
     done.Notify();
   });
@@ -619,7 +620,7 @@ absl::StatusOr<PublishedCheckpoint> CheckpointKeeper::FindUpTo(Round round) cons
       damages.push_back(absl::StrCat(entry.path, " cannot be used: ", verified.message()));
       continue;
     }
-    // Another whole checkpoint of the same round is as good.
+    // Another complete checkpoint of the same round is equally good.
     if (entry.round == entries.front().round) return PublishedCheckpoint{entry.path, entry.round};
     return absl::DataLossError(
         absl::StrCat(absl::StrJoin(damages, "; "), "; nothing was changed. The newest before ",

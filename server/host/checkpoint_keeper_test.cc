@@ -61,7 +61,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
 
   void OnCheckpointGone(const std::string& path) override { gone_.push_back(path); }
 
-  // With the config as it is now.
+  // Starts a process with the current config_.
   void StartProcess() {
     keeper_ = std::make_unique<CheckpointKeeper>(
         config_, CheckpointKeeper::Deps{
@@ -69,7 +69,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   }
   std::string Path(int64_t round) const { return absl::StrFormat("%s/round-%08d", root_, round); }
 
-  // What a shard does: all of its weights are `weight`.
+  // Writes what a shard would write. All of its weights are `weight`.
   absl::StatusOr<std::string> WriteShard(const std::string& directory, int64_t round,
                                          float weight) {
     RETURN_IF_ERROR(disk_->CreateDirectories(directory));
@@ -88,7 +88,7 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     return FormatShardManifest(part);
   }
 
-  // The outcome is in published_.
+  // Saves a checkpoint. The result is in published_.
   void TrySave(int64_t round, const LedgerState& ledger = {}, float weight = 0) {
     CheckpointRecord record;
     record.directory = Path(round) + ".7-1.tmp";
@@ -116,7 +116,8 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
     EXPECT_OK(choice_) << choice_.status();
     return choice_.value_or(RestoreChoice());
   }
-  // Empty: the first weights.
+  // Returns the checkpoint's directory. It is empty if the choice is to start with the first
+  // weights.
   static std::string SourceOf(const RestoreChoice& choice) {
     const auto* const checkpoint = std::get_if<CheckpointSource>(&choice.source);
     return checkpoint == nullptr ? "" : checkpoint->directory;
@@ -131,8 +132,8 @@ class CheckpointKeeperTest : public testing::Test, public CheckpointReports {
   absl::StatusOr<PublishedCheckpoint> published_;
   absl::Status marked_ = absl::UnknownError("not asked");
   std::vector<std::string> gone_;
-  JournalManifest journal_;          // of what is saved
-  uint64_t server_incarnation_ = 7;  // of what is saved
+  JournalManifest journal_;          // journal of what is saved
+  uint64_t server_incarnation_ = 7;  // incarnation of what is saved
   std::unique_ptr<CheckpointKeeper> keeper_;
 };
 
@@ -162,7 +163,7 @@ TEST_F(CheckpointKeeperTest, NewestCheckpointThatIsRemovedByOthersIsReported) {
   Save(5);
   keeper_->Look();
   EXPECT_THAT(gone_, ElementsAre(Path(4)));
-  // The next process begins from it.
+  // The next process begins from this checkpoint.
   StartProcess();
   Choose();
   ASSERT_OK(disk_->RemoveAll(Path(5)));
@@ -186,7 +187,7 @@ TEST_F(CheckpointKeeperTest, CheckpointThatIsRemovedInAFolderOfAnotherServerIsNo
   EXPECT_THAT(gone_, IsEmpty());
 }
 
-// A leader that thaws has been overtaken by one with a higher revision.
+// While this leader was frozen, another leader with a higher revision took over.
 TEST_F(CheckpointKeeperTest, CheckpointOfAnOvertakenLeaderIsNotRestored) {
   config_.lease_revision = 7;
   StartProcess();
@@ -194,7 +195,7 @@ TEST_F(CheckpointKeeperTest, CheckpointOfAnOvertakenLeaderIsNotRestored) {
   config_.lease_revision = 12;
   StartProcess();
   Save(20, {}, 2);
-  // What the former one had begun before arrives now.
+  // What the former leader had begun before arrives now.
   config_.lease_revision = 7;
   config_.retention.keep = 9;
   StartProcess();
@@ -213,7 +214,7 @@ TEST_F(CheckpointKeeperTest, CheckpointWithoutARevisionCountsBehindOneThatHasOne
   config_.lease_revision = 7;
   StartProcess();
   Save(10);
-  config_.lease_revision = 0;  // as an earlier release writes
+  config_.lease_revision = 0;  // an earlier release writes none
   StartProcess();
   TrySave(20);
   EXPECT_EQ(std::get<CheckpointSource>(Choose().source).directory, Path(20));
@@ -255,7 +256,7 @@ TEST_F(CheckpointKeeperTest, CheckpointsCountMoreThanAllThatAreThere) {
   config_.lease_revision = 900;
   StartProcess();
   Save(10);
-  config_.lease_revision = 3;  // the store of leases counts anew
+  config_.lease_revision = 3;  // the store of leases has begun to count anew
   StartProcess();
   ASSERT_OK(keeper_->OutrankCheckpoints());
   Save(20);
@@ -277,7 +278,7 @@ TEST_F(CheckpointKeeperTest, NewestTellsWhichRecordTheCheckpointFollows) {
   EXPECT_EQ((*newest)->journal.journal_id, 11);
   EXPECT_EQ((*newest)->journal.record, 90);
   EXPECT_THAT((*newest)->journal.shard_records, ElementsAre(5, 6));
-  // The operator says from where to start.
+  // The operator has said where to start.
   config_.resume = false;
   StartProcess();
   EXPECT_FALSE(keeper_->Newest()->has_value());
@@ -287,7 +288,7 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
   journal_ = {.journal_id = 11, .record = 80, .shard_records = {}, .is_complete = true};
   Save(2);
   EXPECT_TRUE(Choose().is_complete);
-  // Another journal may have been begun since the checkpoint was written.
+  // Another journal may have begun since the checkpoint was written.
   keeper_->Do(MarkTask{Path(2), /*is_complete=*/false, {.journal_id = 12, .number = 3}});
   EXPECT_OK(marked_);
   std::mt19937_64 chance(1);
@@ -306,7 +307,7 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
   disk_->SetFaultHook(nullptr);
   EXPECT_TRUE(Choose(/*accepts_loss=*/true).is_complete);
   EXPECT_TRUE((*keeper_->Newest())->journal.is_complete);
-  // What an operator has removed says nothing.
+  // A checkpoint that an operator has removed gives no error.
   keeper_->Do(MarkTask{Path(3), /*is_complete=*/false, {}});
   EXPECT_OK(marked_);
 }
@@ -333,7 +334,7 @@ TEST_F(CheckpointKeeperTest, KnowsTheLastLifeOfTheServersThatHasSaved) {
 TEST_F(CheckpointKeeperTest, ADamagedFallbackIsNoReasonNotToUseWhatIsWhole) {
   Save(2);
   ASSERT_OK(disk_->CreateDirectories("/spare/round-00000004"));
-  ASSERT_OK(WriteShard("/spare/round-00000004", 4, 0));  // and no manifest
+  ASSERT_OK(WriteShard("/spare/round-00000004", 4, 0));  // without a manifest
   config_.fallback = "/spare";
   StartProcess();
   const RestoreChoice choice = Choose();
@@ -346,7 +347,7 @@ TEST_F(CheckpointKeeperTest, LeavesCheckpointsOfAnotherRunInFallbackAlone) {
   config_.root = "/other";
   ASSERT_OK(disk_->CreateDirectories("/other"));
   StartProcess();
-  root_ = "/spare";  // of what is saved
+  root_ = "/spare";  // the run that saves next
   Save(4);
   const std::string others = Path(4);
   root_ = "/checkpoints";
@@ -362,7 +363,7 @@ TEST_F(CheckpointKeeperTest, LeavesCheckpointsOfAnotherRunInFallbackAlone) {
   EXPECT_EQ(SourceOf(choice), Path(2));
   EXPECT_THAT(choice.alarm, AllOf(HasSubstr(others), HasSubstr("/other")));
   EXPECT_THAT(Choose().alarm, IsEmpty()) << "said once";
-  // A run whose folder is gone has been moved.
+  // If the folder of a run is gone, the run was moved.
   ASSERT_OK(disk_->RemoveAll("/other"));
   StartProcess();
   EXPECT_EQ(SourceOf(Choose()), others);
@@ -554,7 +555,7 @@ TEST_F(CheckpointKeeperTest, WhatAClientHadProposedIsTheCheckpointsUnlessTheOper
     return job;
   }();
   config_.job = asked;
-  config_.job.optimizer.kind = OptimizerKind::kMomentum;  // as it was proposed
+  config_.job.optimizer.kind = OptimizerKind::kMomentum;  // what was proposed
   config_.job.optimizer.momentum = 0.3;
   config_.job.schedule.peak = 0.25;
   Save(2);
@@ -604,7 +605,7 @@ TEST_F(CheckpointKeeperTest, HigherRateThanTheCheckpointsAsksForTheFlag) {
 TEST_F(CheckpointKeeperTest, AJobThatChoosesItsExchangeGoesOnWithWhatTheCheckpointHas) {
   JobSpec asked = config_.job;
   asked.batch_size = 12;
-  asked.schedule.total_rounds = 4000;  // steps
+  asked.schedule.total_rounds = 4000;  // in steps
   asked.eval_every = 400;
   config_.job = asked;
   config_.job.mode = Mode::kLocalSgd;
@@ -628,7 +629,7 @@ TEST_F(CheckpointKeeperTest, OfWhatACheckpointHasChosenTheJobTakesWhatIsOpen) {
   asked.batch_size = 12;
   asked.mode = Mode::kLocalSgd;
   asked.push_encoding = Encoding::kInt8;
-  asked.schedule.total_rounds = 4000;  // steps
+  asked.schedule.total_rounds = 4000;  // in steps
   config_.job = asked;
   config_.job.local_steps = 40;
   config_.job.push_encoding = Encoding::kInt4;
@@ -653,7 +654,7 @@ TEST_F(CheckpointKeeperTest, WhatACheckpointHasChosenDoesNotGoWithAllThatIsGiven
   Save(2);
   config_.job = asked;
   config_.job.fragments = 10;
-  config_.job.local_steps = 10;  // until it has chosen
+  config_.job.local_steps = 10;  // until the job has chosen
   config_.open_settings = {.local_steps = true};
   StartProcess();
   EXPECT_THAT(keeper_->CheckSettings(),
@@ -663,7 +664,7 @@ TEST_F(CheckpointKeeperTest, WhatACheckpointHasChosenDoesNotGoWithAllThatIsGiven
 }
 
 TEST_F(CheckpointKeeperTest, InitFromThatCannotBeLookedAtIsNotSaidToBeMissing) {
-  config_.init_from = std::string(300, 'x');  // longer than any file system's names
+  config_.init_from = std::string(300, 'x');  // longer than a name may be on any file system
   StartProcess();
   EXPECT_THAT(keeper_->CheckSettings(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(config_.init_from)));
@@ -732,21 +733,22 @@ TEST_F(CheckpointKeeperTest, LeftOversOfFailedOnesGoWithTheNextThatIsPublished) 
   EXPECT_FALSE(disk_->Exists(late));
 }
 
-// Runs on disks that fail. The checkpoints are numbered, and all of their weights are their
-// numbers.
+// CheckpointFaultTest tests with disks that fail. The checkpoints are numbered, and all weights of
+// a checkpoint are its number.
 class CheckpointFaultTest : public CheckpointKeeperTest {
  protected:
   // Says which changes of the disk fail.
   enum class Fault {
-    kOne,      // One change is refused.
-    kAllFrom,  // One change and all later ones are refused, as if the process were killed.
+    kOne,      // one change is refused
+    kAllFrom,  // one change and all later ones are refused, as if the process were killed
   };
   struct Step {
     std::function<void()> act;
-    // The number of the checkpoint that a new process starts from once `act` has succeeded. 0 means
+    // Number of the checkpoint that a new process starts from once `act` has succeeded. 0 means
     // that there is no checkpoint.
     int newest;
-    // The numbers that are possible beside the earlier ones while `act` has not succeeded.
+    // Numbers of other checkpoints that a new process may start from until `act` has succeeded. The
+    // earlier ones are possible too.
     std::set<int> meanwhile;
   };
 
@@ -768,7 +770,7 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
   void StartServer() {
     outcome_ = checkpoint::TryCheckpointFolder(*disk_, root_, 0, 1).status();
     if (!outcome_.ok())
-      outcome_ = checkpoint::TryCheckpointFolder(*disk_, root_, 0, 1).status();  // again
+      outcome_ = checkpoint::TryCheckpointFolder(*disk_, root_, 0, 1).status();  // a second time
   }
   std::vector<Step> Steps() {
     const auto publish = [this](int64_t round, int number) {
@@ -785,18 +787,18 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
         {[this] { StartServer(); }, 0, {0}},
         publish(2, 1),
         publish(4, 2),
-        publish(4, 3),  // in place of the other one
-        publish(6, 4),  // and the oldest goes
+        publish(4, 3),  // replaces the other checkpoint of round 3
+        publish(6, 4),  // and the oldest is removed
         set_aside(5, 3, {3}),
         publish(6, 5),
-        set_aside(5, 3, {3}),  // and what was set aside before goes
+        set_aside(5, 3, {3}),  // and what was set aside before is removed
         publish(7, 6),
     };
   }
 
   // Does all steps on a new disk, with a fault at its change number `fault_at`. Returns the numbers
-  // of the checkpoints that a process may start from afterwards. Returns nothing if the steps made
-  // fewer changes than that.
+  // of the checkpoints that a process may start from afterwards. Returns an empty set if the steps
+  // made fewer changes than that.
   std::set<int> Run(const std::vector<Step>& steps, Fault fault, int64_t fault_at) {
     disk_ = std::make_unique<SimulatedFileSystem>();
     bool is_killed = false;
@@ -840,8 +842,8 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     return static_cast<int>(weights[0]);
   }
 
-  // A program that copies checkpoints takes each one that has a name for whole. This must hold also
-  // while a server removes some.
+  // Expects that every checkpoint with a final name is complete, because programs that copy
+  // checkpoints assume it. This must hold even while a server removes checkpoints.
   void ExpectWholeUnderTheirNames() {
     const auto entries = ListCheckpoints(*disk_, root_);
     ASSERT_OK(entries);

@@ -1,5 +1,6 @@
-// The journal of the coordinator's memory. A record is whole, or has the changes since the record
-// before it: records before the last whole one are of no use.
+// CoordinatorJournal is the journal of the coordinator's state. A whole record has all of the
+// state. Other records have only the changes since the record before. Records before the last whole
+// one are not needed.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +17,18 @@
 
 namespace lodestar::host {
 
-// Thread-safe.
+// The class is thread-safe.
 class CoordinatorJournal {
  public:
   // A new segment is begun once the current one is larger than kSegmentBytes, and larger than
-  // kWholesPerSegment times its first record. Whole records are then a small part of what is
-  // written. Segments before the last whole record are removed.
+  // kWholesPerSegment times its first record. So whole records are a small part of what is written.
+  // Segments before the last whole record are removed.
   static constexpr int64_t kSegmentBytes = 4 << 20;
   static constexpr int64_t kWholesPerSegment = 4;
 
   struct Contents {
     journal::JournalEnd end;
-    std::vector<std::string> records;  // The last ones, in order; empty if there is none.
+    std::vector<std::string> records;  // the last ones, in order; empty if there is none
   };
   // Reads the journal in a folder, which may be missing. Errors: those of ReadJournal().
   static absl::StatusOr<Contents> Read(FileSystem& file_system, const std::string& folder);
@@ -37,15 +38,15 @@ class CoordinatorJournal {
       journal::JournalWriter::Config config, journal::JournalWriter::Deps deps,
       int64_t segment_bytes = kSegmentBytes);
 
-  // Whether the next record must be whole: it is the first one, or begins a segment.
+  // Returns true if the next record must be whole: it is the first one, or begins a segment.
   bool wants_whole() const;
-  // Writes a record down. Requires `is_whole` if wants_whole(). Calls `durable` once the record is
-  // on disk; the calls come in the order of the records. Returns the record's number. Not
-  // thread-safe with itself.
+  // Writes a record. Requires `is_whole` if wants_whole(). Calls `durable` once the record is on
+  // disk; the calls come in the order of the records. Returns the record's number. Only one thread
+  // may call it at a time.
   uint64_t Keep(std::string record, bool is_whole, journal::JournalWriter::Durable durable);
-  // To be called every second or so.
+  // Must be called about once a second.
   void Tick() { writer_->Tick(); }
-  // OK, or why no record becomes durable at present.
+  // Returns OK, or why no record becomes durable at present.
   absl::Status trouble() const { return writer_->trouble(); }
   const std::string& folder() const { return folder_; }
 
@@ -57,9 +58,9 @@ class CoordinatorJournal {
   const std::string folder_;
   const int64_t max_segment_bytes_;
   const std::unique_ptr<journal::JournalWriter> writer_;
-  // The approximate size of the segment. 0 means that nothing was kept.
+  // Approximate size of the segment. 0 means that nothing was written.
   int64_t segment_bytes_ = 0;
-  int64_t whole_bytes_ = 0;  // The size of the last whole record.
+  int64_t whole_bytes_ = 0;  // size of the last whole record
 };
 
 }  // namespace lodestar::host

@@ -26,7 +26,7 @@ class CoordinatorJournalTest : public testing::Test {
  protected:
   CoordinatorJournalTest() { EXPECT_OK(disk_.CreateDirectories(kFolder)); }
 
-  // Begins as another process does that finds the journal of the one before.
+  // Starts another process, which finds the journal of the process before.
   void Begin() {
     journal_.reset();
     auto contents = CoordinatorJournal::Read(disk_, kFolder);
@@ -63,7 +63,7 @@ TEST_F(CoordinatorJournalTest, FirstRecordOfEachProcessIsWholeAndReplacesThoseBe
     Keep("whole", /*is_whole=*/true);
     EXPECT_FALSE(journal_->wants_whole());
     Keep("change", /*is_whole=*/false);
-    // A record that was not proven to be on disk is written again before.
+    // A record that was not proven to be on disk is written again first.
     const std::vector<std::string> records = Records();
     ASSERT_THAT(records, SizeIs(process == 0 ? 2 : 3));
     EXPECT_EQ(records.end()[-2], "whole");
@@ -79,7 +79,7 @@ TEST_F(CoordinatorJournalTest, SegmentsGrowWithWholeRecordsAndAreRemoved) {
   Keep(whole, /*is_whole=*/true);
   int64_t num_changes = 0;
   for (; !journal_->wants_whole(); ++num_changes) Keep(change, /*is_whole=*/false);
-  EXPECT_EQ(num_changes, 7);  // More than four times the whole record is then in the segment.
+  EXPECT_EQ(num_changes, 7);  // the segment then has more than four times the whole record
   EXPECT_THAT(Segments(), SizeIs(1));
   Keep("next", /*is_whole=*/true);
   EXPECT_THAT(Records(), ElementsAre("next"));

@@ -27,7 +27,7 @@ absl::Status Refuse(absl::string_view path, absl::string_view reason) {
                                                     " for the coordinator: ", reason));
 }
 
-// As it is on the disk, as far as it is there.
+// Returns the path with links resolved, as far as the path exists.
 fs::path Resolved(const fs::path& path) {
   std::error_code error;
   fs::path resolved = fs::weakly_canonical(path, error);
@@ -54,7 +54,7 @@ absl::Status CheckIsNoLink(const std::string& path) {
                                                          : absl::OkStatus();
 }
 
-// A checkpoint has files, and nothing but files.
+// Checks that a checkpoint has only regular files.
 absl::Status CheckHasNoLinks(const std::string& directory) {
   RETURN_IF_ERROR(CheckIsNoLink(directory));
   std::error_code error;
@@ -75,7 +75,7 @@ bool FolderFence::IsNamed(const std::string& path, bool itself) const {
          std::any_of(named_.begin(), named_.end(), [&](const std::string& named) {
            std::error_code error;
            const fs::path absolute = fs::absolute(named, error);
-           if (error) return false;  // the folder that it is relative to is gone
+           if (error) return false;  // the folder that the path is relative to is gone
            const fs::path folder = Resolved(absolute);
            if (folder.empty() || itself) return folder == resolved;
            return std::mismatch(folder.begin(), folder.end(), resolved.begin(), resolved.end())
@@ -110,7 +110,8 @@ absl::Status FolderFence::CheckSource(const WeightsSource& source) const {
   if (file == nullptr) return absl::OkStatus();
   std::error_code error;
   if (fs::is_directory(file->path, error)) {
-    // The files of a model in Hugging Face's cache are links; this server's operator has seen them.
+    // The files of a model in Hugging Face's cache are links. They are allowed here, because this
+    // server's operator has named the folder.
     if (IsNamed(file->path, /*itself=*/true)) return CheckForm(file->path);
     return CheckCheckpoint(file->path);
   }

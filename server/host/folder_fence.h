@@ -1,13 +1,13 @@
 // FolderFence decides which files a server above shard 0 reads and writes for its coordinator. A
-// coordinator names folders for checkpoints and for weights to start from. A program that takes the
-// coordinator's place could name any file of this machine.
+// coordinator names folders for checkpoints and for weights to start from. Without the fence, a
+// program that takes the coordinator's place could name any file of this machine.
 //
-// This server's operator may have named folders and files. Only these, and what is below them, may
-// then be read and written. If none is named, paths must have the form of Lodestar's own paths:
-//   a save goes into "round-00001234.<try>.tmp" in a folder whose LOCK the coordinator holds;
-//   what is read is a checkpoint, "round-00001234", or a safetensors file.
+// If this server's operator has named folders and files, only these, and what is below them, may be
+// read and written. If none is named, paths must have the form of Lodestar's own paths:
+//   A save goes into "round-00001234.<try>.tmp" in a folder whose LOCK the coordinator holds.
+//   What is read is a checkpoint, "round-00001234", or a safetensors file.
 // Paths are absolute and without "..", and no link is followed at their end or within a checkpoint.
-// In a folder of weights that the operator has named itself links are followed.
+// In a folder of weights that the operator has named itself, links are followed.
 #pragma once
 
 #include <string>
@@ -18,23 +18,23 @@
 
 namespace lodestar::host {
 
-// Looks at the real disk, and blocks for it. Thread-safe.
+// The class checks the real disk, and blocks for it. It is thread-safe.
 class FolderFence {
  public:
-  // `named` has the paths that this server's operator has named. Relative ones count from the
+  // `named` has the paths that this server's operator has named. Relative paths start at the
   // working directory.
   explicit FolderFence(std::vector<std::string> named);
 
-  // All checks return FailedPrecondition naming the path, and what would be allowed.
+  // All checks return FailedPrecondition, naming the path and what would be allowed.
   absl::Status CheckSource(const WeightsSource& source) const;
   // Checks the folder that an assignment names for saves.
   absl::Status CheckFolder(const SharedFolder& folder) const;
-  // `folder` is that of the assignment.
+  // Checks the directory of a save. `folder` is that of the assignment.
   absl::Status CheckSave(const SharedFolder& folder, const std::string& directory) const;
   absl::Status CheckPublished(const std::string& path) const;
 
  private:
-  // Whether `path` is named, or, unless `itself`, is below what is named.
+  // Returns true if `path` is a named path or, unless `itself`, lies below a named path.
   bool IsNamed(const std::string& path, bool itself) const;
   absl::Status CheckNamed(const std::string& path) const;
   absl::Status CheckCheckpoint(const std::string& path) const;

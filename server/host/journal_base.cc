@@ -28,12 +28,13 @@ bool WasInRun(const std::string& path, const JournalBase& base) {
   return !base.run_folder.empty() && DirectoryOf(path) == base.run_folder;
 }
 
-// A journal that lies in the run is moved and copied with it.
+// Returns true if the journal lies in the run's folder, so that it is moved and copied with the
+// run.
 bool MovesWithRun(const RunFolders& folders) {
   return IsInside(folders.journal_dir, folders.checkpoint_dir);
 }
 
-// Where the checkpoint may be, the likeliest place first.
+// Returns the places where the checkpoint may be, the likeliest first.
 std::vector<std::string> PlacesOf(const std::string& path, const JournalBase& base,
                                   const RunFolders& folders) {
   std::vector<std::string> places;
@@ -41,7 +42,8 @@ std::vector<std::string> PlacesOf(const std::string& path, const JournalBase& ba
     if (std::count(places.begin(), places.end(), place) == 0) places.push_back(std::move(place));
   };
   const bool was_in_run = WasInRun(path, base);
-  // Without a checksum the name alone says nothing of a checkpoint that came from elsewhere.
+  // If the checkpoint came from elsewhere and the journal has no checksum, a checkpoint of the same
+  // name may be a different one.
   if (was_in_run || base.checksum.has_value()) {
     for (const std::string& folder : {folders.checkpoint_dir, folders.fallback_dir}) {
       if (!folder.empty()) add(absl::StrCat(folder, "/", NameOf(path)));
@@ -55,7 +57,7 @@ absl::StatusOr<WeightsSource> FindCheckpoint(FileSystem& file_system,
                                              const CheckpointSource& checkpoint,
                                              const JournalBase& base, const RunFolders& folders) {
   const std::vector<std::string> places = PlacesOf(checkpoint.directory, base, folders);
-  std::vector<std::string> others;  // of the same name
+  std::vector<std::string> others;  // checkpoints of the same name
   for (const std::string& place : places) {
     if (!file_system.Exists(absl::StrCat(place, "/", kManifestName))) continue;
     ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(file_system, place));
@@ -118,7 +120,7 @@ absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& 
   if (file_system.AreSame(named, folders.checkpoint_dir) || !file_system.Exists(named)) return true;
   const auto* checkpoint = std::get_if<CheckpointSource>(&base.source);
   if (checkpoint != nullptr) {
-    // Two runs with the same settings and data begin with equal checkpoints, so a copy in the
+    // Two runs with the same settings and data begin with equal checkpoints. So a copy in the
     // folder of this run counts only if the checkpoint has left the folder that the journal names.
     const absl::StatusOr<Manifest> manifest = ReadManifest(file_system, checkpoint->directory);
     if (manifest.ok() && manifest->journal.is_complete) return false;

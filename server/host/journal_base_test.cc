@@ -26,7 +26,7 @@ class JournalBaseTest : public testing::Test {
   void Write(const std::string& folder, const std::string& bytes) {
     WriteCheckpoint(disk_, absl::StrCat(folder, "/", kName), 50, bytes);
   }
-  // What a journal of the run in `folder` names, once the checkpoint is there.
+  // Returns what a journal of the run in `folder` names, once the checkpoint exists.
   JournalBase BaseIn(const std::string& folder) {
     JournalBase base;
     base.source = CheckpointSource{absl::StrCat(folder, "/", kName)};
@@ -79,7 +79,8 @@ TEST_F(JournalBaseTest, NeverReadsTheFolderThatARunWasCopiedFrom) {
   Write("/b", "weights!");
   const RunFolders copied = {.checkpoint_dir = "/b", .journal_dir = "/b/journal"};
   EXPECT_THAT(Find(base, copied), IsOkAndHolds("/b/round-00000050"));
-  // A copy that lacks the checkpoint is not whole, though the folder that it is of has it.
+  // A copied run that lacks the checkpoint is incomplete, even if the folder that it was copied
+  // from has it.
   ASSERT_OK(disk_.RemoveAll("/b"));
   const absl::StatusOr<std::string> found = Find(base, copied);
   EXPECT_THAT(found, StatusIs(absl::StatusCode::kUnavailable));
@@ -88,7 +89,7 @@ TEST_F(JournalBaseTest, NeverReadsTheFolderThatARunWasCopiedFrom) {
   EXPECT_THAT(found.status().message(), Not(HasSubstr("journal away")));
 }
 
-// The fallback folder alone says nothing of the run's disk.
+// A checkpoint in the fallback folder does not show that the run's disk is mounted.
 TEST_F(JournalBaseTest, AnEmptyRunFolderIsAnOperatorsMatterWhateverTheFallbackHas) {
   Write("/a", "weights!");
   const JournalBase base = BaseIn("/a");

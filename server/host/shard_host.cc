@@ -31,7 +31,7 @@ absl::Status LoadCheckpoint(FileSystem& file_system, const std::string& director
   const std::vector<std::string> state_names =
       optimizer::MakeServerOptimizer(config.job)->state_names();
   RETURN_IF_ERROR(reader->CheckStateNames(state_names));
-  // Bucket by bucket, so that the state is not in memory twice.
+  // The state is read bucket by bucket, so that it is not in memory twice.
   return shard.Restore(
       [&](const Bucket& bucket) { return reader->ReadBucket(bucket.range, state_names); },
       reader->manifest().round);
@@ -66,7 +66,7 @@ absl::Status LoadFrom(FileSystem& file_system, const WeightsSource& source,
   return shard.LoadInitial(config.job.seed);
 }
 
-// Neither time nor an operator brings back what this says is gone.
+// Returns true if the error means lost data, which neither time nor an operator can bring back.
 bool IsLossOfData(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status);
 }
@@ -75,7 +75,8 @@ constexpr absl::string_view kServersStartAnew = "the servers start anew";
 
 }  // namespace
 
-// Tells the reports of which life of the servers a shard is.
+// AssignedObserver passes on what a shard reports, together with the incarnation of the servers
+// that the shard belongs to.
 class ShardHost::AssignedObserver final : public shard::ShardObserver {
  public:
   enum class Initially { kTelling, kMute };
@@ -169,7 +170,8 @@ ShardHost::ShardHost(int shard, const Deps& deps)
 ShardHost::~ShardHost() {
   Shutdown(absl::UnavailableError("the server stops"));
   commands_thread_.reset();
-  // Rounds that wait for their norm hold the shard, and with it the relay that they wait in.
+  // Rounds that wait for their norm hold the shard, and so the relay in which they wait. End()
+  // breaks that cycle.
   if (norms_ != nullptr) norms_->End();
 }
 
@@ -248,8 +250,8 @@ absl::StatusOr<bool> ShardHost::Recover() {
 }
 
 void ShardHost::GoOn() {
-  // An assignment that has come since is not reported as loaded: the event names that of the
-  // journal.
+  // The event names the incarnation in the journal, so an assignment that has come since does not
+  // count as loaded.
   deps_.reports->OnEvent(
       ShardLoaded{deps_.log->beginning()->assignment.server_incarnation, absl::OkStatus()});
   recovered_observer_->Begin();
@@ -360,11 +362,12 @@ void ShardHost::Assign(const AssignCommand& command) {
     server_incarnation_ = command.server_incarnation;
     if (!is_shut_down_) std::swap(current_, current);
   }
-  // The end of a shard waits for its updates under way. A shard that has diverged is telling the
-  // coordinator so, and the coordinator calls this under the lock that the update waits for.
+  // The shard is destroyed later, on another thread. Its end waits for its updates under way. A
+  // shard that has diverged reports that to the coordinator, which calls this function under the
+  // lock that the update waits for.
   commands_->Schedule([this, assignment = command, old = std::move(current)]() mutable {
     if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start anew; register again"));
-    old = absl::UnavailableError("ended");  // before there is another one in memory
+    old = absl::UnavailableError("ended");  // frees the memory before another shard is built
     Load(assignment);
   });
 }
@@ -390,7 +393,7 @@ void ShardHost::Load(const AssignCommand& assignment) {
                        status] {
     reports->OnEvent(ShardLoaded{incarnation, status});
   };
-  // Before the shard can write down anything else.
+  // The assignment is logged before the shard can write down anything else.
   const bool is_logged = deps_.log != nullptr && status.ok();
   if (is_logged) deps_.log->Begin(instance_id_, assignment, report);
   if (!Install(assignment.server_incarnation, std::move(built))) return;
@@ -447,9 +450,11 @@ absl::StatusOr<std::shared_ptr<shard::ParameterShard>> ShardHost::BuildShard(
 absl::StatusOr<int64_t> ShardHost::CheckResources(const AssignCommand& assignment,
                                                   int64_t num_elements) {
   const HostMemory host = deps_.read_memory();
-  // What the machine or the group does not have, it would end this process for.
+  // If the shard took more than the machine or the control group has, the system would end this
+  // process.
   const int64_t max_bytes = host.total_bytes;
-  // Later on, what the host has available lacks what this process has taken and uses again.
+  // This is checked only once: later, the available memory no longer includes what this process has
+  // taken and will use again.
   if (std::exchange(has_checked_resources_, true)) return max_bytes;
   const ShardMemory memory = EstimateShardMemory(assignment.job, num_elements, deps_.staging_bytes);
   ASSIGN_OR_RETURN(const std::string warning, CheckShardMemory(memory, host));
@@ -482,8 +487,8 @@ void ShardHost::Save(const SaveCommand& command) {
       if (log == nullptr) return write(std::move(state));
       log->OnCaptured([write, state = std::move(state)] { write(state); });
     };
-    // No worker contributes to these rounds any more. The command that opened the last one, or the
-    // end of the last of its workers, may have missed this server.
+    // No worker contributes to these rounds any more. This server may have missed the command that
+    // opened the last of them, or the end of its last worker.
     if (command.round.has_value()) (*current)->EndRoundsBefore(*command.round);
     if (deps_.log != nullptr) deps_.log->OnSave(command);
     (*current)->Snapshot(command.round, on_captured);

@@ -1,5 +1,5 @@
-// This process's shard over the life of the process: obeys the coordinator's commands in order,
-// builds the ParameterShard anew with every assignment, loads and saves it.
+// ShardHost holds this process's shard. It obeys the coordinator's commands in order, builds a new
+// ParameterShard with every assignment, and loads and saves it.
 #pragma once
 
 #include <cstdint>
@@ -35,35 +35,35 @@
 
 namespace lodestar::host {
 
-// Takes what the server of a shard tells. The methods are called from any thread, without a lock
-// held, and must not block.
+// ShardReports takes what the server of a shard reports. Its methods are called from any thread,
+// without a lock held, and must not block.
 class ShardReports {
  public:
   virtual ~ShardReports() = default;
   virtual void OnEvent(ShardEvent event) = 0;
-  // All of a contribution is acknowledged by this shard: see ShardObserver.
+  // Called when all of a contribution is acknowledged by this shard: see ShardObserver.
   virtual void OnContributed(uint64_t /*server_incarnation*/, const WorkerLife& /*life*/,
                              Round /*round*/) {}
   // Logs that the rounds go on without a worker.
   virtual void OnDropped(absl::string_view /*text*/) {}
-  // Logs something out of the ordinary that does not stop the shard.
+  // Logs something unusual that does not stop the shard.
   virtual void OnNotice(absl::string_view /*text*/) {}
 };
 
-// The NormExchange of the shard of one assignment: reports its sums, and passes on the totals that
-// come as commands.
+// A NormRelay is the NormExchange of the shard of one assignment. It reports the shard's sums, and
+// passes on the totals that come as commands.
 class NormRelay final : public shard::NormExchange {
  public:
   NormRelay(uint64_t server_incarnation, ShardReports* reports)
       : server_incarnation_(server_incarnation), reports_(reports) {}
 
-  // Is called when another assignment has come. Waiting rounds, and those that the shard still
-  // submits, get Aborted.
+  // Ends the exchange because another assignment has come. Rounds that wait, and those that the
+  // shard still submits, get Aborted.
   void End() ABSL_LOCKS_EXCLUDED(mutex_);
   void Submit(Round round, std::vector<double> segment_sums,
               std::function<void(absl::StatusOr<double>)> done) override
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Repeated totals, and totals that no round waits for, have no effect.
+  // Passes a total on. Repeated totals, and totals that no round waits for, have no effect.
   void OnTotal(Round round, double total_square_sum) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -76,34 +76,35 @@ class NormRelay final : public shard::NormExchange {
   std::map<Round, DoneCallback> waiting_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Thread-safe. Commands return at once, whatever locks the caller holds; they are obeyed in the
-// order given, one at a time. Files are written apart from them, so that rounds go on meanwhile.
+// The class is thread-safe. Commands return at once, even if the caller holds locks. They are
+// obeyed in the order given, one at a time. Files are written by another executor, so that rounds
+// go on meanwhile.
 class ShardHost {
  public:
-  // The pointers are not owned. What they point to outlives the host, and `executor` outlives all
-  // calls on its shards.
+  // The pointers are not owned. Their objects must outlive the host, and `executor` must outlive
+  // all calls on its shards.
   struct Deps {
     Executor* executor = nullptr;
-    // `commands` obeys the commands, and `writer` writes the files. Each runs one task at a time,
-    // first in, first out, and has run the host's tasks before the host is destroyed. Null means a
+    // Executors that obey the commands and write the files. Each must run one task at a time, first
+    // in, first out, and must have run the host's tasks before the host is destroyed. Null means a
     // thread of the host's own.
     Executor* commands = nullptr;
     Executor* writer = nullptr;
     ShardReports* reports = nullptr;
-    TraceRecorder* trace = nullptr;  // Null means that nothing is traced.
+    TraceRecorder* trace = nullptr;  // null means that nothing is traced
     FileSystem* file_system = &FileSystem::Real();
-    // See instance_id(): the number of this process, or of the earlier process whose journal it
-    // goes on with.
+    // Number of this process, or of the earlier process whose journal it goes on with: see
+    // instance_id().
     uint64_t instance_id = 0;
-    ShardLog* log = nullptr;  // Null means that nothing is written down.
-    RunFolders folders = {};  // The source of a journal is looked for in these folders.
-    // Says what commands may have this server read and write. Null means everything.
+    ShardLog* log = nullptr;  // null means that nothing is written down
+    RunFolders folders = {};  // folders in which the source of a journal is searched
+    // Says which files commands may make this server read and write. Null means all.
     const FolderFence* fence = nullptr;
     int64_t staging_bytes = kStagingBytes;  // see ParameterShard::Config
-    // Returns the memory that the shards may take. Zeros mean that it is not known, and not
-    // compared.
+    // Returns the memory that the shards may take. Zeros mean that the memory is not known, and not
+    // checked.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
-    // Whether the other end has closed all connections of this life to this server.
+    // Returns true if the other end has closed all connections of this incarnation to this server.
     std::function<bool(const WorkerLife&)> are_connections_closed = [](const WorkerLife&) {
       return false;
     };
@@ -112,54 +113,53 @@ class ShardHost {
   ShardHost(int shard, const Deps& deps);
   ~ShardHost();
 
-  // Returns whether the log is of the run in Deps::folders: see host::IsJournalOfRun(). True if
-  // there is nothing in the log.
+  // Returns true if the log belongs to the run in Deps::folders (see host::IsJournalOfRun()), or is
+  // empty.
   absl::StatusOr<bool> IsJournalOfRun() const;
-  // Takes over what the log has of an earlier process. Call it before anything else, unless
-  // IsJournalOfRun() says that the log is of another run. Blocks while
-  // it loads. Returns false if there is nothing, or nothing whole. In the latter case the reports
-  // get a notice, and the shard begins with its first AssignCommand. Errors: those that another try
-  // or an operator may mend.
+  // Takes over what the log has of an earlier process. Must be called before all other methods,
+  // unless IsJournalOfRun() says that the log belongs to another run. Blocks while it loads.
+  // Returns false if there is nothing, or nothing complete. In the latter case the reports get a
+  // notice, and the shard begins with its first AssignCommand. Errors: those that another try or an
+  // operator may repair.
   absl::StatusOr<bool> Recover() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Why Recover() found nothing whole, for people. Empty means that it did, or that nothing was
-  // there.
+  // Returns why Recover() found nothing complete, as a message for operators. It is empty if
+  // Recover() succeeded, or if there was nothing.
   const std::string& journal_refusal() const { return journal_refusal_; }
 
-  // Call it after Recover() has returned true, once the reports can be taken: before, only notices
-  // are given. Reports the shard as loaded, because the earlier process may not have done so, and
-  // goes on with what was under way.
+  // Goes on with what was under way, and reports the shard as loaded, because the earlier process
+  // may not have done so. Call it after Recover() has returned true, once the reports can be taken.
+  // Before it, only notices are reported.
   void GoOn();
 
   // Queues a command. After an AssignCommand, shard() is Unavailable until the shard has loaded.
-  // The owner of the process obeys StopCommand. `follows` is the record of the coordinator's
-  // journal that the command follows from.
+  // StopCommand is for the owner of the process, which obeys it. `follows` is the record of the
+  // coordinator's journal that the command follows from.
   void Obey(const ShardCommand& command, const CoordinatorRecord& follows = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // See ParameterShard. It is done after the commands that were given before.
+  // See ParameterShard. The replacement is done after the commands that were given before.
   void ReplaceWeights(Round round, absl::Span<const float> weights,
                       std::function<void(const absl::Status&)> done);
 
-  // The life of the servers that the last AssignCommand names. 0 means that there was none.
+  // Returns the incarnation of the servers in the last AssignCommand. 0 means that there was none.
   uint64_t server_incarnation() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // The number by which the coordinator knows whose memory this is.
+  // Returns the number by which the coordinator knows whose state this is.
   uint64_t instance_id() const { return instance_id_; }
-  // Returns the current shard. While there is none, the error is Unavailable and says what is
-  // waited for.
+  // Returns the current shard. Errors: Unavailable, saying what is waited for (there is no shard).
   absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // True if the weights are there: loaded, and supplied if a client supplies them.
+  // Returns true if the shard has its weights: they are loaded, or a client has supplied them.
   bool is_serving() const;
-  // Returns zeros while there is no shard.
+  // Returns the statistics of the shard, or zeros while there is no shard.
   shard::ShardStats stats() const;
   JournalPlace journal_place() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the path of a file of the run that was at `path` when the process before this one wrote
-  // its journal: the folder of the run may have been moved since. Call after Recover().
+  // Returns the present path of a file of the run that was at `path` when the earlier process wrote
+  // its journal. (The folder of the run may have been moved since.) Call after Recover().
   std::string PathToday(const std::string& path) const;
 
-  // To be called every second or so.
+  // Must be called about once a second.
   void Tick();
 
-  // Ends every call that waits in the shard with `status`; later commands have no effect.
+  // Ends every call that waits in the shard with `status`. Later commands have no effect.
   void Shutdown(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -175,13 +175,13 @@ class ShardHost {
   absl::StatusOr<std::shared_ptr<shard::ParameterShard>> BuildShard(
       const AssignCommand& assignment, std::shared_ptr<AssignedObserver> observer);
   absl::Status CheckPaths(const AssignCommand& assignment) const;
-  // Returns the most memory that the shard may take. Raises an alarm if its checkpoints need larger
-  // files than this process may write. Errors: ResourceExhausted if the shard does not fit.
+  // Returns the maximum memory of the shard. Raises an alarm if its checkpoints need larger files
+  // than this process may write. Errors: ResourceExhausted (the shard does not fit).
   absl::StatusOr<int64_t> CheckResources(const AssignCommand& assignment, int64_t num_elements);
   void WriteFiles(const AssignCommand& assignment, const std::string& directory,
                   const absl::StatusOr<shard::ShardState>& state);
-  // Returns false, and ends the shard that was given, if a later assignment or Shutdown() has come
-  // meanwhile.
+  // Makes `shard` the current shard. Returns false, and shuts `shard` down, if a later assignment
+  // or Shutdown() has come meanwhile.
   bool Install(uint64_t server_incarnation,
                absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -193,20 +193,21 @@ class ShardHost {
   uint64_t server_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::StatusOr<std::shared_ptr<shard::ParameterShard>> current_ ABSL_GUARDED_BY(mutex_);
   bool is_shut_down_ ABSL_GUARDED_BY(mutex_) = false;
-  // See JournalPlace.
+  // For these two members see JournalPlace.
   CoordinatorRecord follows_ ABSL_GUARDED_BY(mutex_);
   int64_t highest_opened_ ABSL_GUARDED_BY(mutex_) = -1;
-  std::shared_ptr<AssignedObserver> recovered_observer_;  // Null means that nothing was taken over.
+  std::shared_ptr<AssignedObserver> recovered_observer_;  // null means that nothing was taken over
   // After Recover(), only the executor of commands uses assignment_, norms_ and
   // has_checked_resources_.
   AssignCommand assignment_;
-  std::string journal_refusal_;       // What journal_refusal() returns.
-  std::shared_ptr<NormRelay> norms_;  // Null means that there was no assignment yet.
+  std::string journal_refusal_;       // see journal_refusal()
+  std::shared_ptr<NormRelay> norms_;  // null means that there was no assignment yet
   bool has_checked_resources_ = false;
   Executor* writer_;
   Executor* commands_;
   std::unique_ptr<ThreadPool> writer_thread_;
-  std::unique_ptr<ThreadPool> commands_thread_;  // destroyed first: its tasks use all the others
+  std::unique_ptr<ThreadPool> commands_thread_;  // destroyed first, because its tasks use all
+                                                 // others
 };
 
 }  // namespace lodestar::host

@@ -27,7 +27,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Waits as the coordinator's lock makes the reports of shards wait.
+// LockedReports blocks inside a report, as if it waited for the coordinator's lock.
 class LockedReports final : public ShardReports {
  public:
   void OnEvent(ShardEvent event) override {
@@ -37,7 +37,7 @@ class LockedReports final : public ShardReports {
     }
     if (!std::holds_alternative<ShardDiverged>(event)) return;
     diverged.Notify();
-    // The limit is for an Assign() that waits for this report in turn.
+    // The time limit makes the test fail if Assign() waits for this report.
     was_unlocked = unlocked.WaitForNotificationWithTimeout(absl::Seconds(10));
     told.Notify();
   }
@@ -46,7 +46,7 @@ class LockedReports final : public ShardReports {
   bool was_unlocked = false;
 };
 
-// The whole of a small model for one shard.
+// Returns an assignment of all of a small model to one shard.
 AssignCommand Assignment(uint64_t server_incarnation) {
   JobSpec job;
   job.model = {"small-mlp", MlpSpec{{13, 17, 9, 5}}};
@@ -111,7 +111,7 @@ TEST(ShardHostTest, AShardWhoseAssignmentIsReplacedWhileItLoadsIsNeverServed) {
   RecordedReports reports;
   ShardHost* assigned = nullptr;
   ShardHost::Deps deps = {.executor = &executor, .commands = &commands, .reports = &reports};
-  deps.read_memory = [&] {  // in the midst of the first load
+  deps.read_memory = [&] {  // called during the first load
     assigned->Obey(Assignment(3));
     return HostMemory{};
   };
@@ -160,7 +160,8 @@ TEST(ShardHostTest, AlarmIsRaisedWhenCheckpointsNeedLargerFilesThanAreAllowed) {
   EXPECT_THAT(reports.alarms, ElementsAre(HasSubstr("weights of shard 2")));
 }
 
-// The command that opened it was lost with its connection, and its workers were lost, too.
+// The command that opened the round was lost with its connection, and the round's workers were lost
+// too.
 TEST(ShardHostTest, ARoundThatWasNeverOpenedHereDoesNotHoldUpTheCheckpointBehindIt) {
   InlineExecutor executor;
   RecordedReports reports;
@@ -175,7 +176,8 @@ TEST(ShardHostTest, ARoundThatWasNeverOpenedHereDoesNotHoldUpTheCheckpointBehind
   EXPECT_THAT(reports.saved, ElementsAre("ckpt/round-00000001.tmp"));
 }
 
-// It has the job from its journal, and holds the folder as another process than the one before.
+// The new coordinator has the job from its journal, and holds the folder as another process than
+// before.
 TEST(ShardHostTest, SavesGoOnUnderACoordinatorThatWasStartedAgain) {
   InlineExecutor executor;
   RecordedReports reports;
@@ -211,13 +213,14 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
   host.Obey(command);
   reports.first_loaded.WaitForNotification();
 
-  // An update that overflows.
+  // The update overflows.
   const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(2), 1}};
   shard::ContributionKey key;
   key.worker = WorkerId(1);
   key.incarnation = Incarnation(2);
   {
-    // Without the host's thread, which may hold the shard for longer than a command takes effect.
+    // The calls go directly to the shard, without the host's thread, which may hold the shard
+    // longer than a command needs to take effect.
     const std::shared_ptr<shard::ParameterShard> shard = *host.shard();
     shard->SetMembers(ViewId(1), roster);
     shard->OpenRound(

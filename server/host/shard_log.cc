@@ -15,17 +15,17 @@ namespace lodestar::host {
 namespace {
 
 constexpr int64_t kFormat = 1;
-constexpr absl::string_view kBegin = "begin";  // It begins a segment.
-// All records that belong to a checkpoint are before it.
+constexpr absl::string_view kBegin = "begin";  // begins a segment
+// All records that belong to a checkpoint come before this record.
 constexpr absl::string_view kCaptured = "captured";
-constexpr absl::string_view kBase = "base";  // A checkpoint is published.
+constexpr absl::string_view kBase = "base";  // a checkpoint is published
 constexpr absl::string_view kFollowed =
-    "followed";  // A command was obeyed that writes nothing else.
+    "followed";  // a command was obeyed that writes nothing else
 constexpr char kFollowsJournal[] = "follows_journal";
 constexpr char kFollowsRecord[] = "follows_record";
 constexpr char kHighestRound[] = "highest_round";
 
-// Returns the error for a sound record that this version cannot interpret.
+// Returns the error for an intact record that this version cannot interpret.
 absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::UnimplementedError(
@@ -34,7 +34,7 @@ absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
                    "go back to the newest checkpoint"));
 }
 
-// Returns nothing if the record is one of the log's own.
+// Returns the record. It is not set if the record is one of the log's own.
 absl::StatusOr<std::optional<shard::ShardRecord>> ParseRecord(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
@@ -44,7 +44,8 @@ absl::StatusOr<std::optional<shard::ShardRecord>> ParseRecord(absl::string_view 
   return ShardRecordFromJson(json);
 }
 
-// The round that a record shows was opened by the coordinator, or granted; -1 means none.
+// Returns the round which the record shows to be opened or granted by the coordinator. -1 means
+// none.
 int64_t RoundOf(const shard::ShardRecord& record) {
   if (const auto* plan = std::get_if<RoundPlan>(&record)) return plan->round.value();
   const auto* step = std::get_if<shard::StepRecord>(&record);
@@ -130,7 +131,7 @@ absl::Status ShardLog::NoteBeginning(const journal::JournalRecord& record) {
     ASSIGN_OR_RETURN(base_, GetString(json, "directory"));
     RETURN_IF_ERROR(NoteBase(json));
     ASSIGN_OR_RETURN(needed_from_, GetUint64(json, "needed_from"));
-    // The directory of the save has the name of the checkpoint, and more.
+    // The name of a save's directory is the name of the checkpoint and a suffix.
     for (const Mark& mark : marks_) {
       if (absl::StartsWith(mark.directory, base_ + ".")) checkpoint_bytes_ = mark.num_bytes;
     }
@@ -138,7 +139,7 @@ absl::Status ShardLog::NoteBeginning(const journal::JournalRecord& record) {
   }
   if (kind == kCaptured || kind == kFollowed) return absl::OkStatus();
   if (kind != kBegin) {
-    // Replay() refuses what another version has written.
+    // Replay() refuses records that another version has written.
     const absl::StatusOr<shard::ShardRecord> done = ShardRecordFromJson(json);
     if (done.ok()) NoteRound(RoundOf(*done));
     return absl::OkStatus();
@@ -178,7 +179,7 @@ absl::Status ShardLog::NoteBeginning(const journal::JournalRecord& record) {
 absl::Status ShardLog::NoteBase(const Json& json) {
   run_folder_.clear();
   base_checksum_.reset();
-  // Earlier releases kept neither.
+  // Earlier releases wrote neither of the two members.
   if (json.contains("run_folder")) {
     ASSIGN_OR_RETURN(run_folder_, GetString(json, "run_folder"));
   }
@@ -284,7 +285,7 @@ void ShardLog::StampFollowed(Json& json) {
 }
 
 absl::Status ShardLog::NoteFollowed(const Json& json) {
-  // Earlier releases write none.
+  // Earlier releases wrote no such member.
   if (!json.contains(kFollowsJournal)) return absl::OkStatus();
   CoordinatorRecord record;
   ASSIGN_OR_RETURN(record.journal_id, GetUint64(json, kFollowsJournal));
@@ -322,8 +323,8 @@ void ShardLog::AppendOwn(Json json, std::function<void()> durable) {
 }
 
 void ShardLog::OnPublished(const PublishedCommand& published) {
-  // If rounds have rosters, the round of the checkpoint may have begun before its save. It cannot
-  // have begun before the save before that.
+  // If rounds have rosters, the round of the checkpoint may have begun before its save, but not
+  // before the save before that.
   const Mark* oldest_needed = nullptr;
   for (const Mark& mark : marks_) {
     const bool is_enough = mark.round.has_value() ? *mark.round < published.round

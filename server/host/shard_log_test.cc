@@ -33,7 +33,7 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 constexpr char kFolder[] = "/journal";
-constexpr uint64_t kLife = 7;  // of the servers
+constexpr uint64_t kLife = 7;  // incarnation of the servers
 constexpr char kSave[] = "/checkpoints/round-00000001.tmp";
 
 class RecordedReports final : public ShardReports {
@@ -54,7 +54,7 @@ class RecordedReports final : public ShardReports {
   std::vector<std::string> notices;
 };
 
-// The whole of a small model for one shard of one bucket.
+// Returns an assignment of all of a small model to one shard with one bucket.
 AssignCommand Assignment(uint64_t server_incarnation) {
   JobSpec job;
   job.model = {"small-mlp", MlpSpec{{5, 3}}};
@@ -68,10 +68,10 @@ AssignCommand Assignment(uint64_t server_incarnation) {
       .server_incarnation = server_incarnation, .job = job, .map = map, .source = InitialSource{}};
 }
 
-// One process after the other that serves one shard; one worker.
+// ShardLogTest runs processes, one after the other, that serve one shard to one worker.
 class ShardLogTest : public testing::Test {
  protected:
-  // A life of the process, as far as a shard has one.
+  // A Process holds the objects of one run of the server process.
   struct Process {
     QueueExecutor journal;
     InlineExecutor others;
@@ -85,7 +85,7 @@ class ShardLogTest : public testing::Test {
     EXPECT_OK(disk_.SyncDirectory("/"));
   }
 
-  // `run_folder`: --checkpoint_dir of the process.
+  // Starts a process. `run_folder` is its --checkpoint_dir.
   absl::StatusOr<bool> Start(uint64_t instance_id = 5,
                              const std::string& run_folder = "/checkpoints") {
     return StartOn(&ShardLog::Open, instance_id, run_folder);
@@ -127,7 +127,7 @@ class ShardLogTest : public testing::Test {
     process_->journal.RunAll();
   }
 
-  // Whether it was acknowledged.
+  // Contributes to a round. Returns true if the contribution was acknowledged.
   bool Train(int64_t round) {
     const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(9), 1}};
     process_->host->Obey(MembersCommand{ViewId(1), roster});
@@ -137,7 +137,7 @@ class ShardLogTest : public testing::Test {
     key.incarnation = Incarnation(9);
     key.round = Round(round);
     const std::shared_ptr<shard::ParameterShard> shard = *process_->host->shard();
-    // The answer may come after this call.
+    // The variable is shared because the answer may come after this call.
     const auto is_acknowledged = std::make_shared<bool>(false);
     shard->BeginBucket(key, 0, [&, is_acknowledged](absl::StatusOr<shard::StagedBucket> staged) {
       ASSERT_OK(staged.status());
@@ -172,7 +172,7 @@ class ShardLogTest : public testing::Test {
   }
 
   SimulatedFileSystem disk_;
-  HostMemory memory_;  // not known
+  HostMemory memory_;  // zeros: not known
   std::unique_ptr<Process> process_;
 };
 
@@ -211,13 +211,13 @@ TEST_F(ShardLogTest, KnowsWhichRecordOfTheCoordinatorItFollowsAndItsHighestRound
   EXPECT_THAT(Start(), IsOkAndHolds(true));
   EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{11, 8}));
   EXPECT_EQ(process_->host->journal_place().highest_round, 4);
-  // A command that writes nothing else down.
+  // This command writes nothing else down.
   process_->host->Obey(DropCommand{WorkerId(2), Incarnation(8), "gone"}, {11, 9});
   process_->journal.RunAll();
   disk_.Crash(chance);
   EXPECT_THAT(Start(), IsOkAndHolds(true));
   EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{11, 9}));
-  // Another journal, and another life, count from where they begin.
+  // Another journal, or another incarnation, begins to count anew.
   process_->host->Obey(Assignment(kLife), {12, 2});
   process_->journal.RunAll();
   disk_.Crash(chance);
@@ -301,7 +301,8 @@ TEST_F(ShardLogTest, TellsWhyNothingIsAcknowledgedUntilTheDiskTakesItAgain) {
   EXPECT_EQ(trouble(), "");
 }
 
-// Until a checkpoint is published, and with it what comes before another one, nothing may go.
+// Nothing may be removed until a checkpoint is published. The records that belong to the checkpoint
+// come with it.
 TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();
@@ -311,7 +312,7 @@ TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
     EXPECT_TRUE(disk_.Exists("/journal/00000001.journal")) << round;
   }
   EXPECT_EQ(process_->reports.num_saved, 3);
-  // That checkpoint is not one that can be loaded; what is removed does not depend on that.
+  // This checkpoint cannot be loaded, but what is removed does not depend on that.
   process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
   process_->journal.RunAll();
   EXPECT_TRUE(disk_.Exists("/journal/00000001.journal"));
@@ -322,7 +323,8 @@ TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
   EXPECT_TRUE(disk_.Exists("/journal/00000003.journal")) << "round 3 may have begun in it";
 }
 
-// A process that ends between the two would go on from a checkpoint without what belongs to it.
+// If the process ended between the two, the next one would go on from a checkpoint without the
+// records that belong to it.
 TEST_F(ShardLogTest, ACheckpointCountsOnceTheJournalHasWhatWasWrittenDownWithIt) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();
@@ -347,7 +349,8 @@ class ShardLogAfterCheckpointTest : public ShardLogTest {
   }
 };
 
-// Wherever a bit flips and wherever a file is cut: all that was acknowledged, or an error.
+// Flips bits and cuts files at all positions. Each time all acknowledged records must be there, or
+// an error.
 TEST_F(ShardLogTest, NoDamageIsTakenForLessThanThereWas) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();
@@ -400,7 +403,7 @@ TEST_F(ShardLogTest, DamagedFilesStayAsTheyAreUntilANewLifeBeginsAndBesideItThen
   process_->host->Tick();
   process_->journal.RunAll();
   EXPECT_FALSE(disk_.Exists(first + ".damaged"));
-  // A sound copy that is brought back is gone on from.
+  // The log goes on from an intact copy that is brought back.
   WriteFile(disk_, first, whole);
   EXPECT_THAT(Start(), IsOkAndHolds(true));
   WriteFile(disk_, first, absl::StrCat("x", whole.substr(1)));
@@ -411,7 +414,7 @@ TEST_F(ShardLogTest, DamagedFilesStayAsTheyAreUntilANewLifeBeginsAndBesideItThen
   EXPECT_THAT(Start(), IsOkAndHolds(true));
 }
 
-// Both that it cannot load, and that it cannot do all again.
+// Memory may be short for loading, or for replaying.
 TEST_F(ShardLogTest, TooLittleMemoryIsNoReasonToGiveUpTheJournal) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();
@@ -431,7 +434,7 @@ TEST_F(ShardLogTest, TooLittleMemoryIsNoReasonToGiveUpTheJournal) {
   EXPECT_THAT(Start(), IsOkAndHolds(true));
 }
 
-// A checkpoint that is there with its manifest, so that the log notes what identifies it.
+// The checkpoint exists with its manifest, so that the log records what identifies it.
 TEST_F(ShardLogTest, NamesTheCheckpointSoThatItIsFoundAfterAMove) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();
@@ -457,7 +460,7 @@ TEST_F(ShardLogTest, NamesTheCheckpointSoThatItIsFoundAfterAMove) {
   }
 }
 
-// As where its disk is not mounted.
+// The folder may be empty because its disk is not mounted.
 TEST_F(ShardLogAfterCheckpointTest, AnEmptyCheckpointFolderIsNoReasonToGiveUpTheJournal) {
   ASSERT_OK(disk_.RemoveAll("/checkpoints"));
   for (int process = 0; process < 2; ++process) {

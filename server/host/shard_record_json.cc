@@ -20,7 +20,7 @@ using Step = shard::BucketStep::Kind;
 constexpr absl::string_view kPlan = "plan";
 constexpr absl::string_view kShadow = "shadow";
 constexpr absl::string_view kNorm = "norm";
-// The kind of a StepRecord is that of its step.
+// The kind of a StepRecord is the kind of its step.
 constexpr NamedKind<Step> kStepNames[] = {{Step::kAccumulate, "accumulate"},
                                           {Step::kTakeWeights, "take_weights"},
                                           {Step::kApplyAlone, "apply_alone"},
@@ -33,7 +33,7 @@ bool HasContribution(Step kind) {
          kind == Step::kSkip;
 }
 
-// Two parts of a BucketStep that are stored as one.
+// Two members of a BucketStep that are stored as one.
 struct DelayedPart {
   optimizer::StepPart part;
   shard::DelayedStep::Memory after;

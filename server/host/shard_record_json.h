@@ -1,4 +1,5 @@
-// The text form of what a shard writes down; the numbers of contributions are beside it.
+// Converts the records that a shard writes to text and back. The numbers of contributions are
+// stored beside the text.
 #pragma once
 
 #include <string>
@@ -10,9 +11,9 @@
 
 namespace lodestar::host {
 
-// An object with a member "kind"; numbers come back to the bit.
+// Returns an object with a member "kind". All bits of numbers are preserved.
 Json ShardRecordToJson(const shard::ShardRecord& record);
-// Members that are not known are passed over. Errors: InvalidArgument, naming the member.
+// Reads a record. Unknown members are ignored. Errors: InvalidArgument, naming the member.
 absl::StatusOr<shard::ShardRecord> ShardRecordFromJson(const Json& json);
 
 }  // namespace lodestar::host
