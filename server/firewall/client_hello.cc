@@ -16,13 +16,14 @@ constexpr size_t kVersionAndRandomBytes = 2 + 32;
 constexpr uint32_t kSupportedVersions = 0x002b;
 constexpr uint32_t kTls13 = 0x0304;
 
-// Fields of a message, one after the other. Nothing once one of them is not all there.
+// Reads the fields of a message, one after the other. The result is not set if a field is
+// incomplete.
 class Fields {
  public:
   explicit Fields(absl::string_view bytes) : bytes_(bytes) {}
 
   bool is_empty() const { return bytes_.empty(); }
-  // Big-endian.
+  // Reads a big-endian number.
   std::optional<uint32_t> Number(size_t num_bytes) {
     const std::optional<absl::string_view> field = Bytes(num_bytes);
     if (!field.has_value()) return std::nullopt;
@@ -36,7 +37,7 @@ class Fields {
     bytes_.remove_prefix(num_bytes);
     return field;
   }
-  // Returns a vector that has its length before it.
+  // Reads a vector that follows its length.
   std::optional<absl::string_view> Vector(size_t length_bytes) {
     const std::optional<uint32_t> length = Number(length_bytes);
     return length.has_value() ? Bytes(*length) : std::nullopt;
@@ -59,15 +60,15 @@ ClientHello ClassifyVersions(absl::string_view extension) {
   return ClientHello::kOlder;
 }
 
-// RFC 8446, 4.1.2.
+// Source: RFC 8446, 4.1.2.
 ClientHello ClassifyMessage(absl::string_view message) {
   Fields fields(message);
   const bool is_whole = fields.Bytes(kVersionAndRandomBytes).has_value() &&
-                        fields.Vector(1).has_value() &&  // the session
+                        fields.Vector(1).has_value() &&  // session id
                         fields.Vector(2).has_value() &&  // cipher suites
                         fields.Vector(1).has_value();    // compression
   if (!is_whole) return ClientHello::kMalformed;
-  if (fields.is_empty()) return ClientHello::kOlder;  // before there were extensions
+  if (fields.is_empty()) return ClientHello::kOlder;  // a version without extensions
   const std::optional<absl::string_view> listed = fields.Vector(2);
   if (!listed.has_value() || !fields.is_empty()) return ClientHello::kMalformed;
   Fields extensions(*listed);

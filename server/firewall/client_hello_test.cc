@@ -10,7 +10,7 @@
 namespace lodestar::firewall {
 namespace {
 
-// Returns what OpenSSL sends first.
+// Returns the first bytes that OpenSSL sends.
 std::string HelloOfOpenssl(int min_version, int max_version) {
   SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
   SSL_CTX_set_min_proto_version(context, min_version);
@@ -37,7 +37,7 @@ std::string Record(absl::string_view part) {
   return absl::StrCat(std::string("\x16\x03\x01", 3), Number(part.size(), 2), part);
 }
 
-// `extensions` have their length before them, or are empty.
+// `extensions` begin with their length, or are empty.
 std::string Message(absl::string_view extensions) {
   const std::string body =
       absl::StrCat(std::string("\x03\x03", 2), std::string(32, 'r'), Number(0, 1), Number(2, 2),
@@ -99,7 +99,7 @@ TEST(ClientHelloTest, EverythingElseIsRefused) {
   EXPECT_EQ(ClassifyClientHello(Record(Message(Extensions("x")))), ClientHello::kMalformed);
   EXPECT_EQ(ClassifyClientHello(Record(Message(Extensions(Extension(0x2b, "\x03\x03\x04"))))),
             ClientHello::kMalformed);
-  // Longer than any client has to say.
+  // The message is longer than any real client's.
   EXPECT_EQ(ClassifyClientHello(Record(absl::StrCat(Number(1, 1), Number(1 << 20, 3)))),
             ClientHello::kMalformed);
   const std::string endless = Record(std::string(1, '\1'));

@@ -13,9 +13,9 @@
 namespace lodestar::firewall {
 namespace {
 
-// On a path with a longer round trip than that, losses may be the path's own.
+// If the round trip is longer than this, losses may be caused by the path itself.
 constexpr absl::Duration kShortPath = absl::Milliseconds(2);
-// The losses of a connection that has sent fewer bytes than that say nothing.
+// Minimum number of bytes sent before losses are judged.
 constexpr uint64_t kLeastBytes = 500'000;
 constexpr double kMostAgain = 0.05;
 constexpr absl::string_view kCubic = "cubic";
@@ -24,7 +24,7 @@ std::optional<SentBytes> BytesOf(int socket) {
   tcp_info info = {};
   socklen_t size = sizeof(info);
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  // Older kernels tell less. Without a round trip nothing was sent yet.
+  // Older kernels report fewer fields. Without a round trip nothing was sent yet.
   const size_t needed = offsetof(tcp_info, tcpi_bytes_retrans) + sizeof(info.tcpi_bytes_retrans);
   if (size < needed || info.tcpi_min_rtt == 0 || info.tcpi_min_rtt == UINT32_MAX) {
     return std::nullopt;

@@ -1,12 +1,12 @@
-// Which congestion control a connection has (TCP_CONGESTION in tcp(7)), where the machine's own is
-// wrong about its path.
+// Corrects the congestion control of a connection (TCP_CONGESTION in tcp(7)) if the machine's
+// default misjudges the path.
 //
-// BBR models a path by the highest rate and the shortest round trip that it has seen. Several
-// connections that begin to send at once, as all pulls of a round do, over a short and slow link
-// (10 Mbit/s without delay) make it see far too high a rate; it sends that, and what the link's
-// queue has no room for goes again: 14 % of all bytes there, which cost a sixth of the time. Cubic
-// backs off instead (tests/bench/results/scaling.md). On long paths that lose packets by themselves
-// it is BBR that keeps going, so these are left alone.
+// BBR models a path by the highest rate and the shortest round trip that it has seen. If several
+// connections over a short and slow link (10 Mbit/s without delay) begin to send at once, BBR sees
+// far too high a rate. All pulls of a round do so. BBR sends at that rate, and whatever the link's
+// queue cannot hold is sent again. That was 14 % of all bytes, and cost a sixth of the time. Cubic
+// backs off instead (tests/bench/results/scaling.md). On long paths that lose packets by
+// themselves, BBR keeps going and Cubic does not, so these paths are left alone.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@
 
 namespace lodestar::firewall {
 
-// SentBytes is what the kernel has counted of one connection since it began.
+// SentBytes is what the kernel has counted for one connection since it began.
 struct SentBytes {
-  uint64_t sent = 0;          // those that were sent again, too
-  uint64_t again = 0;         // of them
-  absl::Duration round_trip;  // the shortest
+  uint64_t sent = 0;          // including the bytes that were sent again
+  uint64_t again = 0;         // bytes that were sent again
+  absl::Duration round_trip;  // the shortest one
 };
 
-// Pure. Whether so much was sent again that it is not the path's own loss.
+// Returns true if so much was sent again that the path's own losses cannot explain it. Does no I/O.
 bool IsMisjudged(const SentBytes& bytes);
 
-// Gives a connection cubic where it has BBR and BBR is wrong about its path. Returns why, for the
-// log. The text is empty if nothing was done.
+// Switches a connection from BBR to cubic if BBR misjudges its path. Returns why, for the log. The
+// text is empty if nothing was done.
 std::string MendCongestionControl(int socket);
 
 }  // namespace lodestar::firewall

@@ -31,20 +31,20 @@
 namespace lodestar::firewall {
 namespace {
 
-// Accepted one after the other before those that have come are looked at.
+// Maximum number of connections that are accepted before the existing ones are looked at.
 constexpr int kMaxAccepts = 64;
-// All that wait may have said something since they were last looked at.
+// Maximum number of events per wait. All waiting connections may have sent something.
 constexpr int kMaxEvents = 512;
-// The acceptor pauses so long when there is neither a file for another connection nor one to refuse
-// it with.
+// Pause of the acceptor when there is no free file, neither for another connection nor to refuse
+// one.
 constexpr absl::Duration kPauseWithoutFiles = absl::Milliseconds(100);
 constexpr absl::Duration kSweepInterval = absl::Seconds(5);
 constexpr absl::Duration kPathInterval = absl::Seconds(1);
 constexpr absl::Duration kLogInterval = absl::Seconds(1);
-// A peer that was told everything has so long to close its side.
+// Time that a peer has to close its side after it was told everything.
 constexpr absl::Duration kLeavingPatience = absl::Seconds(1);
-// A connection lives so long after its first refused call. The client then sees whether there is a
-// place for it by now.
+// Time that a connection lives after its first refused call. The client then tries again and may
+// get a place.
 constexpr absl::Duration kRefusedLife = absl::Seconds(1);
 constexpr size_t kMaxBytesIgnored = 256 << 10;
 
@@ -58,16 +58,16 @@ bool WasClosedByPeer(const ConnectionTable::FileIdentity& file) {
   return http2::WasEndedByPeer(file.inode);
 }
 
-// Returns whether both sides are open: gRPC keeps the file of a connection that its peer has closed
+// Returns true if both sides are open. gRPC keeps the file of a connection that its peer has closed
 // while a call is held.
 bool IsEstablished(int fd) {
   tcp_info info{};
   socklen_t size = sizeof(info);
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;  // no TCP
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;  // not a TCP socket
   return info.tcpi_state == TCP_ESTABLISHED;
 }
 
-// Returns the limit of this process, which may be unable to raise any limit by now.
+// Returns the file limit of this process, which may be unable to raise any limit by now.
 int64_t MaxFiles() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
@@ -86,8 +86,8 @@ ConnectionLimits LimitToThisProcess(const ConnectionLimits& wanted) {
   return limits;
 }
 
-// Returns the address of a peer. An IPv4 address is given as such, even where it has come to a
-// socket for both families.
+// Returns the address of a peer. An IPv4 address is returned as IPv4, even if it came to a socket
+// for both families.
 HostPort HostPortOf(const sockaddr_storage& storage) {
   char text[INET6_ADDRSTRLEN] = {};
   if (storage.ss_family == AF_INET) {
@@ -105,8 +105,9 @@ HostPort HostPortOf(const sockaddr_storage& storage) {
   return {text, ntohs(address.sin6_port)};
 }
 
-// "ipv4:10.0.0.1:4242" or "ipv6:[2001:db8::1]:4242", whose brackets gRPC may write as "%5B" and
-// "%5D". None: it is something else, or has a zone, which addresses of this file lack.
+// Parses "ipv4:10.0.0.1:4242" or "ipv6:[2001:db8::1]:4242", whose brackets gRPC may write as "%5B"
+// and "%5D". The result is not set for other texts, and for addresses with a zone, which this file
+// does not use.
 std::optional<HostPort> HostPortOfGrpc(absl::string_view peer) {
   const bool is_ipv6 = absl::ConsumePrefix(&peer, "ipv6:");
   if (!is_ipv6 && !absl::ConsumePrefix(&peer, "ipv4:")) return std::nullopt;
@@ -119,13 +120,13 @@ std::optional<HostPort> HostPortOfGrpc(absl::string_view peer) {
 
 int OpenSpare() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
-// Sends at best effort: a peer that does not read is not waited for.
+// Tries to send all bytes, without waiting for a peer that does not read.
 bool SendAll(int fd, const std::string& bytes) {
   return bytes.empty() || send(fd, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) ==
                               static_cast<ssize_t>(bytes.size());
 }
 
-// "12 silent, 3 too many" of what `counts` has more than `before`.
+// Returns a text such as "12 silent, 3 too many", with what `counts` has more than `before`.
 std::string RefusalsText(const ConnectionCounts& counts, const ConnectionCounts& before) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < kNumRefusals; ++i) {
@@ -197,7 +198,7 @@ bool ConnectionAcceptor::IsOpen(absl::string_view peer) {
   absl::MutexLock lock(&mutex_);
   const std::optional<int> fd = table_.Find(*address);
   if (!fd.has_value() || !IsEstablished(*fd)) return false;
-  return table_.Find(*address) == fd;  // gRPC may have closed it meanwhile
+  return table_.Find(*address) == fd;  // gRPC may have closed the file meanwhile
 }
 
 ConnectionState ConnectionAcceptor::StateOf(absl::string_view peer) {
@@ -214,7 +215,7 @@ std::optional<uint64_t> ConnectionAcceptor::BytesReceived(absl::string_view peer
   const std::optional<int> fd = table_.Find(*address);
   if (!fd.has_value()) return std::nullopt;
   const std::optional<uint64_t> bytes = ReceivedBytesOf(*fd);
-  // gRPC may have closed it meanwhile.
+  // gRPC may have closed the file meanwhile.
   return table_.Find(*address) == fd ? bytes : std::nullopt;
 }
 
@@ -242,8 +243,8 @@ void ConnectionAcceptor::Run() {
         ready_listeners.push_back(fd);
       }
     }
-    // Accepting comes after all events of the connections that wait. What is accepted now may have
-    // the number of one that was closed above.
+    // New connections are accepted after all events are handled. A new connection may get the file
+    // number of one that was closed above.
     for (const FileDescriptor& socket : sockets_.sockets) {
       if (std::count(ready_listeners.begin(), ready_listeners.end(), socket.get()) > 0) {
         Accept(socket.get());
@@ -312,8 +313,8 @@ void ConnectionAcceptor::SetAccepting(bool is_accepting) {
 }
 
 void ConnectionAcceptor::Accept(int listener) {
-  // While each connection takes the place of another, they are accepted one at a time. So a
-  // connection that has said something by then is let in before it is taken for silent.
+  // While each new connection takes the place of another, they are accepted one at a time. So a
+  // connection that has sent something by then is let in, and does not count as silent.
   for (int i = 0; i < kMaxAccepts && (i == 0 || waiting_.size() < config_.limits.max_waiting);
        ++i) {
     sockaddr_storage storage{};
@@ -329,7 +330,7 @@ void ConnectionAcceptor::Accept(int listener) {
     } else if ((errno == EMFILE || errno == ENFILE) && !MakeRoom(listener)) {
       return SetAccepting(false);
     }
-    // Other errors are of one connection, which is gone.
+    // Other errors concern one connection, which is gone.
   }
 }
 
@@ -400,7 +401,7 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
   char bytes[kMaxFirstBytes];
   const ssize_t num_bytes = recv(fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
   if (num_bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  // It has left, as those do that only try whether a port is open.
+  // The peer has left, like programs that only test whether a port is open.
   if (num_bytes <= 0) return Close(fd);
   const bool wants_tls = config_.transport == Transport::kTls;
   switch (ClassifyFirstBytes({bytes, static_cast<size_t>(num_bytes)})) {
@@ -408,7 +409,7 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
       return;
     case FirstBytes::kTls:
       if (wants_tls) return OnClientHello(fd, waiting);
-      // psctl on this machine looks first at what is spoken here.
+      // psctl on this machine first tries which protocol the port speaks, so this is not counted.
       if (!waiting.is_of_this_machine) Count(RefusalReason::kWrongSecurity, waiting.peer);
       return Leave(fd, waiting, TlsRefusal(TlsAlert::kProtocolVersion));
     case FirstBytes::kHttp2:
@@ -428,7 +429,7 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
 void ConnectionAcceptor::OnClientHello(int fd, Waiting& waiting) {
   hello_.resize(kMaxClientHelloBytes);
   const ssize_t num_bytes = recv(fd, hello_.data(), hello_.size(), MSG_PEEK | MSG_DONTWAIT);
-  if (num_bytes <= 0) return Close(fd);  // they were there a moment ago
+  if (num_bytes <= 0) return Close(fd);  // the bytes were there a moment ago
   switch (ClassifyClientHello({hello_.data(), static_cast<size_t>(num_bytes)})) {
     case ClientHello::kIncomplete:
       return;
@@ -518,8 +519,8 @@ void ConnectionAcceptor::Leave(int fd, Waiting& waiting, const std::string& answ
 }
 
 void ConnectionAcceptor::OnLeaving(int fd, Waiting& waiting) {
-  // A socket that is closed with bytes unread resets the connection, and its peer may lose what it
-  // was sent.
+  // The bytes are read, because closing a socket with unread bytes resets the connection. Its peer
+  // could then lose what it was sent.
   char bytes[4096];
   ssize_t num_bytes;
   while ((num_bytes = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0) {

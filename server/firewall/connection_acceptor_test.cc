@@ -43,7 +43,7 @@ sockaddr_in LoopbackAddress(int port) {
   return address;
 }
 
-// A peer that speaks bytes.
+// RawClient is a peer that sends and receives bytes.
 class RawClient {
  public:
   RawClient() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -60,11 +60,11 @@ class RawClient {
   void Send(absl::string_view bytes) {
     EXPECT_EQ(send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), bytes.size());
   }
-  // Sends what the server may refuse while it comes.
+  // Sends bytes, which the server may refuse while they arrive.
   void SendUnlessClosed(absl::string_view bytes) {
     send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  // Reads until the server closes.
+  // Returns all bytes until the server closes the connection.
   std::string ReadAll() {
     std::string all;
     char bytes[4096];
@@ -81,7 +81,7 @@ class RawClient {
   FileDescriptor socket_;
 };
 
-// A channel, with a connection of its own.
+// GrpcClient is a channel with a connection of its own.
 class GrpcClient {
  public:
   explicit GrpcClient(int port, bool has_tls = false, absl::string_view host = "127.0.0.1")
@@ -111,7 +111,7 @@ class GrpcClient {
   grpc::GenericStub stub_;
 };
 
-// This is what a gRPC server without services says of every call.
+// Matches the answer of a gRPC server without services to any call.
 MATCHER(IsAnsweredByGrpc, "") {
   *result_listener << arg.error_code() << " " << arg.error_message();
   return arg.error_code() == grpc::StatusCode::UNIMPLEMENTED;
@@ -184,7 +184,8 @@ class ConnectionAcceptorTest : public ::testing::Test {
     limit.rlim_cur = max_files;
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   }
-  // Calls from an open connection, which is known to be gone once it is closed.
+  // Makes calls over an open connection, then expects that the connection is known to be gone after
+  // it was closed.
   void CallAndClose(absl::string_view host) {
     ASSERT_NO_FATAL_FAILURE(ListenAndServe());
     auto client = std::make_unique<GrpcClient>(port(), /*has_tls=*/false, host);
@@ -280,7 +281,7 @@ TEST_F(ConnectionAcceptorTest, ClientWithoutTlsLearnsThatTheServerWantsIt) {
 TEST_F(ConnectionAcceptorTest, TlsGoesToGrpcWhereItIsWanted) {
   config_.transport = ConnectionAcceptor::Transport::kTls;
   ListenAndServe();
-  // The server of this test has none, and closes.
+  // The server of this test speaks no TLS, and closes the connection.
   EXPECT_THAT(GrpcClient(port(), /*has_tls=*/true).Call(),
               Fails(grpc::StatusCode::UNAVAILABLE, ""));
   EXPECT_GT(acceptor_->counts().accepted, 0);
@@ -293,7 +294,7 @@ TEST_F(ConnectionAcceptorTest, OldTlsIsToldWhatIsWanted) {
   config_.transport = ConnectionAcceptor::Transport::kTls;
   ListenAndServe();
   RawClient client(port());
-  // A ClientHello without extensions, byte by byte.
+  // Sends a ClientHello without extensions, byte by byte.
   const std::string body =
       std::string("\x03\x03", 2) + std::string(32, 'r') + std::string("\0\0\2\x13\1\1\0", 7);
   const std::string message = std::string("\1\0\0", 3) + static_cast<char>(body.size()) + body;
@@ -353,9 +354,9 @@ TEST_F(ConnectionAcceptorTest, SilentOnesAreClosedInTheEnd) {
   config_.clock = &clock_;
   ListenAndServe();
   RawClient silent(port());
-  EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());  // came later
+  EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());  // this client came later
   clock_.AdvanceTime(config_.limits.patience);
-  // a connection comes, so the server looks
+  // A connection comes, so that the server looks at all connections.
   EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
   EXPECT_EQ(silent.ReadAll(), "");
   EXPECT_EQ(Refused(RefusalReason::kSilent), 1);
@@ -450,7 +451,8 @@ TEST_F(ConnectionAcceptorTest, TwoThousandIdleOnesDoNotKeepACallOut) {
   int ready[2], release[2];
   ASSERT_EQ(pipe(ready), 0);
   ASSERT_EQ(pipe(release), 0);
-  // Another process has the other ends. It makes system calls only, since this one has threads.
+  // The child process has the other ends of the connections. It makes only system calls, because
+  // this process has threads.
   const pid_t child = fork();
   if (child == 0) {
     close(release[1]);
@@ -501,13 +503,14 @@ TEST_F(ConnectionAcceptorTest, RefusesWhoComesWhileThereIsNoFile) {
 TEST_F(ConnectionAcceptorTest, GoesOnWhenThereAreFilesAgain) {
   ListenAndServe();
   RawClient client;
-  LimitFiles(0);  // not even one to refuse it with
+  LimitFiles(0);  // not even a file to refuse the connection with
   ASSERT_TRUE(client.Connect(port()));
   client.Send("GET / HTTP/1.1\r\n\r\n");
   char byte;
   EXPECT_EQ(recv(client.fd(), &byte, 1, MSG_DONTWAIT), -1);
   LimitFiles(file_limit_.rlim_cur);
-  // Where the server has just looked for a file to refuse it with, it is refused.
+  // If the server has found a free file just now, it answers the client. Otherwise it has closed
+  // the connection without an answer.
   const std::string answer = client.ReadAll();
   if (answer.empty()) {
     EXPECT_EQ(Refused(RefusalReason::kNoFile), 1);
@@ -538,7 +541,7 @@ TEST_F(ConnectionAcceptorTest, FloodsOfHttp2AreEndedBeforeGrpcReadsThem) {
   RawClient client(port());
   client.Send(
       absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", std::string("\0\0\0\4\0\0\0\0\0", 9)));
-  // A header without end, of which gRPC would keep everything.
+  // The header block has no end, so gRPC would keep all of it in memory.
   client.Send(std::string("\0\0\1\1\0\0\0\0\1\0", 10));
   for (int i = 0; i < 3; ++i) {
     client.SendUnlessClosed(std::string("\0\x40\0\x09\0\0\0\0\1", 9) + std::string(16 << 10, 'x'));
@@ -557,7 +560,7 @@ TEST_F(ConnectionAcceptorTest, StopClosesThePort) {
   acceptor_->Stop();
   EXPECT_EQ(silent.ReadAll(), "");
   EXPECT_FALSE(RawClient().Connect(port()));
-  EXPECT_THAT(client.Call(), IsAnsweredByGrpc());  // was let in
+  EXPECT_THAT(client.Call(), IsAnsweredByGrpc());  // it had been let in
   acceptor_->Stop();
 }
 

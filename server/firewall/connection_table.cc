@@ -10,12 +10,13 @@
 namespace lodestar::firewall {
 namespace {
 
-// A sweep asks the system for every connection; connections that come while a limit is reached may
-// be many.
+// Minimum time between sweeps. A sweep asks the system about every connection, and many connections
+// may come while a limit is reached.
 constexpr absl::Duration kSweepPause = absl::Milliseconds(10);
-// So many connections are remembered that the other end has closed.
+// Maximum number of remembered connections that the other end has closed.
 constexpr size_t kMaxClosed = 4096;
-// Files that a server needs beside connections: journals, checkpoints, memory shared with workers.
+// Number of files that a server needs beside connections: journals, checkpoints, memory shared with
+// workers.
 constexpr int64_t kFilesForOthers = 512;
 
 bool IsLoopback(absl::string_view address) {
@@ -66,7 +67,7 @@ ConnectionTable::ConnectionTable(const ConnectionLimits& limits, Identify identi
     : limits_(limits), identify_(std::move(identify)), was_closed_(std::move(was_closed)) {}
 
 std::optional<int> ConnectionTable::OnAccepted(int fd, HostPort peer, absl::Time now) {
-  // The one that had this number before has ended.
+  // The connection that had this number before has ended.
   if (const auto former = let_in_.find(fd); former != let_in_.end()) Erase(former);
   std::optional<int> leaving;
   if (waiting_.size() >= static_cast<size_t>(limits_.max_waiting)) {
@@ -79,7 +80,8 @@ std::optional<int> ConnectionTable::OnAccepted(int fd, HostPort peer, absl::Time
 }
 
 ConnectionTable::WaitingMap::iterator ConnectionTable::Dispensable() {
-  absl::flat_hash_map<absl::string_view, int> num_of_address;  // that are not held
+  // Number of waiting connections per address, without those that are held.
+  absl::flat_hash_map<absl::string_view, int> num_of_address;
   for (const auto& [fd, waiting] : waiting_) {
     if (waiting.state != State::kHeld) ++num_of_address[waiting.peer.host];
   }
@@ -156,7 +158,7 @@ ConnectionState ConnectionTable::StateOf(const HostPort& peer) const {
     const bool was_closed = was_closed_(let_in_.at(*open).identity);
     return was_closed ? ConnectionState::kClosed : ConnectionState::kOpen;
   }
-  // The peer's connection was not swept out yet, or it is one before.
+  // The peer's connection may not have been swept yet, or may be an earlier one.
   const bool was_closed =
       std::any_of(let_in_.begin(), let_in_.end(),
                   [&](const auto& it) {

@@ -27,7 +27,7 @@ class ConnectionTableTest : public ::testing::Test {
     files_[fd] = next_inode_++;
     return table.OnAccepted(fd, {address, 1000 + fd}, clock_.Now());
   }
-  // Accepts one, and lets it in if that is possible.
+  // Accepts a connection, and lets it in if possible.
   std::optional<RefusalReason> LetIn(ConnectionTable& table, int fd, const std::string& address) {
     Accept(table, fd, address);
     const std::optional<RefusalReason> refusal = table.LetIn(fd, clock_.Now());
@@ -37,8 +37,8 @@ class ConnectionTableTest : public ::testing::Test {
   }
 
   SimulatedClock clock_;
-  std::map<int, uint64_t> files_;     // inodes, by file descriptor
-  std::set<uint64_t> closed_inodes_;  // their other end has ended the connection
+  std::map<int, uint64_t> files_;     // inode of each file descriptor
+  std::set<uint64_t> closed_inodes_;  // the other end of these has ended the connection
   uint64_t next_inode_ = 100;
 };
 
@@ -64,7 +64,7 @@ TEST_F(ConnectionTableTest, HeldOnesGiveWayLast) {
   EXPECT_EQ(Accept(table, 8, "10.0.0.1"), 5);
 }
 
-// A connection that has just come has had no time to say anything.
+// A connection that has just come has had no time to send anything.
 TEST_F(ConnectionTableTest, RefusedOnesGiveWayToSilentOnes) {
   ConnectionTable table = NewTable(10, 2);
   Accept(table, 5, "10.0.0.1");
@@ -159,13 +159,12 @@ TEST_F(ConnectionTableTest, OneThatHasEndedMakesRoom) {
   LetIn(table, 6, "10.0.0.1");
   files_.erase(5);
   EXPECT_EQ(LetIn(table, 7, "10.0.0.1"), std::nullopt);
-  files_[6] = 7;  // the number is another file's
+  files_[6] = 7;  // the number belongs to another file
   table.Sweep(clock_.Now());
   EXPECT_EQ(table.num_let_in(), 1);
 }
 
-// A client that connects in vain all the time does not make the server look through all connections
-// all the time.
+// If a client repeatedly connects in vain, the server does not check all connections each time.
 TEST_F(ConnectionTableTest, DoesNotLookForEndedOnesAllTheTime) {
   ConnectionTable table = NewTable(1, 10);
   Accept(table, 5, "127.0.0.1");

@@ -10,7 +10,7 @@ namespace {
 struct Opening {
   absl::string_view bytes;
   FirstBytes kind;
-  size_t enough;  // of `bytes`, to tell it from all others
+  size_t enough;  // number of `bytes` that tell it from all other protocols
 };
 
 constexpr absl::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -58,7 +58,8 @@ std::string Http1Refusal() {
 std::string TlsRefusal(TlsAlert alert) {
   constexpr char kAlertRecord = 21;
   constexpr char kFatal = 2;
-  // [type | version, as in the first record of every handshake | length, 2 bytes | level | alert]
+  // Format: [type | version, as in the first record of every handshake | length, 2 bytes | level |
+  // alert]
   return {kAlertRecord, 3, 1, 0, 2, kFatal, static_cast<char>(alert)};
 }
 

@@ -1,5 +1,5 @@
-// The first bytes of a connection say which kind of client is there. A client that a port of gRPC
-// is of no use to is answered in its own protocol. The functions are pure.
+// Finds out which kind of client a connection is from, by its first bytes. If a client cannot use a
+// gRPC port, it gets an answer in its own protocol. The functions do no I/O.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace lodestar::firewall {
 
-// The most that ClassifyFirstBytes() looks at.
+// Maximum number of bytes that ClassifyFirstBytes() looks at.
 inline constexpr size_t kMaxFirstBytes = 24;
-// The first bytes of a connection that asks to be let into the cluster.
+// First bytes of a connection that asks to be let into the cluster.
 inline constexpr absl::string_view kEnrollmentWord = "LODESTAR";
 
 enum class FirstBytes : uint8_t {
-  kIncomplete,  // more of them may say it
+  kIncomplete,  // more bytes are needed
   kTls,
   kHttp2,  // without TLS
   kEnrollment,
@@ -24,19 +24,19 @@ enum class FirstBytes : uint8_t {
   kOther,
 };
 
-// `bytes` are as many as have come, from the first on. Without any, the answer is kIncomplete.
-// Three are enough for HTTP/2, two for TLS.
+// `bytes` are all bytes that have come. If there are none, the result is kIncomplete. Three bytes
+// are enough for HTTP/2, two for TLS.
 FirstBytes ClassifyFirstBytes(absl::string_view bytes);
 
-// The answer to a request of HTTP/1: 400, with a text for people.
+// Returns the answer to an HTTP/1 request: 400, with a text for the user.
 std::string Http1Refusal();
 
 enum class TlsAlert : uint8_t {
-  kProtocolVersion = 70,  // this port does not speak it
-  kInternalError = 80,    // not now
+  kProtocolVersion = 70,  // this port does not speak the offered version
+  kInternalError = 80,    // not possible now
 };
 
-// The record that ends a TLS handshake.
+// Returns the record that ends a TLS handshake.
 std::string TlsRefusal(TlsAlert alert);
 
 }  // namespace lodestar::firewall

@@ -8,21 +8,21 @@ namespace lodestar::firewall {
 namespace {
 
 constexpr size_t kFrameHeaderBytes = 9;
-// A client may send so much without being allowed more, in a frame and in all, because no window is
-// opened.
+// Maximum number of bytes that a client may send in a frame, and in all. No window is opened, so a
+// correct client sends no more.
 constexpr size_t kMaxFrameBytes = 16 << 10;
 constexpr size_t kMaxBytes = 256 << 10;
 
 enum FrameType : uint8_t { kHeaders = 1, kSettings = 4, kGoAwayFrame = 7 };
-constexpr uint8_t kAck = 0x1;         // of kSettings
-constexpr uint8_t kEndStream = 0x1;   // of kHeaders
-constexpr uint8_t kEndHeaders = 0x4;  // of kHeaders
+constexpr uint8_t kAck = 0x1;         // flag of kSettings
+constexpr uint8_t kEndStream = 0x1;   // flag of kHeaders
+constexpr uint8_t kEndHeaders = 0x4;  // flag of kHeaders
 
 void AppendBigEndian(std::string& bytes, uint32_t value, int num_bytes) {
   for (int i = num_bytes - 1; i >= 0; --i) bytes.push_back(static_cast<char>(value >> (8 * i)));
 }
 
-// [length, 3 bytes | type | flags | stream, 4 bytes | payload]
+// Format: [length, 3 bytes | type | flags | stream, 4 bytes | payload]
 std::string Frame(FrameType type, uint8_t flags, uint32_t stream, absl::string_view payload) {
   std::string frame;
   AppendBigEndian(frame, static_cast<uint32_t>(payload.size()), 3);
@@ -32,7 +32,7 @@ std::string Frame(FrameType type, uint8_t flags, uint32_t stream, absl::string_v
   return absl::StrCat(frame, payload);
 }
 
-// A string of HPACK (RFC 7541, 5.2), without Huffman coding.
+// Appends a string of HPACK (RFC 7541, 5.2), without Huffman coding.
 void AppendString(std::string& block, absl::string_view text) {
   constexpr size_t kInPrefix = 127;
   size_t length = text.size();
@@ -97,7 +97,7 @@ void Http2Refusal::OnFrame(std::string& answer) {
   if (type != kHeaders || stream <= last_stream_) return;
   last_stream_ = stream;
   ++num_calls_;
-  constexpr char kStatus200 = '\x88';  // of the static table
+  constexpr char kStatus200 = '\x88';  // index in the static table
   std::string block(1, kStatus200);
   AppendHeader(block, "content-type", "application/grpc");
   AppendHeader(block, "grpc-status", absl::StrCat(static_cast<int>(status_.code())));

@@ -51,7 +51,7 @@ TEST(Http2RefusalTest, PiecesMayBeOfAnySize) {
   EXPECT_EQ(pieces, answer);
 }
 
-// A length of 127 and more takes several bytes.
+// If a length is 127 or more, the length itself takes several bytes.
 TEST(Http2RefusalTest, TextsMayBeLong) {
   const std::string text(300, 'x');
   Http2Refusal refusal = NewRefusal(text);
@@ -75,7 +75,7 @@ TEST(Http2RefusalTest, AnyBytesAreTaken) {
       bytes.push_back(static_cast<char>(random() % 4 == 0 ? random() : random() % 8));
     }
     const std::string answer = refusal.OnBytes(bytes);
-    // A frame of nine bytes may be a call; its answer is less than ten times as long.
+    // A frame of nine bytes may be a call. Its answer is less than ten times as long.
     EXPECT_LE(answer.size(), 10 * bytes.size());
   }
 }

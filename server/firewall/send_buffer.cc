@@ -7,7 +7,7 @@
 namespace lodestar::firewall {
 namespace {
 
-// This is the longest round trip of the handshake, which no program delays.
+// Longest round trip of a handshake within one machine, which no program delays.
 constexpr absl::Duration kLongestWithinMachine = absl::Milliseconds(1);
 
 std::optional<absl::Duration> RoundTripOf(int socket) {

@@ -19,7 +19,7 @@ int SendBufferOf(const FileDescriptor& socket) {
   return bytes;
 }
 
-// The accepting end of a connection over loopback; `other` is the other end.
+// Returns the accepting end of a connection over loopback. `other` is the other end.
 FileDescriptor Accepted(FileDescriptor& other) {
   const FileDescriptor listener(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address = {};
@@ -55,13 +55,13 @@ absl::Duration RoundTripOf(const FileDescriptor& socket) {
 TEST(SendBufferTest, AConnectionOverLoopbackIsLimited) {
   FileDescriptor other;
   FileDescriptor accepted = Accepted(other);
-  // A machine that is busy may delay a handshake.
+  // A busy machine may delay a handshake, so this is tried repeatedly.
   while (!LimitsSendBuffer(true, RoundTripOf(accepted), 1)) accepted = Accepted(other);
   const int before = SendBufferOf(accepted);
   LimitSendBufferWithinMachine(accepted.get(), /*is_loopback=*/false, 1);
   EXPECT_EQ(SendBufferOf(accepted), before);
   LimitSendBufferWithinMachine(accepted.get(), /*is_loopback=*/true, 1);
-  // Less where the system allows less (net.core.wmem_max).
+  // The buffer is smaller if the system allows less (net.core.wmem_max).
   EXPECT_NE(SendBufferOf(accepted), before);
   EXPECT_LE(SendBufferOf(accepted), 2 * kLocalSendBufferBytes);
 }
