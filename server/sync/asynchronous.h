@@ -1,7 +1,7 @@
-// Asynchronous training: a contribution takes effect when it arrives, each member goes on alone.
-// With a bound, a member may be at most max_rounds_ahead rounds ahead of the slowest (stale
-// synchronous parallel, Ho et al. 2013). A bound of 0 is lock step, which is a round that all
-// share: see the factory.
+// Policies of asynchronous training: a contribution takes effect when it arrives, and each member
+// goes on alone. With a bound, a member may be at most max_rounds_ahead rounds ahead of the slowest
+// (stale synchronous parallel, Ho et al. 2013). A bound of 0 is lock step, in which all members
+// share a round: see the factory.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace lodestar {
 
-// Contributions are gradients, each of which makes a step.
+// The policy if contributions are gradients, each of which makes a step.
 class AsynchronousBuckets : public BucketPolicy {
  public:
   Decision OnRosterChange(const BucketFacts& bucket) const override;
@@ -29,14 +29,15 @@ class AsynchronousBuckets : public BucketPolicy {
   Decision OnLivePull(const PullFacts& pull, const BucketFacts& bucket) const override;
 };
 
-// Contributions are the pseudo-gradients of local steps, each of which is a part of an outer step
-// (delayed Nesterov, arXiv:2401.09135, algorithm 3): applied one by one with the momentum of a step
-// for each, N workers would go many times as far as one step of their mean does (equation 5 there).
+// The policy if contributions are pseudo-gradients of local steps, each of which is a part of an
+// outer step (delayed Nesterov, arXiv:2401.09135, algorithm 3). If each were applied as a step of
+// its own, with the momentum of a step, N workers would move many times as far as one step along
+// their mean (equation 5 there).
 class AsynchronousLocalBuckets final : public AsynchronousBuckets {
  public:
   struct Config {
-    int quorum = 0;              // parts of an outer step; 0 means as many as members
-    int64_t max_staleness = -1;  // updates that a contribution may be late; -1 means any
+    int quorum = 0;              // parts of an outer step; 0 means the number of members
+    int64_t max_staleness = -1;  // maximum staleness, in updates; -1 means no limit
   };
   explicit AsynchronousLocalBuckets(const Config& config) : config_(config) {}
 
@@ -46,7 +47,8 @@ class AsynchronousLocalBuckets final : public AsynchronousBuckets {
   }
 
  private:
-  // What is too old is late: dropped, and its worker goes on from newer weights.
+  // A contribution that is too old is late: it is dropped, and its worker goes on from newer
+  // weights.
   Decision OnNewPush(const PushFacts& push, const BucketFacts& bucket) const override;
 
   const Config config_;
@@ -55,10 +57,11 @@ class AsynchronousLocalBuckets final : public AsynchronousBuckets {
 class AsynchronousCluster final : public ClusterPolicy {
  public:
   struct Config {
-    int max_rounds_ahead = -1;  // -1 means no bound; a small one: fresh gradients, more waiting
-    // A member that has just handed in waits for others that are about to, so that both go on from
-    // the same weights (the grace period of arXiv:2401.09135, section 4): at most so much of the
-    // time that its own rounds take, and only for those that have usually reported by then.
+    int max_rounds_ahead = -1;  // -1 means no bound; a small bound gives fresher gradients and more
+                                // waiting
+    // Maximum time that a member waits after its report for others that are about to report, as a
+    // share of its own round time. Afterwards they go on from the same weights (the grace period of
+    // arXiv:2401.09135, section 4). It waits only for members that are usually done by then.
     double grace = 0.0;
   };
   explicit AsynchronousCluster(const Config& config) : config_(config) {}
@@ -70,15 +73,16 @@ class AsynchronousCluster final : public ClusterPolicy {
   bool uses_rosters() const override { return false; }
 
  private:
-  // Whom `member` meets, if anybody: the one that is expected first.
+  // Returns the member that `member` waits for: the one that is expected first. Returns null if
+  // there is none.
   const MemberProgress* ToMeet(const MemberProgress& member, const ClusterFacts& cluster) const;
 
   const Config config_;
 };
 
-// How the age of a gradient weakens its update: factor on the learning rate. `staleness`: version
-// at apply minus version that the gradient was computed on; below 0 counts as 0. kInverse:
-// 1 / (1 + staleness).
+// Returns the factor for the learning rate by which the age of a gradient weakens its update.
+// `staleness` is the version at which it is applied, minus the version that it was computed on.
+// Below 0 counts as 0. kInverse gives 1 / (1 + staleness).
 double AsyncLearningRateFactor(StalenessScaling scaling, int64_t staleness);
 
 }  // namespace lodestar

@@ -71,7 +71,8 @@ TEST(AsynchronousTest, BoundHoldsAboveItAndNamesTheSlowest) {
 
 class GraceTest : public testing::Test {
  protected:
-  // `a` waits since `waited`; `b` works since `worked`; both usually take ten seconds.
+  // Returns the decision for `a`, which has waited for `waited`, while `b` has worked for `worked`.
+  // Both usually take ten seconds.
   Decision Grant(absl::Duration waited, absl::Duration worked) {
     members_[0].since = waited;
     members_[1].since = worked;
@@ -91,7 +92,7 @@ TEST_F(GraceTest, WhoIsAboutToHandInIsMet) {
   EXPECT_EQ(met.action, Action::kHold);
   EXPECT_THAT(met.reason, HasSubstr("a goes on with b"));
   EXPECT_EQ(Grant(absl::Seconds(1), absl::Seconds(9.5)).action, Action::kHold);
-  // A little late.
+  // Here `b` is a little late.
   EXPECT_EQ(Grant(absl::Seconds(1), absl::Seconds(11)).action, Action::kHold);
 }
 

@@ -1,5 +1,5 @@
-// ClusterPolicy decides for the coordinator when a round is over and who gets work next. Pure and
-// without state, as BucketPolicy is, which decides for one bucket.
+// ClusterPolicy decides for the coordinator when a round is over and which member gets work next.
+// It has no state and does no I/O, like BucketPolicy, which decides for one bucket.
 #pragma once
 
 #include <cstdint>
@@ -14,56 +14,62 @@
 
 namespace lodestar {
 
-// One member as the coordinator sees it.
+// The progress of one member, as the coordinator knows it.
 struct MemberProgress {
   WorkerId worker;
   std::string name;
-  int64_t rounds_completed = 0;  // by its reports; a newcomer starts at the minimum of the others
-  bool waiting = false;          // has asked for a grant and holds none
-  bool working = false;          // holds a grant that it has not reported
-  // How long its rounds of training take of late, from the grant to the report; none before it has
-  // reported one, or if this one is of another kind.
+  int64_t rounds_completed = 0;  // from its reports; a new member starts at the minimum of the
+                                 // others
+  bool waiting = false;          // true: it has asked for a grant and holds none
+  bool working = false;          // true: it holds a grant that it has not reported
+  // How long its recent rounds of training have taken, from the grant to the report. Not set before
+  // it has reported a round, or if the current round is of another kind.
   std::optional<absl::Duration> usual_round = std::nullopt;
-  absl::Duration since = absl::ZeroDuration();  // working: the grant; waiting: its last report
+  absl::Duration since = absl::ZeroDuration();  // time since the grant (working) or the last report
+                                                // (waiting)
 };
 
 struct OpenRoundFacts {
   Round round;
-  int reported = 0;                          // by members of its roster, also if lost since
-  absl::Span<const MemberProgress> missing;  // of its roster: alive and not reported
+  int reported = 0;                          // number of its roster's members that have reported,
+                                             // even if lost since
+  absl::Span<const MemberProgress> missing;  // members of its roster: alive and not reported
 };
 
-// How many members there must be before anybody gets work.
+// Minimum number of members before any member gets work.
 struct RequiredMembers {
   int count = 1;
-  absl::string_view flag = "min_workers";  // that says so
+  absl::string_view flag = "min_workers";  // flag that sets the number
 };
 
 struct ClusterFacts {
   RequiredMembers required;
   absl::Span<const MemberProgress> members;  // alive, ascending by worker
-  std::optional<OpenRoundFacts> open_round;  // the oldest
+  std::optional<OpenRoundFacts> open_round;  // the oldest open round
 };
 
 class ClusterPolicy {
  public:
   virtual ~ClusterPolicy() = default;
 
-  // Whether this open round is over (kApply) or whom it waits for (kHold).
+  // Decides whether this open round is over (kApply) or waits (kHold). The reason names the members
+  // that it waits for.
   virtual Decision OnRoundEnd(const OpenRoundFacts& round) const = 0;
-  // Whether another round may open (kApply) or whom that waits for (kHold).
+  // Decides whether another round may open (kApply) or must wait (kHold). The reason names the
+  // members that it waits for.
   virtual Decision OnOpening(const ClusterFacts& cluster) const = 0;
-  // Once it may: whether this member, which waits, may be in its roster (kApply, kHold).
+  // Decides, when a round may open, whether this waiting member may be in its roster (kApply,
+  // kHold).
   virtual Decision OnGrant(const MemberProgress& member, const ClusterFacts& cluster) const = 0;
-  // How many may share a round.
+  // Returns the maximum number of members that share a round.
   virtual int max_roster() const = 0;
 
-  // Rounds follow each other, and each is opened on the shards with its roster; else every member
-  // has rounds of its own, many at a time, of which the shards know nothing.
+  // Returns true if rounds follow each other, and each is opened on the shards with its roster. If
+  // false, every member has rounds of its own, many at a time, which the shards do not know.
   virtual bool uses_rosters() const = 0;
 };
 
-// kHold while there are fewer members than required; else kApply.
+// Returns kHold while there are fewer members than required, else kApply.
 Decision AwaitMembers(const ClusterFacts& cluster);
 
 }  // namespace lodestar

@@ -1,4 +1,5 @@
-// What a policy answers, and why. The reason feeds the log, the status page and the tests.
+// A Decision is the answer of a policy, with its reason. The log, the status page and the tests use
+// the reason.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +13,19 @@ namespace lodestar {
 enum class Action : uint8_t {
   kApply,       // push: count it, then update with the round's sum. pull: answer. round: go on
   kApplyAlone,  // push: count it, then update with it alone
-  kAccumulate,  // push: count it; its round still waits for others
-  kHold,        // not yet: ask again after the next change; `reason` names whom it waits for
-  kReject,      // not counted; answer `code` with `reason`
-  kDrop,        // push: answer OK, count nothing. roster change: next round without an update
+  kAccumulate,  // push: count it; its round still waits for other contributions
+  kHold,        // not yet: ask again after the next change; `reason` names the members waited for
+  kReject,      // do not count it; answer `code` with `reason`
+  kDrop,        // push: answer OK, do not count it. roster change: next round without an update
 };
 
 struct Decision {
   Action action = Action::kHold;
   std::string reason;
-  absl::StatusCode code = absl::StatusCode::kOk;  // of kReject
-  bool duplicate = false;                         // of kDrop: counted before; otherwise late
-  // Whether nothing but the order of summation holds a push, so that what it brings may arrive
-  // meanwhile.
+  absl::StatusCode code = absl::StatusCode::kOk;  // for kReject
+  bool duplicate = false;                         // for kDrop: true if it was counted before; false
+                                                  // if it is late
+  // True means that only the order of summation holds the push, so its data may arrive meanwhile.
   bool is_due = false;
 
   static Decision Apply(std::string reason = "") { return {Action::kApply, std::move(reason)}; }

@@ -1,7 +1,7 @@
-// What a shard knows about the lives of workers, from the coordinator's Members and Drop commands.
-// Pure data; the shard serializes calls. Of lives that have ended, those of the kMaxEnded newest
-// incarnations are remembered: a push of an older one waits, as if its life were still to be
-// announced, until its client gives up.
+// MemberDirectory holds what a shard knows about the incarnations of workers, from the
+// coordinator's Members and Drop commands. It is plain data; the shard serializes calls. Of the
+// incarnations that have ended, it remembers the kMaxEnded newest. A push of an older incarnation
+// waits, as if it were still to be announced, until its client gives up.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace lodestar {
 enum class Standing : uint8_t {
   kUnknown,  // not announced: perhaps the announcement is still on its way
   kMember,
-  kGone,  // this life is over: lease expired, left, or replaced by a newer one
+  kGone,  // this incarnation is over: lease expired, left, or replaced by a newer one
 };
 
 class MemberDirectory {
@@ -24,12 +24,12 @@ class MemberDirectory {
   static constexpr int kMaxEnded = 1 << 12;
 
   MemberDirectory() = default;
-  // Lives up to this incarnation have ended: they began with servers before these.
+  // Incarnations up to `last_of_others` began with earlier servers, and are over.
   explicit MemberDirectory(Incarnation last_of_others) : last_of_others_(last_of_others) {}
 
   // Replaces the members. A view older than the last one is ignored.
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
-  // Ends this and every earlier life of the worker.
+  // Ends this and every earlier incarnation of the worker.
   void Drop(WorkerId worker, Incarnation incarnation);
 
   Standing StandingOf(WorkerId worker, Incarnation incarnation) const;

@@ -31,7 +31,7 @@ class PolicyConformanceTest : public ::testing::TestWithParam<Subject> {
 };
 
 TEST_P(PolicyConformanceTest, KeepsTheLawsUnderAnySchedule) {
-  // Lock step bounds the rosters, not those who join between rounds.
+  // Lock step bounds the members of a round, and not members that join between rounds.
   const int bound = cluster_policy_->uses_rosters() ? -1 : GetParam().max_rounds_ahead;
   int64_t updates = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
@@ -80,7 +80,7 @@ TEST_P(PolicyConformanceTest, ARepeatIsADuplicateEvenAfterItsWorkerLeft) {
   EXPECT_EQ(bucket_policy_->OnPush(push, BucketFacts{}).code, absl::StatusCode::kAborted);
 }
 
-// The shards of a job and its coordinator must not think of different modes.
+// The shards of a job and its coordinator must use the same mode.
 TEST_P(PolicyConformanceTest, BucketsAndClusterAgreeOnRosters) {
   EXPECT_EQ(bucket_policy_->uses_rosters(), cluster_policy_->uses_rosters());
   JobSpec job = JobOf(GetParam());
@@ -103,8 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Subject{"AsyncLocalSgdBoundThree", Mode::kAsyncLocalSgd, 0, 3}),
     [](const ::testing::TestParamInfo<Subject>& info) { return info.param.name; });
 
-// A member at count c may start one more round exactly if c - slowest <= bound; so completed counts
-// never differ by more than bound + 1, whichever worker is slow, joins or dies.
+// A member with count c may start one more round exactly if c - slowest <= bound. So completed
+// counts never differ by more than bound + 1, whichever worker is slow, joins or dies.
 TEST(StaleSynchronousTest, NoScheduleBreaksTheBound) {
   constexpr int kSchedules = 100000;
   for (uint64_t seed = 0; seed < kSchedules; ++seed) {

@@ -6,8 +6,8 @@
 namespace lodestar {
 namespace {
 
-// Share of a window by which workers of equal speeds, or with windows cut by speed, differ: see
-// docs/howto/unequal_workers.md.
+// Grace period of local steps, as a share of a window. Workers of equal speed, or with windows cut
+// to their speeds, differ by up to this share: see deploy/docs/unequal_workers.md.
 constexpr double kGraceOfLocalSteps = 0.2;
 
 int QuorumOf(const JobSpec& job) { return job.mode == Mode::kSync ? job.quorum : 0; }

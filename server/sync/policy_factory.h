@@ -1,4 +1,4 @@
-// The only switch on the mode on the server.
+// Creates the policies for a mode. No other code of the server depends on the mode.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace lodestar {
 
-// `job` must have passed ValidateJobSpec(). See HasRosters().
+// Returns the policy. `job` must have passed ValidateJobSpec(). See HasRosters().
 std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const JobSpec& job);
 std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const JobSpec& job);
 
-// The servers clip the norm of a round's mean gradient: rounds have rosters, contributions are
-// gradients and the job has a clip_norm.
+// Returns true if the servers clip the norm of a round's mean gradient: rounds have rosters,
+// contributions are gradients and the job has a clip_norm.
 bool ClipsMean(const JobSpec& job);
 
 }  // namespace lodestar

@@ -8,7 +8,8 @@ namespace lodestar {
 namespace {
 
 bool IsLessDone(const UnfinishedPush& a, const UnfinishedPush& b) {
-  // Buckets may be of any size. Both numbers are below 2^40.
+  // The parts are compared, because buckets have different sizes. Doubles are exact enough: both
+  // numbers are below 2^40.
   const double a_part = static_cast<double>(a.received_bytes) * static_cast<double>(b.total_bytes);
   const double b_part = static_cast<double>(b.received_bytes) * static_cast<double>(a.total_bytes);
   return a_part < b_part || (a_part == b_part && a.bucket < b.bucket);

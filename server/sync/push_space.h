@@ -1,5 +1,6 @@
-// What the space of a shard for contributions on their way in is taken by, and who waits for some:
-// for the coordinator to decide who holds up whom. Pure data.
+// PushSpace says which pushes take the space of a shard for arriving contributions, and which
+// workers wait for space. With it the coordinator decides which worker delays others. It is plain
+// data.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +12,37 @@
 
 namespace lodestar {
 
-// A life of a worker that pushes.
+// An incarnation of a worker that pushes.
 struct Pusher {
   WorkerId worker;
   Incarnation incarnation;
   friend auto operator<=>(const Pusher&, const Pusher&) = default;
 };
 
-// Has space, and is not whole.
+// A push that has space and is incomplete.
 struct UnfinishedPush {
   Pusher pusher;
   Round round;
   uint32_t bucket = 0;
   int64_t received_bytes = 0;
   int64_t total_bytes = 0;
-  // How long the client has sent nothing while the server was reading, of all of the pusher's
-  // pushes that are not whole. 0 means that one of them moves.
+  // How long the client has sent nothing for any of its incomplete pushes while the server was
+  // reading. 0 means that at least one of them makes progress.
   absl::Duration silence = absl::ZeroDuration();
   friend bool operator==(const UnfinishedPush&, const UnfinishedPush&) = default;
 };
 
 struct PushSpace {
-  // Ascending by pusher: of each the one that the smallest part has come of.
+  // Incomplete pushes, one per pusher: the one of which the smallest part has come. Ascending by
+  // pusher.
   std::vector<UnfinishedPush> unfinished;
-  // Ascending. The server holds what these push, because another worker has not finished what has
-  // space.
+  // Pushers, ascending, that the server holds because another worker has not finished a push that
+  // has space.
   std::vector<Pusher> held;
   friend bool operator==(const PushSpace&, const PushSpace&) = default;
 };
 
-// Returns the space of a shard: `unfinished` are all pushes that are not whole, `waiting` those
+// Returns the space of a shard. `unfinished` has all incomplete pushes, and `waiting` the pushers
 // that wait for space, in any order.
 PushSpace PushSpaceOf(absl::Span<const UnfinishedPush> unfinished,
                       absl::Span<const Pusher> waiting);

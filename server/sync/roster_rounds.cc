@@ -15,7 +15,7 @@ bool Contains(absl::Span<const WorkerId> workers, WorkerId worker) {
   return std::binary_search(workers.begin(), workers.end(), worker);
 }
 
-// Alive and not counted yet, ascending.
+// Returns the workers that are alive and not counted yet, ascending.
 std::vector<WorkerId> Missing(const BucketFacts& bucket) {
   std::vector<WorkerId> missing;
   for (WorkerId worker : bucket.live) {
@@ -37,17 +37,17 @@ std::string NamesText(absl::Span<const MemberProgress> members) {
   });
 }
 
-// Computed on fewer samples than were granted: its worker was told to stop, and may be gone before
-// those of lower ids have computed theirs.
+// Returns true if the push was computed on fewer samples than were granted. Its worker was told to
+// stop, and may be gone before workers with lower ids have computed theirs.
 bool IsPart(const PushFacts& push, const RoundPlan& plan) {
   const RosterMember* const member = plan.Find(push.worker);
   return member != nullptr && push.num_samples > 0 && push.num_samples < member->num_samples;
 }
 
-// How many contributions a round needs, of `possible` that have come or can come.
+// Returns the number of contributions that a round needs. At most `possible` can come.
 int Due(int quorum, int possible) { return quorum == 0 ? possible : std::min(quorum, possible); }
 
-// Whom a bucket waits for before its next round.
+// Returns a text that says which members the bucket waits for.
 std::string CollectingText(const BucketFacts& bucket) {
   if (bucket.plan == nullptr) {
     return absl::StrCat("waits for the coordinator to open round ", bucket.round.value());
@@ -78,7 +78,7 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
         absl::StrCat("round ", push.round.value(), " waits for the end of round ", open));
   }
   if (push.round > bucket.round) {
-    // The servers have gone back to an older state, or the worker errs.
+    // The servers have gone back to an older state, or the worker makes an error.
     return Decision::Reject(
         absl::StatusCode::kAborted,
         absl::StrCat("worker ", push.worker.value(), " sent round ", push.round.value(),
@@ -119,8 +119,8 @@ Decision RosterBuckets::OnLivePull(const PullFacts& pull, const BucketFacts& buc
 }
 
 Decision RosterBuckets::OnRosterChange(const BucketFacts& bucket) const {
-  // What is not here will not come. The plan, or the news that a member is lost, may have missed
-  // this server while it was not connected.
+  // If the round is over, contributions that are missing will not come. This server may have missed
+  // the plan, or the loss of a member, while it was not connected.
   const bool is_over = bucket.over_before > bucket.round;
   if (bucket.plan == nullptr && !is_over) return Decision::Hold(CollectingText(bucket));
   const bool is_nobodys = bucket.plan != nullptr && bucket.plan->roster.empty();
@@ -161,7 +161,7 @@ Decision RosterCluster::OnOpening(const ClusterFacts& cluster) const {
     if (!member.waiting) busy.push_back(member);
     if (member.working) ++stragglers;
   }
-  // With a quorum the next round does not wait for the stragglers of the last.
+  // With a quorum the next round does not wait for the stragglers of the last round.
   const int required = cluster.required.count;
   const int wanted =
       quorum_ == 0 ? required : std::max(Due(quorum_, members), required - stragglers);

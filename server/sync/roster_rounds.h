@@ -1,7 +1,7 @@
-// Rounds that a roster shares, one contribution per member, averaged to one update: synchronous
-// training (the contributions are gradients), lock step, and local SGD (weight changes; DiLoCo,
-// arXiv:2311.08105). With a quorum of K the first K suffice (backup workers, Chen et al. 2016,
-// arXiv:1604.00981).
+// Policies of rounds that a roster shares: one contribution per member, averaged to one update.
+// These are synchronous training (contributions are gradients), lock step, and local SGD (weight
+// changes; DiLoCo, arXiv:2311.08105). With a quorum of K, the first K contributions are enough
+// (backup workers, Chen et al. 2016, arXiv:1604.00981).
 #pragma once
 
 #include <optional>
@@ -13,12 +13,12 @@ namespace lodestar {
 
 class RosterBuckets final : public BucketPolicy {
  public:
-  // quorum 0: a round needs everyone of its roster, and sums are formed in order of worker id, but
-  // for contributions on fewer samples than granted, which are added when they come.
-  // quorum K > 0: the first min(K, roster) contributions, in order of arrival; what stragglers send
-  // is lost.
-  // `fragments`: in as many rounds each bucket is exchanged once, so that as many may be over
-  // elsewhere before this server hears of them.
+  // If `quorum` is 0, a round needs a contribution of every member of its roster, and sums are
+  // formed in order of worker id. Only contributions on fewer samples than granted are added when
+  // they come. If `quorum` is K > 0, a round takes the first min(K, roster) contributions in order
+  // of arrival, and later ones are lost. `fragments` is the number of rounds in which each bucket
+  // is exchanged once. So this number of rounds may be over elsewhere before this server learns of
+  // it.
   explicit RosterBuckets(int quorum, int fragments = 1) : quorum_(quorum), fragments_(fragments) {}
 
   Decision OnRosterChange(const BucketFacts& bucket) const override;

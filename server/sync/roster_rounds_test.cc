@@ -1,4 +1,4 @@
-// Rounds that a roster shares, case by case; the laws are in the conformance test.
+// Tests single cases of rounds that a roster shares. The conformance test checks the general laws.
 #include "server/sync/roster_rounds.h"
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ TEST_F(RosterRoundsTest, ABucketThatARoundDoesNotExchangeGoesOnWithoutAnUpdate) 
   const Decision skipped = everyone_.OnRosterChange(facts);
   EXPECT_EQ(skipped.action, Action::kDrop);
   EXPECT_EQ(skipped.reason, "");
-  // Not before the round is opened, or over.
+  // The bucket waits until the round is opened, or over.
   facts.plan = nullptr;
   EXPECT_EQ(everyone_.OnRosterChange(facts).action, Action::kHold);
   facts.over_before = Round(6);
@@ -97,7 +97,7 @@ TEST_F(RosterRoundsTest, OneOnFewerSamplesThanGrantedIsAddedAtOnce) {
     push.num_samples = whole;
     EXPECT_EQ(everyone_.OnPush(push, Facts()).action, Action::kHold) << whole;
   }
-  // Those that are held still have their order.
+  // Held contributions still keep their order.
   contributed_ = Ids({3});
   EXPECT_EQ(everyone_.OnPush(PushOf(2), Facts()).action, Action::kHold);
   EXPECT_EQ(everyone_.OnPush(PushOf(1), Facts()).action, Action::kAccumulate);
@@ -171,7 +171,7 @@ TEST_F(RosterRoundsTest, TheRoundAfterThoseOpenedMayComeEarlyAndWaits) {
   EXPECT_EQ(everyone_.OnPush(PushOf(1, 11), behind).code, absl::StatusCode::kAborted);
 }
 
-// The rounds of the other parts may be over while this server hears of none.
+// The rounds of the other fragments may be over before this server knows of any.
 TEST_F(RosterRoundsTest, WithFragmentsAsManyRoundsMayComeEarlyAndWait) {
   const RosterBuckets of_three(/*quorum=*/0, /*fragments=*/3);
   EXPECT_EQ(of_three.OnPush(PushOf(1, 8), Facts()).action, Action::kHold);

@@ -1,5 +1,5 @@
-// The members that contribute to a round, with how many samples each. The plan is fixed when the
-// round opens: a member that is lost later does not change it.
+// A RoundPlan has the members that contribute to a round, and the number of samples of each. The
+// plan is fixed when the round opens: if a member is lost later, the plan does not change.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,13 @@ struct RoundPlan {
   friend bool operator==(const RoundPlan&, const RoundPlan&) = default;
 
   int64_t total_samples() const;
-  // Samples stand for the weight of a contribution; a round without any samples weighs all alike.
-  // `num_samples`: that the contribution was computed on, or 0 for all that the plan has for the
-  // worker, which is also the most that counts. 0 if the worker is not in the roster.
+  // Returns the weight of a worker's contribution: its number of samples. In a round without any
+  // samples all weights are equal. `num_samples` is the number that the contribution was computed
+  // on; 0 means the number in the plan, which is also the maximum. Returns 0 if the worker is not
+  // in the roster.
   int64_t WeightOf(WorkerId worker, int64_t num_samples = 0) const;
   int64_t total_weight() const;
-  // Null if the worker is not in the roster.
+  // Returns null if the worker is not in the roster.
   const RosterMember* Find(WorkerId worker) const;
 };
 

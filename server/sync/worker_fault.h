@@ -1,5 +1,5 @@
-// What a shard finds wrong with a worker's part of a round, for the coordinator to decide about: it
-// may come once for every bucket.
+// A WorkerFault is what a shard finds wrong with a worker's part of a round. The coordinator
+// decides what to do. The same fault may be reported once for every bucket.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace lodestar {
 
 struct WorkerFault {
   enum class Kind : uint8_t {
-    kNotFinite,  // its numbers are NaN, infinite or beyond all reason; they are not counted
-    kNotPushed,  // it has reported the round without having pushed all of it
-    kTooLong,    // its norm is far beyond that of others; it counts as if it were as long as theirs
-    kOpposed,    // over many rounds it points away from where the others point; it counts
+    kNotFinite,  // its numbers are NaN, infinite or far too large; they do not count
+    kNotPushed,  // it has reported the round without having pushed all of its part
+    kTooLong,    // its norm is far beyond the others' norms; it counts scaled to the usual norm
+    kOpposed,    // over many rounds it points away from the direction of the others; it counts
     kUnrelated,  // over many rounds it has nothing in common with the others; it counts
   };
   WorkerId worker;

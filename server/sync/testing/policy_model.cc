@@ -16,7 +16,7 @@ absl::Status Broken(absl::string_view law, absl::string_view detail) {
   return absl::InternalError(absl::StrCat(law, ": ", detail));
 }
 
-// The ids in "... waits for workers 1, 3" or "... comes after worker 2 in ...".
+// Returns the ids in "... waits for workers 1, 3" or "... comes after worker 2 in ...".
 std::vector<WorkerId> AwaitedIn(absl::string_view reason) {
   std::vector<WorkerId> awaited;
   for (absl::string_view mark : {"waits for worker", "comes after worker"}) {
@@ -127,7 +127,8 @@ absl::Status PolicyModel::Send(Worker& worker) {
   return Settle(index);
 }
 
-// A retry of something counted, an older life, or a round long gone: none may count.
+// Pushes a repeat of a counted contribution, or one of an older incarnation or an old round. None
+// of these may count.
 absl::Status PolicyModel::RepeatOldPush(Worker& worker) {
   const int index = Pick(config_.num_buckets);
   const BucketModel& bucket = buckets_[index];
@@ -204,7 +205,7 @@ absl::Status PolicyModel::Count(int index, WorkerId worker, const Push& push) {
   return absl::OkStatus();
 }
 
-// Asks again for everything held until nothing changes, as the shard does.
+// Asks again about everything that is held until nothing changes, like the shard does.
 absl::Status PolicyModel::Settle(int index) {
   BucketModel& bucket = buckets_[index];
   bool has_changed = true;

@@ -1,6 +1,6 @@
-// Laws that the two policies of every mode must keep, checked on a tiny cluster in memory that a
-// random scheduler drives: workers that pull, push in any order, repeat themselves, die and come
-// back. A new mode joins with one line in policy_conformance_test.cc.
+// PolicyModel checks laws that the two policies of every mode must keep. It has a tiny cluster in
+// memory, driven by a random scheduler: workers pull, push in any order, repeat themselves, die and
+// come back. A new mode needs one line in policy_conformance_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,17 @@ class PolicyModel {
     int num_workers = 3;
     int num_buckets = 2;
     int min_workers = 1;
-    double death_rate = 0.02;   // per step
-    int max_rounds_ahead = -1;  // the invariant to check; -1 means none
+    double death_rate = 0.02;   // probability per step
+    int max_rounds_ahead = -1;  // the bound to check; -1 means none
   };
 
   PolicyModel(const BucketPolicy& bucket_policy, const ClusterPolicy& cluster_policy,
               const Config& config, uint64_t seed);
 
-  // One random event. Errors: Internal, the law that was broken.
+  // Does one random event. Errors: Internal, naming the law that was broken.
   absl::Status Step();
-  // Runs on without deaths: within a bounded number of steps every living worker gets a grant,
-  // pushes all of it and reports it. Errors: Internal, naming what is stuck and the last reason.
+  // Runs on without deaths: within a bounded number of steps every living worker must get a grant,
+  // push all of it and report it. Errors: Internal, naming what is stuck and the last reason.
   absl::Status Drain();
 
   int64_t updates() const { return updates_; }
@@ -48,8 +48,8 @@ class PolicyModel {
     bool is_alive = false;
     bool is_waiting = false;
     std::optional<Round> granted;
-    std::set<int> unread;     // buckets still to pull
-    std::set<int> unsent;     // buckets still to push
+    std::set<int> unread;     // buckets that it still has to pull
+    std::set<int> unsent;     // buckets that it still has to push
     std::set<int> in_flight;  // buckets whose push is held
     std::vector<Version> base;
     int64_t completed = 0;
