@@ -14,8 +14,8 @@
 namespace lodestar::checkpoint {
 namespace {
 
-// With those above it, and so that a crash of the machine does not take it away again, with the
-// checkpoints that were published in it.
+// Creates the folder and all folders above it, and syncs them. So a crash of the machine does not
+// take the folder away, with the checkpoints that are published in it later.
 absl::Status CreateForGood(FileSystem& file_system, const std::string& folder) {
   std::vector<std::string> upwards = {folder};
   while (DirectoryOf(upwards.back()) != upwards.back()) {
@@ -27,8 +27,9 @@ absl::Status CreateForGood(FileSystem& file_system, const std::string& folder) {
   RETURN_IF_ERROR(file_system.CreateDirectories(folder));
   for (auto above = upwards.begin() + 1; above < upwards.end(); ++above) {
     const absl::Status synced = file_system.SyncDirectory(*above);
-    // What was there may be of a start that was cut short before it had synced this. This process
-    // need not be able to read it, and its file system need not sync directories.
+    // A folder that existed before may come from a start that was cut short before it had synced
+    // the folder. This process need not be able to read such a folder, and its file system need not
+    // sync directories.
     const bool cannot_sync = absl::IsPermissionDenied(synced) || absl::IsInvalidArgument(synced) ||
                              absl::IsUnimplemented(synced) || absl::IsFailedPrecondition(synced);
     if (above <= there || !cannot_sync) RETURN_IF_ERROR(synced);
@@ -44,8 +45,8 @@ absl::Status WriteProbe(FileSystem& file_system, const std::string& path) {
 
 absl::Status WriteAndRename(FileSystem& file_system, const std::string& folder,
                             const std::string& probe) {
-  // In containers, processes often have the number of the one before them, which may have been
-  // killed while it tried.
+  // The names may exist already: in containers, processes often get the number of an earlier
+  // process, which may have been killed during its test.
   RETURN_IF_ERROR(file_system.RemoveAll(absl::StrCat(probe, "-renamed")));
   RETURN_IF_ERROR(file_system.CreateDirectories(probe));
   RETURN_IF_ERROR(WriteProbe(file_system, absl::StrCat(probe, "/file")));
@@ -74,7 +75,7 @@ absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const s
   RemoveDirectory(file_system, absl::StrCat(probe, "-renamed"));
   RETURN_IF_ERROR(explain(tried));
   if (checkpoint_bytes <= 0) return "";
-  // Some file systems do not tell: then every write decides for itself.
+  // Some file systems do not report free space. Then a full disk shows only when a file is written.
   const int64_t free_bytes =
       file_system.FreeBytes(folder).value_or(std::numeric_limits<int64_t>::max());
   if (free_bytes < checkpoint_bytes) {

@@ -1,4 +1,4 @@
-// Tries a folder for checkpoints before anything depends on it.
+// Tests a folder for checkpoints before the job depends on the folder.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 
 namespace lodestar::checkpoint {
 
-// Makes the folder if need be, and does in it what a checkpoint does: makes a directory, writes and
-// syncs a file, renames, removes. `checkpoint_bytes`: size of one checkpoint. 0 means that it
-// is not known, and that the room is not looked at. `num_checkpoints`: how many will be there at
-// once, with the one being written. Blocks for the disk. Returns a warning if there is room for
-// some of them only; empty if all is well. Errors: those of files; InvalidArgument if the folder is
-// a checkpoint or lies in one; ResourceExhausted without room for one.
+// Creates the folder if it does not exist, and does in it what a checkpoint needs: makes a
+// directory, writes and syncs a file, renames, removes. `checkpoint_bytes` is the size of one
+// checkpoint; 0 means that it is not known, and that free space is not checked. `num_checkpoints`
+// is the maximum number that exist at once, including the one being written. Blocks for the disk.
+// Returns a warning if there is space for only some of them; it is empty if all is well. Errors:
+// those of files; InvalidArgument (the folder is a checkpoint or lies in one); ResourceExhausted
+// (no space for one).
 absl::StatusOr<std::string> TryCheckpointFolder(FileSystem& file_system, const std::string& folder,
                                                 int64_t checkpoint_bytes, int num_checkpoints);
 

@@ -55,7 +55,7 @@ TEST_F(CheckpointFolderTest, WhatIsNoFolderIsRefusedByName) {
       StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("/proc/foo"), HasSubstr("cannot"))));
   std::ofstream(folder_) << "a file";
   EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1).ok());
-  // Root may write anywhere but here.
+  // Root may write anywhere except here.
   EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), "/proc/self", 0, 1).ok());
 }
 
@@ -74,7 +74,8 @@ TEST_F(CheckpointFolderTest, CheckpointsHoldNoRuns) {
   std::filesystem::remove(folder_ + "/latest");
   EXPECT_FALSE(std::filesystem::exists(checkpoint + "/run"));
   EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1));
-  // A copy under another name is a checkpoint, too, but a manifest above may be that of anything.
+  // A copy under another name is a checkpoint too. But a manifest in a folder above may belong to
+  // anything.
   std::filesystem::rename(checkpoint, folder_ + "/best");
   EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), folder_ + "/best", 0, 1).ok());
   EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_ + "/best/run", 0, 1));
@@ -88,7 +89,7 @@ TEST_F(CheckpointFolderTest, AFullDiskIsRefusedWithWhatIsNeeded) {
                        AllOf(HasSubstr("/ck"), HasSubstr("takes 4096 bytes; make room"))));
 }
 
-// Otherwise a power cut could take the folder away with all that was put into it later.
+// Otherwise a power failure could take the folder away with all that was put into it later.
 TEST_F(CheckpointFolderTest, FolderAboveThatWasThereHasToBeSyncedIfItCanBe) {
   SimulatedFileSystem disk;
   ASSERT_OK(disk.CreateDirectories("/mounted"));

@@ -25,7 +25,8 @@ absl::Status WriteManifest(FileSystem& file_system, const std::string& directory
   return file_system.SyncDirectory(directory);
 }
 
-// From here on a crash leaves either the old checkpoint of this round or the new one.
+// Renames the checkpoint to its final name. If the machine crashes from here on, either the old
+// checkpoint of this round or the new one is left.
 absl::Status MoveIntoPlace(FileSystem& file_system, const std::string& directory,
                            const std::string& final_path, MayTouch may_touch) {
   const std::string replaced = absl::StrCat(final_path, kReplacedSuffix);
@@ -40,7 +41,7 @@ absl::Status MoveIntoPlace(FileSystem& file_system, const std::string& directory
       return was_ours;
     }
   }
-  // Fails if another leader has published this round meanwhile: that folder is not empty.
+  // Fails if another leader has published this round meanwhile, because that folder is not empty.
   RETURN_IF_ERROR(file_system.Rename(directory, final_path));
   RETURN_IF_ERROR(file_system.SyncDirectory(DirectoryOf(final_path)));
   RemoveDirectory(file_system, replaced);
@@ -75,11 +76,11 @@ absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Rou
   std::set<std::string> set_aside;
   for (const CheckpointEntry& entry : entries) {
     if (entry.suffix == kTemporarySuffix || entry.suffix == kAbandonedSuffix) continue;
-    // What counts later is not the name, either.
+    // What counts later is the round in the manifest, not the name.
     if (WrittenRound(file_system, entry) <= newest || IsOneOf(file_system, entry, spared)) continue;
     RETURN_IF_ERROR(may_touch(entry.path));
     const std::string path(absl::StripSuffix(entry.path, entry.suffix));
-    // What has replaced it comes first.
+    // If both a checkpoint and the one that it replaced are here, the list has the newer one first.
     if (!set_aside.insert(path).second) {
       RemoveDirectory(file_system, entry.path);
     } else {
@@ -105,7 +106,7 @@ absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round n
     return retention.every_rounds > 0 && round.value() % retention.every_rounds == 0;
   };
   std::vector<CheckpointEntry> old;
-  int kept = 1;  // the newest
+  int kept = 1;  // the newest counts as kept
   int kept_by_round = is_by_round(newest) ? 1 : 0;
   for (const CheckpointEntry& entry : entries) {
     const bool is_replaced = entry.suffix == kReplacedSuffix;
@@ -120,7 +121,8 @@ absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round n
     }
     old.push_back(entry);
   }
-  // One save leaves over the oldest of the newest, and the oldest of those by rounds.
+  // One save makes at most two checkpoints superfluous: the oldest of the newest ones, and the
+  // oldest of those kept by rounds.
   constexpr size_t kMostOfOneSave = 2;
   if (old.size() > kMostOfOneSave) {
     LogWarn("removes {} checkpoints that --checkpoint_keep={} does not keep: {} to {}", old.size(),

@@ -1,7 +1,8 @@
-// The steps that turn files of shards into a checkpoint that is either there whole or not at all:
-// the shards' WriteShardFiles into a directory with a temporary name, PublishCheckpoint; or
-// DiscardCheckpoint. A crash between any two leaves the checkpoints before it as they were. One
-// writer per directory. And what becomes of the checkpoints that are no longer needed.
+// The steps that turn files of shards into a checkpoint that exists either completely or not at
+// all. The shards call WriteShardFiles into a directory with a temporary name. Then
+// PublishCheckpoint or DiscardCheckpoint follows. A crash between any two steps leaves the earlier
+// checkpoints as they were. Each directory has one writer. Other functions remove checkpoints that
+// are no longer needed.
 #pragma once
 
 #include <string>
@@ -16,48 +17,50 @@
 
 namespace lodestar::checkpoint {
 
-// Asked before an entry of the folder is moved or removed, with its path: whether this server may.
+// Checks that this server may move or remove the entry at `path`. Called before each such change.
 using MayTouch = absl::FunctionRef<absl::Status(const std::string& path)>;
 
-// Writes the manifest into `directory`, whose name is temporary, syncs, reads everything back to
-// verify, renames it to its final name, syncs the directory above. A checkpoint of the same round
-// is replaced. Returns the final path. Errors: those of files; DataLoss if it does not verify.
-// After an error nothing older was removed. Errors of `may_touch` are returned. It is asked again
-// about a checkpoint of the same round after that has been moved aside: another leader may have
-// published it between the question and the move, and gets it back.
+// Writes the manifest into `directory`, which has a temporary name, and syncs it. Reads everything
+// back to verify it. Renames the directory to its final name and syncs the folder above. Replaces a
+// checkpoint of the same round. Returns the final path. After an error nothing older was removed.
+// Errors: those of files; DataLoss (it does not verify); those of `may_touch`. `may_touch` is asked
+// again about a checkpoint of the same round after it was moved aside. If another leader has
+// published that one between the first question and the move, it is moved back.
 absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std::string& directory,
                                               const Manifest& manifest, MayTouch may_touch);
 
-// In one folder; more are noticed.
+// Number of checkpoints set aside in one folder from which on the log mentions them.
 inline constexpr int kManySetAside = 8;
 
-// In the two that follow the checkpoints at `spared` stay as they are; empty paths are none. They
-// end at the first error of `may_touch`, and return it.
+// The two functions that follow leave the checkpoints at `spared` as they are; empty paths are
+// ignored. They end at the first error of `may_touch`, and return that error.
 
-// Renames the checkpoints of rounds after `newest`, so that none is taken for the newest later:
-// they are of a future that was left behind. What was set aside before stays beside them; the log
-// says how many there are whenever one comes to more than kManySetAside. Errors: those of files.
+// Renames the checkpoints of rounds after `newest`, because the job went back to before them: none
+// of them may later be taken for the newest. Checkpoints that were set aside before stay beside
+// them. If there are more than kManySetAside, the log says so whenever another one is set aside.
+// Errors: those of files.
 absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
                            absl::Span<const std::string> spared, MayTouch may_touch);
 
-// Which checkpoints stay.
+// A Retention says which checkpoints are kept.
 struct Retention {
-  int keep = 3;              // the newest, at least 1
-  int64_t every_rounds = 0;  // and as many of the rounds that it divides; 0 means no others
+  int keep = 3;              // number of newest checkpoints that are kept, at least 1
+  int64_t every_rounds = 0;  // also keeps `keep` checkpoints of rounds that it divides; 0 means
+                             // none
 };
 
-// Removes the checkpoints before `newest` that `retention` does not keep, which counts `newest`,
-// and those that were replaced. If there are more than one save leaves over, the log names them
-// first.
+// Removes the checkpoints before `newest` that `retention` does not keep, and those that were
+// replaced. `newest` itself counts as kept. If more are removed than one save makes superfluous,
+// the log names them first.
 absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest,
                        const Retention& retention, absl::Span<const std::string> spared,
                        MayTouch may_touch);
 
-// Removes the directory of a checkpoint that will not be finished. Never fails: what cannot be
-// removed stays for RemoveUnfinished().
+// Removes the directory of a checkpoint that will not be finished. Never fails: files that cannot
+// be removed are left for RemoveUnfinished().
 void DiscardCheckpoint(FileSystem& file_system, const std::string& directory);
 
-// Removes every directory with a temporary name, as far as `may_touch` allows. Requires: no
+// Removes every directory with a temporary name for which `may_touch` returns OK. Requires: no
 // checkpoint is being written.
 absl::Status RemoveUnfinished(FileSystem& file_system, const std::string& root, MayTouch may_touch);
 

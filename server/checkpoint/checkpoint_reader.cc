@@ -18,8 +18,8 @@ int64_t Overlap(ElementRange a, ElementRange b) {
   return std::min(a.end, b.end) - std::max(a.begin, b.begin);
 }
 
-// What holds for all of the written buckets that `written` overlaps, in which the elements of
-// `range` lie.
+// Returns what all written buckets that overlap `written` have in common. The elements of `range`
+// lie in `written`.
 BucketManifest CommonOf(const Manifest& manifest, ElementRange range, ElementRange written) {
   BucketManifest common;
   common.range = range;
@@ -30,8 +30,8 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range, ElementRan
       if (std::exchange(is_first, false)) {
         common.version = bucket.version;
         common.counted = bucket.counted;
-        // Neither is known of a bucket that is cut anew. A step that is begun there ends with what
-        // of it has taken effect.
+        // A bucket that is divided anew has no usual norm, and no step that is begun. If a step was
+        // begun, it ends with the part that has taken effect.
         if (bucket.range == range && written == range) {
           common.usual_norm = bucket.usual_norm;
           common.delayed = bucket.delayed;
@@ -88,7 +88,7 @@ absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     alarms.push_back(absl::StrCat("CHECKPOINT ", entry->path, " IS MISNAMED: its ", kManifestName,
                                   " says round ", entry->round.value(), ", and that counts"));
   }
-  // The sort is stable: of two checkpoints of one round the one with the right name stays first.
+  // The sort is stable: of two checkpoints of one round, the one with the correct name stays first.
   std::stable_sort(
       entries.begin(), entries.end(),
       [](const CheckpointEntry& a, const CheckpointEntry& b) { return a.round > b.round; });

@@ -1,4 +1,4 @@
-// Finds a checkpoint that verifies and reads it onto any number of servers.
+// Finds a checkpoint that verifies, and reads it for any number of servers.
 #pragma once
 
 #include <memory>
@@ -19,42 +19,44 @@ namespace lodestar::checkpoint {
 struct FoundCheckpoint {
   std::string directory;
   Manifest manifest;
-  // One text for every newer checkpoint that did not verify, and for every one whose name lies: to
-  // be shown, not to be swallowed.
+  // Alarms for the operator: one for every newer checkpoint that did not verify, and one for every
+  // checkpoint whose name has the wrong round.
   std::vector<std::string> alarms;
 };
 
-// Returns the error, with the code of `why`, that nothing is restored because the checkpoint at
-// `path` is the newest, could not be verified, and MayBeWhole().
+// Returns the error that nothing is restored, because the newest checkpoint could not be verified
+// and may be complete (MayBeWhole()). `path` is that checkpoint. The error has the code of `why`.
 absl::Status UnreadCheckpoint(absl::string_view path, const absl::Status& why);
 
-// The newest checkpoint in `root` that verifies; none if there is no checkpoint at all. How new one
-// is, its manifest says, not its name. Those at `passed_over` are as if they were not there.
-// Errors: DataLoss if there are some and none verifies; UnreadCheckpoint() of one that is newer
-// than those that verify.
+// Returns the newest checkpoint in `root` that verifies. The result is not set if there is no
+// checkpoint at all. The manifest says how new a checkpoint is, not its name. Ignores those at
+// `passed_over`. Errors: DataLoss (there are checkpoints, and none verifies); UnreadCheckpoint()
+// (one that could not be read is newer than those that verify).
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     FileSystem& file_system, const std::string& root,
     absl::Span<const std::string> passed_over = {});
 
-// Reads a verified checkpoint. Thread-safe.
+// A CheckpointReader reads a verified checkpoint. It is thread-safe.
 class CheckpointReader {
  public:
-  // Maps the files; trusts that they were verified.
+  // Maps the files without verifying them again.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(FileSystem& file_system,
                                                                 const std::string& directory);
   ~CheckpointReader();
 
   const Manifest& manifest() const { return manifest_; }
 
-  // From now on ranges are of `layout`, that of "the job", also if the checkpoint was written in
-  // the one of an earlier release. Before anything is read. Errors: as TransposedBetween().
+  // Makes ranges refer to `layout`, the job's, from now on, even if an earlier release wrote the
+  // checkpoint in another layout. Must be called before anything is read. Errors: those of
+  // TransposedBetween().
   absl::Status ReadAs(const Layout& layout);
 
-  // Whether it holds the state of an optimizer with these vectors. Errors: InvalidArgument.
+  // Checks that the checkpoint holds the state of an optimizer with these vectors. Errors:
+  // InvalidArgument.
   absl::Status CheckStateNames(const std::vector<std::string>& state_names) const;
-  // State for a bucket that covers `range`, however the buckets were cut that were written; its
-  // version is the lowest of those that hold elements of it. Requires: CheckStateNames() is OK.
-  // Errors: those of files; ResourceExhausted without memory for it.
+  // Returns the state of a bucket that covers `range`. The written buckets may be divided
+  // differently. The version is the lowest version of those that hold elements of `range`.
+  // Requires: CheckStateNames() is OK. Errors: those of files; ResourceExhausted (no memory).
   absl::StatusOr<shard::BucketState> ReadBucket(ElementRange range,
                                                 const std::vector<std::string>& state_names) const;
 
@@ -66,7 +68,8 @@ class CheckpointReader {
   // Reads a range of the layout in which the checkpoint was written.
   absl::Status ReadWritten(const std::string& state_name, ElementRange range,
                            absl::Span<float> out) const;
-  // `range` and the matrices in which its elements lie scattered.
+  // Returns `range`, extended by the transposed matrices whose elements it holds, because these lie
+  // scattered.
   ElementRange WrittenRange(ElementRange range) const;
   absl::StatusOr<std::shared_ptr<const shard::Page>> ReadPage(const std::string& state_name,
                                                               ElementRange range) const;
@@ -74,7 +77,7 @@ class CheckpointReader {
   const std::string directory_;
   const Manifest manifest_;
   std::vector<std::unique_ptr<ShardData>> shards_;
-  std::vector<TransposedMatrix> transposed_;  // ascending
+  std::vector<TransposedMatrix> transposed_;  // ascending by position
 };
 
 }  // namespace lodestar::checkpoint

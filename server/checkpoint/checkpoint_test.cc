@@ -53,7 +53,7 @@ TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape, int block
 }
 
 Layout TestLayout() {
-  // One tensor is so long that every plan with more than one server cuts it.
+  // One tensor is so long that every division into more than one server cuts it.
   auto layout =
       Layout::FromTensors({Tensor("embedding", {10, 8}), Tensor("body.weight", {100, 50}, 1),
                            Tensor("body.bias", {50}, 1)});
@@ -61,7 +61,8 @@ Layout TestLayout() {
   return *layout;
 }
 
-// The value of an element of vector number `vector` (0: weights) in the state of `round`.
+// Returns the value of an element in the state of `round`. `vector` is the number of the state
+// vector; 0 means the weights.
 float ValueAt(int64_t element, int vector, int64_t round) {
   return static_cast<float>(element) * 0.37f + static_cast<float>(vector) * 1e4f +
          static_cast<float>(round);
@@ -151,13 +152,13 @@ class CheckpointTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  // Where the shards write.
+  // Creates and returns the temporary folder that the shards write into.
   std::string Begin(int64_t round) const {
     std::string directory = absl::StrCat(root_, "/", CheckpointName(Round(round)), ".tmp");
     fs::create_directories(directory);
     return directory;
   }
-  // All steps but publishing.
+  // Does all steps except publishing.
   Manifest WriteParts(const std::string& directory, Round round, int num_servers) {
     const Plan plan = PlanFor(layout_, num_servers);
     Manifest manifest;
@@ -170,7 +171,7 @@ class CheckpointTest : public testing::Test {
           WriteShardFiles(FileSystem::Real(), {directory, shard, num_servers, manifest.model},
                           layout_, StateOf(plan, shard, round));
       EXPECT_OK(part);
-      // As it travels from server to coordinator.
+      // The manifest is formatted and parsed, as on its way from server to coordinator.
       auto parsed = ParseShardManifest(FormatShardManifest(*part));
       EXPECT_OK(parsed);
       manifest.shards.push_back(*parsed);
@@ -261,7 +262,7 @@ TEST_F(CheckpointTest, WhatEarlierReleasesWroteIsReadInTheLayoutOfToday) {
   ASSERT_OK(reader);
   EXPECT_THAT((*reader)->ReadAs(TestLayout()), StatusIs(absl::StatusCode::kFailedPrecondition));
   ASSERT_OK((*reader)->ReadAs(today));
-  // Matrices of layers were [out, in] and are [in, out].
+  // In the earlier release, matrices of layers were [out, in]. Now they are [in, out].
   std::vector<int64_t> written(today.num_elements());
   for (const TensorSpec& tensor : today.tensors()) {
     const bool is_turned = tensor.shape.size() == 2 && tensor.name.substr(0, 2) == "h.";
@@ -373,7 +374,7 @@ TEST_F(CheckpointTest, OneOfALaterVersionIsNoDamageAndNoReasonToTakeAnOlderOne) 
   manifest["format_version"] = kCheckpointFormatVersion + 1;
   const auto write = [&] { std::ofstream(path) << FormatJson(manifest); };
   write();
-  ExpectNewest(10, 1);  // its checksum speaks of damage
+  ExpectNewest(10, 1);  // a wrong checksum counts as damage
   manifest.erase("crc32c");
   const std::string rest = FormatJson(manifest);
   manifest["crc32c"] = absl::StrFormat("%08x", Crc32c(rest.data(), rest.size()));
@@ -517,7 +518,7 @@ TEST_F(CheckpointTest, HowNewACheckpointIsItsManifestSaysNotItsName) {
 
 TEST_F(CheckpointTest, AFullDiskIsAnErrorThatNamesTheNumbers) {
   SimulatedFileSystem disk;
-  disk.SetCapacity(45000);  // the weights fit
+  disk.SetCapacity(45000);  // enough for the weights only
   const std::string directory = "/runs/round-00000020.1.tmp";
   ASSERT_OK(disk.CreateDirectories(directory));
   const Plan plan = PlanFor(layout_, 1);
@@ -542,7 +543,7 @@ TEST_F(CheckpointTest, ALinkInThePlaceOfAFileIsNotWrittenThrough) {
   EXPECT_FALSE(fs::is_symlink(directory + "/shard-00000-of-00001.safetensors"));
 }
 
-// Limits the size of the files that this process writes, for as long as it exists.
+// Limits the size of the files that this process writes, for as long as the object exists.
 class FileSizeLimited {
  public:
   explicit FileSizeLimited(rlim_t num_bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -589,7 +590,7 @@ TEST_F(CheckpointTest, SizesOfFilesAreComparedWithTheLimitBeforeTheyAreWritten) 
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("weights of shard 3")));
 }
 
-#ifndef LODESTAR_SANITIZER  // sanitizers take more address space than this leaves
+#ifndef LODESTAR_SANITIZER  // sanitizers need more address space than the limit leaves
 int64_t AddressSpaceBytes() {
   int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;

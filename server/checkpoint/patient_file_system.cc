@@ -9,7 +9,7 @@
 namespace lodestar::checkpoint {
 namespace {
 
-// Whether another answer may come.
+// Returns true if another try may give another answer.
 bool MayPass(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:
@@ -64,8 +64,8 @@ absl::StatusOr<std::vector<std::string>> PatientFileSystem::List(const std::stri
 
 absl::Status PatientFileSystem::Read(
     const std::string& path, absl::FunctionRef<absl::Status(absl::string_view block)> take) {
-  size_t num_taken = 0;  // bytes, over all tries
-  absl::Status refused;  // by `take`, which is no error of the disk
+  size_t num_taken = 0;  // bytes passed to `take` in all tries
+  absl::Status refused;  // error of `take`, which is no disk error
   const absl::Status status = ReadAgain([&] {
     size_t position = 0;
     const absl::Status read = disk().Read(path, [&](absl::string_view block) {

@@ -1,6 +1,6 @@
-// PatientFileSystem: a disk that is read again when it answers with an error. One bad answer, as of
-// a file server that is being started again, must neither fail a job that starts nor send it back
-// to an older checkpoint. What is written is not tried again: who writes has a next time.
+// PatientFileSystem is a disk whose reads are repeated after errors. One error, as of a file server
+// that is being restarted, must neither fail a job that starts nor send the job back to an older
+// checkpoint. Writes are not repeated: their callers try again anyway.
 #pragma once
 
 #include <string>
@@ -16,18 +16,19 @@
 
 namespace lodestar::checkpoint {
 
-// As thread-safe as the disk.
+// The class is as thread-safe as the disk.
 class PatientFileSystem : public ForwardingFileSystem {
  public:
   static constexpr int kTries = 4;
   static constexpr absl::Duration kFirstPause =
-      absl::Milliseconds(100);  // 4 times as long each time
+      absl::Milliseconds(100);  // each pause is 4 times as long as the one before
 
-  // Both outlive the object.
+  // `disk` and `clock` must outlive the object.
   PatientFileSystem(FileSystem* disk, Clock* clock) : ForwardingFileSystem(disk), clock_(clock) {}
 
-  // Errors of the readings: what is not there, not allowed or not a file at once, others after
-  // kTries, between which they block; the log is told of each.
+  // Read a file. If the file is missing, not permitted or no regular file, they return the error at
+  // once. Other errors are returned after kTries. The calls block between tries, and log each
+  // error.
   absl::StatusOr<FileBytes> Map(const std::string& path) override;
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override;

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 constexpr char kPath[] = "/ckpt/weights";
 
-// A disk with one file, whose first answers are errors.
+// A disk with one file, which answers with errors at first.
 class PatientFileSystemTest : public testing::Test {
  protected:
   PatientFileSystemTest() {
@@ -76,7 +76,7 @@ TEST_F(PatientFileSystemTest, WhatAnotherTryWouldNotChangeIsToldAtOnce) {
   EXPECT_EQ(num_operations_, 3) << "that the bytes do not please their reader, is not the disk's";
 }
 
-// A file of three blocks, whose first reading breaks off behind the first of them.
+// A file of three blocks, whose first reading fails after the first block.
 class BreaksOff final : public PatientFileSystem {
  public:
   using PatientFileSystem::PatientFileSystem;

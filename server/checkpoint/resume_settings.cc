@@ -22,11 +22,11 @@ namespace lodestar::checkpoint {
 namespace {
 
 constexpr char kModelFlag[] = "model";
-constexpr char kRateName[] = "rate";  // of a change that is no flag
-// A restart may raise the learning rate by a tenth.
+constexpr char kRateName[] = "rate";  // name of a change that is no flag
+// Maximum factor by which a restart may raise the learning rate.
 constexpr double kMostRise = 1.1;
 
-// A scalar of JSON as one would give it to a flag.
+// Returns a JSON scalar in the form in which it is given to a flag.
 std::string TextOf(const Json& value) {
   return PeerText(value.is_string() ? value.get<std::string>() : FormatJson(value));
 }
@@ -37,7 +37,7 @@ std::optional<std::string> SavedValue(const Manifest& manifest, const std::strin
   return TextOf(*saved);
 }
 
-// The fields that decide what the weights mean: "gpt.width" and so on, with their values.
+// Returns the fields that decide what the weights mean, "gpt.width" and so on, with their values.
 std::map<std::string, std::string> ArchitectureOf(const ModelSpec& model) {
   std::map<std::string, std::string> fields;
   const auto json = ParseJson(ModelSpecToJson(model));
@@ -52,7 +52,8 @@ std::map<std::string, std::string> ArchitectureOf(const ModelSpec& model) {
   return fields;
 }
 
-// Models may differ although all tensors have the same shapes, as with another number of heads.
+// Compares the models. Models may differ although all tensors have the same shapes, for example in
+// the number of heads.
 void CompareModels(const ModelSpec& saved, const ModelSpec& asked,
                    std::vector<SettingChange>& changes) {
   const std::map<std::string, std::string> have = ArchitectureOf(saved);
@@ -69,7 +70,7 @@ void CompareModels(const ModelSpec& saved, const ModelSpec& asked,
        /*is_refused=*/true});
 }
 
-// What to give for the model of a checkpoint.
+// Returns the flag to give for the model of a checkpoint.
 std::string FlagFor(const Manifest& manifest) {
   const auto saved = ModelSpecFromJson(manifest.model);
   if (!saved.ok()) return "the --model it was written with";
@@ -85,7 +86,8 @@ bool HoldsState(const Manifest& manifest, const std::vector<std::string>& state_
                      [&](const ShardManifest& shard) { return shard.state_names == state_names; });
 }
 
-// Returns why a setting may not differ. Empty means that it may change from this round on.
+// Returns why a setting may not differ. The text is empty if the setting may change from this round
+// on.
 std::string Contradiction(const SettingChange& change, bool holds_state) {
   const std::string& flag = change.flag;
   const absl::string_view reduce = NameOf(OptimizerKind::kReduce);
@@ -109,8 +111,8 @@ std::string Effect(const std::string& flag, const Manifest& manifest, const JobS
   return absl::StrCat("from round ", manifest.round.value(), " on");
 }
 
-// The schedule that the checkpoint was written with; nothing where the manifest does not have all
-// of it.
+// Returns the schedule that the checkpoint was written with. It is not set if the manifest does not
+// have all of the schedule.
 std::optional<LearningRateSchedule> SavedSchedule(const Manifest& manifest) {
   LearningRateSchedule schedule;
   const auto kind = ParseKind<ScheduleKind>(SavedValue(manifest, "lr_schedule").value_or(""));
@@ -126,8 +128,8 @@ std::optional<LearningRateSchedule> SavedSchedule(const Manifest& manifest) {
   return schedule;
 }
 
-// The learning rate of the next step by either schedule, if there is such a step and the rates
-// differ in the digits that are shown.
+// Returns the learning rates of the next step by the two schedules, if there is such a step and the
+// rates differ in the digits that are shown.
 std::optional<SettingChange> CompareRates(const Manifest& manifest, const JobSpec& asked,
                                           const RateAtResume& rate) {
   const std::optional<LearningRateSchedule> saved = SavedSchedule(manifest);

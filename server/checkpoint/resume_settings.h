@@ -1,5 +1,6 @@
-// What becomes of a job's settings when it is resumed from a checkpoint that was written with
-// others: which differ, what happens, and which contradict what the checkpoint holds. Pure.
+// Compares a job's settings with those of the checkpoint that it is resumed from. Says which
+// settings differ, what the change does, and which settings contradict what the checkpoint holds.
+// Does no I/O.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +16,37 @@ namespace lodestar::checkpoint {
 
 struct SettingChange {
   std::string flag;
-  std::string saved;  // what the checkpoint was written with
+  std::string saved;  // value that the checkpoint was written with
   std::string asked;
   std::string effect;
   bool is_refused = false;
 };
 
-// What decides the learning rate of the next step beside the settings.
+// What the learning rate of the next step depends on, besides the settings.
 struct RateAtResume {
-  int64_t place = 0;   // rounds of the schedule that are done
-  double scale = 1.0;  // what the schedule's rate is multiplied with, before and after
-  // Lets the rate rise by more than a tenth.
+  int64_t place = 0;   // number of rounds of the schedule that are done
+  double scale = 1.0;  // factor for the schedule's rate, before and after the restart
+  // True: the rate may rise by more than a tenth.
   bool may_rise = false;
 };
 
-// Returns the settings that differ, in the order of JobSettings(), then of `saving`, and last the
-// learning rate of the next step if that differs. `saving`: the settings asked for that say which
-// checkpoints are written and kept. `state_names`: the vectors that the server's optimizer of the
-// job asked for keeps. Settings that the manifest does not have, because an older release wrote it,
-// are passed over.
+// Returns the settings that differ, in the order of JobSettings(), then of `saving`. The learning
+// rate of the next step comes last if it differs. `saving` has the given settings that say which
+// checkpoints are written and kept. `state_names` are the vectors that the server's optimizer keeps
+// for the job `asked`. Settings that are missing in the manifest, because an older release wrote
+// it, are ignored.
 std::vector<SettingChange> CompareSettings(const Manifest& manifest, const JobSpec& asked,
                                            const std::vector<std::string>& state_names,
                                            const RateAtResume& rate,
                                            const std::vector<JobSetting>& saving = {});
 
-// FailedPrecondition naming all that are refused, and what to give instead, if there are any.
-// `manifest`: of the checkpoint.
+// Returns FailedPrecondition if any change is refused, naming all that are, and what to give
+// instead. `manifest` is that of the checkpoint.
 absl::Status CheckNoneRefused(const std::vector<SettingChange>& changes, const Manifest& manifest,
                               const std::string& checkpoint);
 
-// Lines with a head, aligned: setting, checkpoint, asked, what happens. Empty for no changes.
+// Returns an aligned table with a header: setting, checkpoint, asked, what happens. The text is
+// empty if there are no changes.
 std::string SettingsTable(const std::vector<SettingChange>& changes);
 
 }  // namespace lodestar::checkpoint

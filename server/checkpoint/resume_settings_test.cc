@@ -142,7 +142,7 @@ TEST(ResumeSettingsTest, AModelThatIsNoPresetIsGivenAsTheFileToWrite) {
   EXPECT_THAT(std::string(CheckNoneRefused(changes, manifest, "runs/round-217").message()),
               HasSubstr("--model=FILE with a file that says: name: \"own\" mlp { widths: "
                         "[784,10] }; for a job"));
-  own.model.name = "gpt-nano";  // the name of a preset does not make it one
+  own.model.name = "gpt-nano";  // the name of a preset does not make the model a preset
   EXPECT_THAT(std::string(CheckNoneRefused(changes, WrittenBy(own), "r").message()),
               HasSubstr("--model=FILE"));
 }

@@ -17,7 +17,7 @@
 namespace lodestar::checkpoint {
 namespace {
 
-// The page of one bucket that goes into the file.
+// Returns the page of one bucket that goes into the file.
 using PageOf = absl::FunctionRef<const shard::Page&(const shard::BucketState&)>;
 
 std::string FileName(const ShardFilesSpec& spec, absl::string_view suffix) {
@@ -36,7 +36,7 @@ SafetensorsMetadata MetadataOf(const ShardFilesSpec& spec, const Layout& layout,
   return metadata;
 }
 
-// Adds what the operator needs to know about a full disk.
+// Adds to the error what the operator needs to know about a full disk.
 absl::Status WithSpace(FileSystem& file_system, const absl::Status& status,
                        const std::string& directory, int64_t wanted_bytes) {
   if (!absl::IsResourceExhausted(status)) return status;
@@ -51,7 +51,7 @@ absl::Status WithSpace(FileSystem& file_system, const absl::Status& status,
 absl::Status AppendBuckets(SafetensorsWriter& writer, const shard::ShardState& state,
                            PageOf page_of) {
   for (const shard::BucketState& bucket : state.buckets) {
-    // Tensors and buckets both lie in order of the parameter space.
+    // Tensors and buckets are both in the order of the parameter space.
     RETURN_IF_ERROR(writer.Append(
         absl::Span<const float>(page_of(bucket).data(), static_cast<size_t>(bucket.range.size()))));
   }
@@ -73,7 +73,7 @@ absl::StatusOr<CheckpointFile> WriteOne(FileSystem& file_system, const ShardFile
     }
   }
   const auto write = [&]() -> absl::StatusOr<WrittenFile> {
-    // A save that was begun before may lie there, or a link, which would be followed.
+    // An earlier save may have left a file there, or a link, which would be followed.
     RETURN_IF_ERROR(file_system.RemoveAll(path));
     ASSIGN_OR_RETURN(
         const std::unique_ptr<SafetensorsWriter> writer,

@@ -1,5 +1,4 @@
-// One shard of a checkpoint as safetensors files: writing, and reading any range from the files of
-// all shards.
+// Writes one shard of a checkpoint as safetensors files.
 #pragma once
 
 #include <string>
@@ -15,18 +14,18 @@
 namespace lodestar::checkpoint {
 
 struct ShardFilesSpec {
-  std::string directory;  // exists
+  std::string directory;  // must exist
   int shard = 0;
   int num_shards = 1;
   std::string model;  // JSON of the model spec for the files' metadata; may be empty
 };
 
-// Compares the files of a shard with what this process may write into one file, as far as their
-// sizes are known before they are written. Errors: those of CheckFileSize().
+// Compares the sizes of a shard's files with the maximum file size of this process, as far as the
+// sizes are known before writing. Errors: those of CheckFileSize().
 absl::Status CheckShardFileSizes(int shard, const ShardMemory& memory);
 
-// Writes the files and waits until the disk has them. Blocks for the disk. Errors: those of files;
-// ResourceExhausted with path, bytes wanted and bytes free. Files of a failed call are removed.
+// Writes the files, and blocks until they are on disk. After an error the files are removed.
+// Errors: those of files; ResourceExhausted, with path, bytes wanted and bytes free.
 absl::StatusOr<ShardManifest> WriteShardFiles(FileSystem& file_system, const ShardFilesSpec& spec,
                                               const Layout& layout, const shard::ShardState& state);
 
