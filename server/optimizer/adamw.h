@@ -19,7 +19,7 @@ class AdamW final : public Optimizer {
   };
   explicit AdamW(const Config& config) : config_(config) {}
 
-  // Named as in PyTorch's state_dict.
+  // The names are those of PyTorch's state_dict.
   std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
   bool Apply(const OptimizerCall& call, const OptimizerVectors& vectors,
              absl::Span<const ElementRange> decay) const override;

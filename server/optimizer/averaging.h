@@ -1,5 +1,5 @@
-// What the servers do with averaged tensors (TensorSpec::averaged), whatever the job's optimizer:
-// learning rate, decay and clipping of the call do not concern them.
+// Averaging is the update rule of the servers for averaged tensors (TensorSpec::averaged), whatever
+// the job's optimizer is. It ignores the call's learning rate, decay and clipping.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace lodestar::optimizer {
 
 class Averaging final : public Optimizer {
  public:
-  // `state_names`: of the job's optimizer, so that all of a shard has state of one form. `rule`:
-  // without state, so that it stays as it is, zeros; or with the same.
+  // `state_names` are those of the job's optimizer, so that all buckets of a shard have state of
+  // one form. `rule` has either no state, and the state stays zeros, or the same state.
   Averaging(std::unique_ptr<Optimizer> rule, std::vector<std::string> state_names)
       : rule_(std::move(rule)), state_names_(std::move(state_names)) {}
 

@@ -1,4 +1,4 @@
-// Walks a vector in the pieces that weight decay cuts it into.
+// Splits a vector into the pieces with and without weight decay.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@
 
 namespace lodestar::optimizer {
 
-// The same part of every vector.
+// Returns the same part of every vector.
 OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range);
 
-// Calls `apply` for every piece in order, each element once; `decays` says whether the piece lies
-// in a decay range. Empty pieces are left out. Returns whether `apply` was true for all of them.
+// Calls `apply` for every piece in order, with each element in one piece. `decays` says whether the
+// piece lies in a decay range. Empty pieces are left out. Returns true if `apply` returned true for
+// all pieces.
 bool ForEachDecayPiece(const OptimizerVectors& vectors, absl::Span<const ElementRange> decay,
                        absl::FunctionRef<bool(const OptimizerVectors& piece, bool decays)> apply);
 

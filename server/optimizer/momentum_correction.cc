@@ -8,7 +8,7 @@
 namespace lodestar::optimizer {
 namespace {
 
-// Below it a vector is nothing, and has no direction.
+// A shorter vector counts as zero, and has no direction.
 constexpr double kLeastLength = 1e-30;
 
 }  // namespace
@@ -19,7 +19,8 @@ MomentumCorrection::Factors MomentumCorrection::FactorsOf(double length, double 
   if (length < kLeastLength || mean_length < kLeastLength) return {};
   if (mean_length < config_.least_momentum * length) return {};
   const double cosine = product / (length * momentum_length);
-  // Not of what is not finite, either: that shows where it is applied.
+  // If the cosine is NaN, nothing is corrected either: the bad numbers show when the contribution
+  // is applied.
   if (!(cosine < config_.keep_cosine || cosine < 0.0)) return {};
   const double confidence = length / (length + config_.kappa * mean_length);
   if (cosine < 0.0) {

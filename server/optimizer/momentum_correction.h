@@ -1,19 +1,21 @@
-// Corrects a contribution that goes against the outer momentum, or hardly with it, before it is
-// applied: HeLoCo (arXiv:2606.00271), whose contributions are late and of data of their own. The
-// formulas are those that a reader of the paper gives (github.com/junaidaliop/zij,
-// docs/math/heloco.md); the paper's own text and its settings were not at hand, and may differ.
+// MomentumCorrection corrects a contribution that opposes the outer momentum, or hardly agrees with
+// it, before the contribution is applied. This is HeLoCo (arXiv:2606.00271), for contributions that
+// are late and computed on unlike data. The formulas are those of a reader of the paper
+// (github.com/junaidaliop/zij, docs/math/heloco.md). The paper's own text and settings were not
+// available, and may differ.
 //
-// Part by part of the vector, with d the contribution, m the momentum, c the cosine between them
-// and k = |d| / (|d| + kappa * (1 - momentum) * |m|), the confidence in d:
+// For each part of the vector, let d be the contribution, m the momentum, and c the cosine between
+// them. The confidence in d is k = |d| / (|d| + kappa * (1 - momentum) * |m|). The result is:
 //
 //   c >= keep_cosine:      d
 //   c < 0:                 d - s * c * |d| * m / |m|,  s = min(shrink * -c * k, max_shrink)
 //   0 <= c < keep_cosine:  |d| * u / |u|,  u = (1 - t) * d / |d| + t * m / |m|,
 //                          t = min(turn * (1 - c) * k, 1)
 //
-// (1 - momentum) * |m| is the length of a mean: there momentum is a mean of contributions, here it
-// is their sum (OuterNesterov). Where it is less than least_momentum of |d|, which is ours, d
-// stays: of a momentum that has cancelled out rounding decides where it points.
+// (1 - momentum) * |m| is the length of a mean: in the paper momentum is a mean of contributions,
+// and here it is their sum (OuterNesterov). least_momentum is an addition of ours: if that length
+// is less than least_momentum * |d|, d stays as it is. If momentum has cancelled out, its direction
+// is only rounding.
 #pragma once
 
 #include <vector>
@@ -26,15 +28,15 @@ namespace lodestar::optimizer {
 class MomentumCorrection {
  public:
   struct Config {
-    double momentum = 0.9;  // of the outer optimizer
+    double momentum = 0.9;  // momentum of the outer optimizer
     double keep_cosine = 0.1;
     double shrink = 1.0;
     double max_shrink = 1.0;
     double turn = 0.5;
     double kappa = 1.0;
-    double least_momentum = 1e-3;  // of |d|
+    double least_momentum = 1e-3;  // as a share of |d|
   };
-  // What a contribution becomes: keep * d + add * m.
+  // The corrected contribution is keep * d + add * m.
   struct Factors {
     double keep = 1.0;
     double add = 0.0;
@@ -43,12 +45,12 @@ class MomentumCorrection {
 
   explicit MomentumCorrection(const Config& config) : config_(config) {}
 
-  // `length` = |d|, `momentum_length` = |m|, `product` = d * m. Of nothing, or with no momentum,
-  // nothing is corrected.
+  // Returns the factors for `length` = |d|, `momentum_length` = |m| and `product` = d * m. Nothing
+  // is corrected if d or m is zero.
   Factors FactorsOf(double length, double momentum_length, double product) const;
 
-  // One for each of `parts`, ranges of both vectors; d is `contribution` times `scale`. Those of
-  // parts that stay as they are are {1, 0}.
+  // Returns the factors of each of `parts`, which are ranges of both vectors. d is `contribution`
+  // times `scale`. The factors of a part that stays as it is are {1, 0}.
   std::vector<Factors> FactorsOf(absl::Span<const ElementRange> parts, const float* contribution,
                                  float scale, const float* momentum) const;
 

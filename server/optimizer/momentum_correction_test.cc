@@ -13,7 +13,8 @@ namespace {
 
 using Factors = MomentumCorrection::Factors;
 
-// In the plane: `contribution` at an angle to a momentum along the first axis.
+// The result in a plane. The momentum lies along the first axis, and the contribution at an angle
+// to it.
 struct Corrected {
   double along = 0.0;
   double across = 0.0;
@@ -37,12 +38,12 @@ TEST(MomentumCorrectionTest, WhatGoesWithTheMomentumStaysAsItIs) {
 TEST(MomentumCorrectionTest, OfWhatOpposesItThePartAlongItShrinks) {
   const MomentumCorrection::Config config = {.momentum = 0.5, .shrink = 1.0, .kappa = 1.0};
   for (const double cosine : {-0.01, -0.3, -0.8}) {
-    // Lengths 2 and 0.5 * 4: a confidence of a half.
+    // With lengths 2 and 0.5 * 4 the confidence is a half.
     const Corrected corrected = Correct(config, 2.0, cosine, 4.0);
     EXPECT_NEAR(corrected.across, 2.0 * std::sqrt(1.0 - cosine * cosine), 1e-12) << cosine;
     EXPECT_NEAR(corrected.along, 2.0 * cosine * (1.0 + cosine * 0.5), 1e-12) << cosine;
   }
-  // Little is left of what is opposite, where the momentum is short beside it.
+  // If the momentum is short, little is left of a contribution that opposes it.
   const Corrected opposite = Correct(config, 1.0, -1.0, 0.01);
   EXPECT_NEAR(opposite.along, -1.0 + 1.0 / 1.005, 1e-12);
 }
@@ -73,7 +74,7 @@ TEST(MomentumCorrectionTest, WithoutDirectionsNothingIsCorrected) {
   EXPECT_EQ(correction.FactorsOf(1.0, 0.0, 0.0), Factors());
   EXPECT_EQ(correction.FactorsOf(1e-42, 1.0, -1e-42), Factors());
   EXPECT_EQ(correction.FactorsOf(1.0, 1.0, std::nan("")), Factors());
-  // A mean of 0.0099 beside a contribution of 10.
+  // The mean is 0.0099, and the contribution 10.
   EXPECT_EQ(correction.FactorsOf(10.0, 0.099, -0.99), Factors());
   EXPECT_NE(correction.FactorsOf(10.0, 0.101, -1.01), Factors());
 }

@@ -1,4 +1,4 @@
-// The laws that every server optimizer must keep, against a reference in double.
+// Tests the laws that every server optimizer must keep, against a reference in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@
 namespace lodestar::optimizer {
 namespace {
 
-// One element in double.
+// One element of the reference.
 struct ReferenceElement {
   double weight = 0.0;
   double state[kMaxStateVectors] = {};
@@ -38,7 +38,7 @@ std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.nam
 
 constexpr double kDecay = 0.25;
 constexpr double kMomentum = 0.9;
-constexpr int kSize = 203;  // no multiple of any vector width
+constexpr int kSize = 203;  // not a multiple of any vector width
 
 ReferenceStep MomentumReference(bool nesterov) {
   return [nesterov](const OptimizerCall& call, double g, bool decays, ReferenceElement& e) {
@@ -57,7 +57,7 @@ void AdamWReference(const OptimizerCall& call, double g, bool decays, ReferenceE
   e.weight -= call.learning_rate * m / (std::sqrt(v) + 1e-8);
 }
 
-// Whatever the call scales gradients by.
+// The reference undoes the scale of the call's gradients.
 ReferenceStep AveragingReference(bool is_of_changes) {
   return [is_of_changes](const OptimizerCall& call, double scaled, bool, ReferenceElement& e) {
     const double mean = scaled / call.gradient_scale;
@@ -161,7 +161,7 @@ std::vector<Case> Cases() {
 float Gradient(int step, int i) { return std::sin(0.7f * i + 1.3f * step) + 0.1f; }
 float Weight(int i) { return std::cos(0.3f * i); }
 
-// Steps 2 and 3 are parts of one, for optimizers that know of parts.
+// Returns the call of a step. Steps 2 and 3 are parts of one step, for optimizers that know parts.
 OptimizerCall CallOf(int step) {
   return {
       .step = step,
@@ -200,7 +200,7 @@ class OptimizerConformanceTest : public testing::TestWithParam<Case> {
     }
   }
 
-  // One update of elements [begin, end).
+  // Makes one update of the elements [begin, end).
   void Apply(Vectors& vectors, int step, int begin, int end, std::vector<ElementRange> decay) {
     const size_t n = end - begin;
     OptimizerVectors part = {
@@ -234,7 +234,7 @@ TEST_P(OptimizerConformanceTest, FollowsTheReferenceInDouble) {
     }
   }
   for (int i = 0; i < kSize; ++i) {
-    // A few roundings of fp32 per step.
+    // The tolerance allows for a few fp32 roundings per step.
     ASSERT_NEAR(vectors.weights[i], reference[i].weight, 2e-6) << "element " << i;
     for (int s = 0; s < optimizer_->num_state_vectors(); ++s) {
       ASSERT_NEAR(vectors.state[s][i], reference[i].state[s], 2e-6) << "element " << i;
@@ -261,7 +261,7 @@ TEST_P(OptimizerConformanceTest, DecaysOnlyWhereMarked) {
   Apply(plain, 1, 0, kSize, {});
   for (int i = 0; i < kSize; ++i) {
     const bool differs = marked.weights[i] != plain.weights[i];
-    // A weight of zero does not decay either.
+    // A weight of zero does not change by decay.
     if (Weight(i) != 0.0f) {
       ASSERT_EQ(differs, GetParam().uses_decay && Decays(i)) << "element " << i;
     }
@@ -364,7 +364,7 @@ TEST(OptimizerFactoryTest, SgdOfRateOneIsTheAverageOfChanges) {
   std::vector<float> stepped(2), averaged(2);
   MakeServerOptimizer(job)->Apply({}, {sent, old, absl::MakeSpan(stepped), {}}, {});
   job.outer_optimizer = OuterOptimizerKind::kAverage;
-  job.push_encoding = Encoding::kInt8;  // so that changes travel
+  job.push_encoding = Encoding::kInt8;  // so that workers send changes
   MakeServerOptimizer(job)->Apply({}, {sent, old, absl::MakeSpan(averaged), {}}, {});
   EXPECT_EQ(stepped, averaged);
 }

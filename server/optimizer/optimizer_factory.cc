@@ -10,9 +10,10 @@
 namespace lodestar::optimizer {
 namespace {
 
-// Steps along mean pseudo-gradients, without momentum.
+// Returns an optimizer that makes steps along mean pseudo-gradients, without momentum.
 std::unique_ptr<Optimizer> MakeOuterSgd(const JobSpec& job, double learning_rate) {
-  // If windows differ in length, only the last part of a step knows what the mean is divided by.
+  // If windows differ in length, the divisor of the mean is known only with the last part of a
+  // step.
   if (job.mode == Mode::kAsyncLocalSgd) {
     return std::make_unique<OuterDelayedNesterov>(
         OuterNesterov::Config{.learning_rate = learning_rate, .momentum = 0.0});
@@ -20,8 +21,8 @@ std::unique_ptr<Optimizer> MakeOuterSgd(const JobSpec& job, double learning_rate
   return std::make_unique<OuterSgd>(learning_rate);
 }
 
-// The mean of what the workers of this job send, of values or of changes. What is applied alone is
-// a change by then.
+// Returns the optimizer that takes the mean of what the workers of this job send: values or
+// changes. If a contribution of weights is applied alone, it has been turned into a change before.
 std::unique_ptr<Optimizer> MakeMean(const JobSpec& job) {
   if (RoundContributionKind(job) == ContributionKind::kPseudoGradient || IsAnchoredAtServer(job)) {
     return MakeOuterSgd(job, /*learning_rate=*/1.0);

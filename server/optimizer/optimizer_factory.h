@@ -1,4 +1,4 @@
-// The only place that chooses an optimizer by kind.
+// Creates optimizers. No other code chooses an optimizer by its kind.
 #pragma once
 
 #include <memory>
@@ -8,13 +8,13 @@
 
 namespace lodestar::optimizer {
 
-// What the servers of this job run: the optimizer of gradients in sync and async, the outer one in
-// local_sgd.
+// Returns the optimizer that the servers of this job run: for gradients in sync and async, the
+// outer optimizer in local_sgd.
 std::unique_ptr<Optimizer> MakeServerOptimizer(const JobSpec& job);
 
-// What they do with averaged tensors.
+// Returns the update rule for averaged tensors.
 std::unique_ptr<Optimizer> MakeAveraging(const JobSpec& job);
-// The update rule for gradients, by itself.
+// Returns the update rule for gradients alone.
 std::unique_ptr<Optimizer> MakeGradientOptimizer(const OptimizerSettings& settings);
 
 }  // namespace lodestar::optimizer

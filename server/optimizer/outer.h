@@ -1,5 +1,5 @@
-// Outer optimizers: what the servers do with the work of whole rounds of local steps. The learning
-// rate of the call, which is the workers' inner one, and weight decay do not concern them.
+// Outer optimizers: what the servers do with the result of whole rounds of local steps. They ignore
+// the call's learning rate, which is the workers' inner rate, and weight decay.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace lodestar::optimizer {
 
-// The weights become the mean of the workers' weights (local SGD, federated averaging), or of what
-// else they send.
+// OuterAverage makes the weights the mean of what the workers send, such as their weights (local
+// SGD, federated averaging).
 class OuterAverage final : public Optimizer {
  public:
   std::vector<std::string> state_names() const override { return {}; }
@@ -19,10 +19,10 @@ class OuterAverage final : public Optimizer {
              absl::Span<const ElementRange> decay) const override;
 };
 
-// A step along the mean of pseudo-gradients d, the weights that the workers started from minus
-// theirs: w -= lr * d. With a rate of 1 the weights become the mean of the workers', but what the
-// servers have and the workers do not know yet stays. Also the servers' part of elastic averaging:
-// see IsElastic().
+// OuterSgd makes a step along the mean d of pseudo-gradients, which are the weights that a worker
+// started from minus its new weights: w -= lr * d. With a rate of 1 the weights become the mean of
+// the workers' weights. Only changes of the servers that the workers do not know yet are kept. It
+// is also the servers' part of elastic averaging: see IsElastic().
 class OuterSgd final : public Optimizer {
  public:
   explicit OuterSgd(double learning_rate) : learning_rate_(learning_rate) {}
@@ -35,8 +35,9 @@ class OuterSgd final : public Optimizer {
   const double learning_rate_;
 };
 
-// DiLoCo (arXiv:2311.08105): Nesterov's momentum over mean pseudo-gradients d.
-// m = momentum * m + d; w -= lr * (d + momentum * m)
+// OuterNesterov is DiLoCo (arXiv:2311.08105): Nesterov's momentum over mean pseudo-gradients d.
+//   m = momentum * m + d
+//   w -= lr * (d + momentum * m)
 class OuterNesterov final : public Optimizer {
  public:
   struct Config {
@@ -53,11 +54,11 @@ class OuterNesterov final : public Optimizer {
   const Config config_;
 };
 
-// Delayed Nesterov (arXiv:2401.09135, algorithm 3 with c = 0): the step of OuterNesterov along the
-// mean of several pseudo-gradients, of which each part takes effect when it comes. While parts are
-// missing, w = anchor - lr * sum; with the last of them m = momentum * m + mean and
-// w = anchor - lr * (mean + momentum * m), to the bit what OuterNesterov makes of the anchor and
-// that mean. The anchor is the weights before the first part.
+// OuterDelayedNesterov is delayed Nesterov (arXiv:2401.09135, algorithm 3 with c = 0): the step of
+// OuterNesterov along the mean of several pseudo-gradients, each of which takes effect when it
+// comes. While parts are missing, w = anchor - lr * sum. With the last part, m = momentum * m +
+// mean and w = anchor - lr * (mean + momentum * m). Every bit of that equals the result of
+// OuterNesterov for the anchor and that mean. The anchor is the weights before the first part.
 class OuterDelayedNesterov final : public Optimizer {
  public:
   explicit OuterDelayedNesterov(const OuterNesterov::Config& config) : config_(config) {}
@@ -72,10 +73,11 @@ class OuterDelayedNesterov final : public Optimizer {
   const OuterNesterov::Config config_;
 };
 
-// FedAdam (arXiv:2003.00295, algorithm 2), with Adam's correction of the first steps as in the
-// outer Adam of DiLoCo (arXiv:2311.08105, section 3.2), which needs an epsilon of about 0.1:
-// m = beta1 * m + (1 - beta1) * d; v = beta2 * v + (1 - beta2) * d^2;
-// w -= lr * corrected m / (sqrt(corrected v) + epsilon)
+// OuterAdam is FedAdam (arXiv:2003.00295, algorithm 2), with Adam's correction of the first steps
+// as in the outer Adam of DiLoCo (arXiv:2311.08105, section 3.2). It needs an epsilon of about 0.1.
+//   m = beta1 * m + (1 - beta1) * d
+//   v = beta2 * v + (1 - beta2) * d^2
+//   w -= lr * corrected m / (sqrt(corrected v) + epsilon)
 class OuterAdam final : public Optimizer {
  public:
   struct Config {

@@ -1,5 +1,5 @@
-// Stochastic gradient descent, plain, with momentum (Polyak) or with Nesterov's momentum, as
-// torch.optim.SGD without dampening; weight decay is decoupled.
+// Stochastic gradient descent: plain, with momentum (Polyak) or with Nesterov's momentum, as
+// torch.optim.SGD without dampening. Weight decay is decoupled.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace lodestar::optimizer {
 
-// w -= lr * decay * w; w -= lr * g
+// The update is w -= lr * decay * w; w -= lr * g.
 class Sgd final : public Optimizer {
  public:
   struct Config {
@@ -26,7 +26,7 @@ class Sgd final : public Optimizer {
   const Config config_;
 };
 
-// m = momentum * m + g; w -= lr * decay * w; w -= lr * m
+// The update is m = momentum * m + g; w -= lr * decay * w; w -= lr * m.
 class Momentum final : public Optimizer {
  public:
   struct Config {
@@ -43,7 +43,7 @@ class Momentum final : public Optimizer {
   const Config config_;
 };
 
-// m = momentum * m + g; w -= lr * decay * w; w -= lr * (g + momentum * m)
+// The update is m = momentum * m + g; w -= lr * decay * w; w -= lr * (g + momentum * m).
 class Nesterov final : public Optimizer {
  public:
   using Config = Momentum::Config;
