@@ -24,14 +24,14 @@ constexpr int64_t kMaxLedgerBytes = int64_t{100} << 20;
 constexpr int kTokenIdBytes = 6;
 constexpr int kSecretBytes = 20;
 constexpr int kIdentityIdBytes = 8;
-// Join strings pin the certificate of the authority, so that it is made once.
+// The authority has one certificate for all its life, because join strings contain its hash.
 constexpr absl::Time kAuthorityBeginning = absl::FromUnixSeconds(1'577'836'800);  // 2020-01-01
 constexpr absl::Duration kAuthorityLifetime = absl::Hours(24 * 3650);
-// Clocks of machines differ.
+// Clocks of different machines may differ by this much.
 constexpr absl::Duration kClockSlack = absl::Minutes(5);
 constexpr absl::Duration kReadInterval = absl::Seconds(1);
 
-// Holds the folder against other processes as long as it lives.
+// A FolderGuard locks the folder against other processes as long as the guard exists.
 class FolderGuard {
  public:
   static absl::StatusOr<FolderGuard> Take(const std::string& folder) {
@@ -64,7 +64,7 @@ std::string CertificatePath(const std::string& folder) {
 }
 std::string LedgerPath(const std::string& folder) { return absl::StrCat(folder, "/ledger.json"); }
 
-// Says what to do about a file of the authority that is damaged or not there.
+// Adds what to do about a file of the authority that is damaged or missing.
 absl::Status WithAdvice(const std::string& folder, const absl::Status& status) {
   if (!absl::IsDataLoss(status) && !absl::IsInvalidArgument(status) && !absl::IsNotFound(status)) {
     return status;
@@ -114,7 +114,8 @@ absl::Status CertificateAuthority::LoadFiles() {
   const std::string& folder = config_.folder;
   absl::StatusOr<std::string> key = ReadKeptSecretFile(KeyPath(folder), kMaxKeyBytes);
   if (absl::IsNotFound(key.status())) {
-    // Another authority would lock out all who have joined, and let in who was revoked.
+    // A new authority would lock out all machines that have joined, and let in those that were
+    // revoked.
     const absl::StatusOr<std::string> ledger =
         ReadKeptSecretFile(LedgerPath(folder), kMaxLedgerBytes);
     const absl::StatusOr<TokenLedger> known = TokenLedger::FromJson(ledger.value_or(""));
@@ -128,7 +129,7 @@ absl::Status CertificateAuthority::LoadFiles() {
     ASSIGN_OR_RETURN(
         authority_.certificate,
         MakeAuthority(*key, {.from = kAuthorityBeginning, .until = now + kAuthorityLifetime}));
-    // The key last: with it, all of the authority is there.
+    // The key is written last: if the key exists, all files of the authority exist.
     RETURN_IF_ERROR(WriteSecretFile(CertificatePath(folder), authority_.certificate));
     RETURN_IF_ERROR(WriteSecretFile(LedgerPath(folder), TokenLedger().ToJson()));
     RETURN_IF_ERROR(WriteSecretFile(KeyPath(folder), *key));
@@ -203,7 +204,7 @@ absl::Status CertificateAuthority::Change(
         absl::StrCat("the server of shard 0 cannot record it on its disk: ", kept.message()));
   }
   ledger_ = std::move(changed);
-  read_version_ = {};  // another file now
+  read_version_ = {};  // the file is another one now
   return absl::OkStatus();
 }
 
@@ -331,7 +332,8 @@ absl::StatusOr<Identity> CertificateAuthority::KeepOwn(const std::string& folder
 }
 
 void CertificateAuthority::LookAtLedger() {
-  // A ledger that cannot be read is as it was: one call is no reason to let all clients go.
+  // If the ledger cannot be read, the last one stays in use: one failed read is no reason to reject
+  // all clients.
   if (deps_.now() - read_at_ >= kReadInterval) {
     if (const absl::Status read = ReadLedger(); !read.ok()) {
       read_at_ = deps_.now();
@@ -372,7 +374,7 @@ std::map<std::string, std::string> CertificateAuthority::Revoked() {
   std::map<std::string, std::string> revoked;
   const TokenLedger ledger = this->ledger();
   for (const auto& [id, record] : ledger.identities()) {
-    // Those count, too, that have ended by this clock, which may be ahead of that of the caller.
+    // Identities that have ended are included, because this clock may be ahead of the caller's.
     if (record.is_revoked()) revoked.emplace(id, RevokedText(record));
   }
   return revoked;

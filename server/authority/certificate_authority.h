@@ -1,10 +1,12 @@
-// The authority of a cluster, in a folder of the coordinator's --state_dir: its key and
-// certificate, and the ledger of tokens and identities. Several processes of one user may share the
-// folder. Everything is on the disk before anybody is told. Thread-safe; blocks for the disk.
+// CertificateAuthority is the authority of a cluster, in a folder of the coordinator's --state_dir:
+// its key and certificate, and the ledger of tokens and identities. Several processes of one user
+// may share the folder. Every change is on disk before it is answered. The class is thread-safe and
+// blocks for the disk.
 //
-// Clocks are wrong at times, also that of this machine. The authority begins in 2020, and what it
-// issues begins where the authority does: a clock that was ahead makes a certificate end later, and
-// a clock that is put back makes none invalid. Only the end of a certificate says how old it is.
+// Any clock may be wrong, including this machine's. So the authority begins in 2020, and its
+// certificates begin with the authority. If the clock was ahead, a certificate only ends later. If
+// the clock is put back, no certificate becomes invalid. Only the end of a certificate shows its
+// age.
 #pragma once
 
 #include <sys/types.h>
@@ -40,15 +42,15 @@ class CertificateAuthority {
     absl::Duration certificate_ttl = absl::Hours(24);
   };
   struct Deps {
-    // Time of the wall clock.
+    // Returns the time of the wall clock.
     std::function<absl::Time()> now = absl::Now;
-    // A clock that shows less is wrong: this program was not built yet.
+    // Build time of this program. A clock that shows an earlier time is wrong.
     absl::Time built = LinkedBuildStamp().time;
   };
 
-  // Makes one if the folder has none. Errors: InvalidArgument (ttl), those of the files;
-  // PermissionDenied if others may read the key; Unavailable if the clock is behind the program's
-  // build or the authority's beginning, FailedPrecondition if the authority has ended.
+  // Opens the authority, or makes one if the folder has none. Errors: InvalidArgument (ttl); those
+  // of the files; PermissionDenied (others may read the key); Unavailable (the clock is behind the
+  // program's build or the authority's beginning); FailedPrecondition (the authority has ended).
   static absl::StatusOr<std::unique_ptr<CertificateAuthority>> Open(Config config, Deps deps);
 
   const std::string& certificate() const { return authority_.certificate; }
@@ -70,63 +72,66 @@ class CertificateAuthority {
   struct Issued {
     Identity identity;
     std::string certificate;
-    std::vector<std::string> replaced_ids = {};  // who had its name until now
+    std::vector<std::string> replaced_ids = {};  // identities that had its name before
   };
-  // From when on a certificate holds that a client asks for.
+  // The beginning of a certificate that a client asks for.
   enum class Beginning {
     kWithAuthority,
-    // For a client that renews after half of the time between beginning and end.
+    // The certificate begins now. For a client that renews after half of the time between beginning
+    // and end.
     kNow,
   };
-  // `enrolment` without identity_id and until. `request`: PEM.
+  // Issues a certificate for a token. `enrolment` must lack identity_id and until. `request` is
+  // PEM.
   absl::StatusOr<Issued> Enroll(TokenLedger::Enrolment enrolment, const std::string& request,
                                 Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Errors: those of TokenLedger::Extend(); InvalidArgument (request).
+  // Issues another certificate for an identity. Errors: those of TokenLedger::Extend();
+  // InvalidArgument (request).
   absl::StatusOr<Issued> Renew(const Identity& identity, const std::string& request,
                                Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Keeps credentials of this machine in a folder of their own. Makes or renews them if less than
-  // half of their time is left, if they hold for longer than certificates do (the clock was ahead
-  // when they were issued), if they do not hold yet, or if they lack one of `hosts` (see
+  // Keeps credentials of this machine in a folder of their own. Makes or renews them in these
+  // cases: less than half of their time is left; they last longer than certificates do, because the
+  // clock was ahead when they were issued; they are not valid yet; or they lack one of `hosts` (see
   // IssueCertificate()). Errors also: those of the files.
   absl::StatusOr<Identity> KeepOwn(const std::string& folder, Role role, const std::string& name,
                                    const std::vector<std::string>& hosts = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns why something could not be recorded or renewed since the last call, for an alarm.
-  // Empty: nothing.
+  // Returns, for an alarm, why something could not be recorded or renewed since the last call.
+  // Empty means that nothing failed.
   std::string TakeTrouble() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Errors: Unauthenticated, with when and why it was revoked. Looks at the disk at most once a
-  // second.
+  // Checks that the identity is not revoked. Reads the disk at most once a second. Errors:
+  // Unauthenticated, with the time and the reason of the revocation.
   absl::Status CheckNotRevoked(const Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The same for one that comes with a certificate: also if its newest one has ended. A connection
-  // outlives the certificate that it was opened with.
+  // Does the same as CheckNotRevoked(), and also checks that the identity's newest certificate has
+  // not ended: a connection may outlive the certificate that it was opened with.
   absl::Status CheckHolds(const Identity& identity) ABSL_LOCKS_EXCLUDED(mutex_);
-  // See TokenLedger; looks at the disk as CheckNotRevoked() does.
+  // Returns the identity of a token: see TokenLedger. Reads the disk like CheckNotRevoked().
   absl::StatusOr<Identity> IdentityByToken(absl::string_view token_id, absl::string_view secret)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // What CheckNotRevoked() says of all that are revoked, by id.
+  // Returns for each revoked id the text of CheckNotRevoked().
   std::map<std::string, std::string> Revoked() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   CertificateAuthority(Config config, Deps deps)
       : config_(std::move(config)), deps_(std::move(deps)) {}
   absl::Status Load();
-  // Reads the files of the folder, or makes them in one that has none.
+  // Reads the files of the folder, or makes them if it has none.
   absl::Status LoadFiles();
-  // Errors: see Open().
+  // Checks that the authority is valid now. Errors: see Open().
   absl::Status CheckAuthorityHolds() const;
-  // At most once a second.
+  // Reads the ledger, at most once a second.
   void LookAtLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Unless it is the one that was read last.
+  // Reads the ledger, unless it is the file that was read last.
   absl::Status ReadLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Carries out `change` on what is on the disk now, and writes the outcome there. Other processes
-  // wait. Errors: the first of both; then nothing has changed.
+  // Makes `change` in the ledger that is on disk now, and writes the result. Other processes wait.
+  // After an error nothing has changed. Errors: those of `change` and of the disk.
   absl::Status Change(absl::FunctionRef<absl::Status(TokenLedger&, absl::Time now)> change)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // `take`: notes it in the ledger.
+  // Issues another certificate. `take` records it in the ledger.
   absl::StatusOr<Issued> IssueAgain(const Identity& identity, const std::string& request,
                                     Beginning beginning, const std::vector<std::string>& hosts,
                                     absl::Status (TokenLedger::*take)(const Identity&,
@@ -140,13 +145,13 @@ class CertificateAuthority {
   const Config config_;
   const Deps deps_;
   Authority authority_;
-  Validity validity_;  // of the authority
+  Validity validity_;  // validity of the authority
   std::string sha256_;
   absl::Mutex mutex_;
   TokenLedger ledger_ ABSL_GUARDED_BY(mutex_);
   std::string trouble_ ABSL_GUARDED_BY(mutex_);  // see TakeTrouble()
   absl::Time read_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
-  // The version of the file that was read: each version is a file of its own.
+  // Identity of the file that was read. Each version of the ledger is another file.
   std::pair<ino_t, absl::Time> read_version_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -101,7 +101,7 @@ TEST_F(CertificateAuthorityTest, ProcessesThatShareTheFolderKnowOfEachOther) {
   EXPECT_THAT(one->Revoked(), ElementsAre(Pair(issued->identity.id, HasSubstr("(lost)"))));
 }
 
-// Also over a connection that is open still.
+// The end of the newest certificate also counts for a connection that is still open.
 TEST_F(CertificateAuthorityTest, AnIdentityHoldsUntilItsNewestCertificateEnds) {
   const auto authority = Open();
   const auto token = authority->CreateToken({.ttl = absl::Hours(1)});
@@ -163,7 +163,8 @@ TEST_F(CertificateAuthorityTest, OwnCredentialsThatCannotBeRenewedAreNamedWithTh
   ASSERT_OK(authority->KeepOwn(folder, Role::kServer, "server-0"));
   const auto ends = ValidityOf(ReadCredentials(CredentialFilesIn(folder))->certificate)->until;
   now_ += absl::Hours(13);
-  // As on a full disk: a folder has the name of the file that would be written.
+  // A folder has the name of the file that would be written, so that writing fails as on a full
+  // disk.
   const std::string in_the_way = absl::StrCat(folder_, "/ledger.json.tmp-", getpid());
   std::filesystem::create_directories(in_the_way + "/x");
   EXPECT_THAT(authority->KeepOwn(folder, Role::kServer, "server-0"),
@@ -267,7 +268,7 @@ TEST_F(CertificateAuthorityTest, AClockThatWasAheadForgetsNoRevocation) {
   EXPECT_THAT(authority->Revoked(), ElementsAre(Pair(issued->identity.id, HasSubstr("(lost)"))));
   now_ -= absl::Hours(24 * 365) + 5 * absl::Hours(4);
   EXPECT_FALSE(authority->CheckHolds(issued->identity).ok());
-  // A clock that goes on from where it has leapt to is believed after a day.
+  // If a clock has leapt forward and goes on from there, the ledger believes the clock after a day.
   for (int i = 0; i < 4; ++i) {
     now_ += absl::Hours(24 * 8);
     ASSERT_OK(authority->CreateToken({.ttl = absl::Seconds(1)}));
@@ -315,7 +316,8 @@ TEST_F(CertificateAuthorityTest, SaysWhatToDoAboutEachFileThatIsDamagedOrGone) {
 TEST_F(CertificateAuthorityTest, ALedgerThatCannotBeWrittenIsNoFaultOfTheMachineThatJoins) {
   const auto authority = Open();
   EXPECT_EQ(authority->TakeTrouble(), "");
-  // As on a full disk: a folder has the name of the file that would be written.
+  // A folder has the name of the file that would be written, so that writing fails as on a full
+  // disk.
   const std::string in_the_way = absl::StrCat(folder_, "/ledger.json.tmp-", getpid());
   std::filesystem::create_directories(in_the_way + "/x");
   EXPECT_THAT(authority->CreateToken({.role = Role::kWorker, .ttl = absl::Hours(1)}),

@@ -20,15 +20,15 @@ namespace lodestar::authority {
 namespace {
 
 constexpr int64_t kFormatVersion = 1;
-// For how long what is over is shown.
+// How long tokens and identities are shown after they have ended.
 constexpr absl::Duration kMemory = absl::Hours(24 * 7);
-// For how long a clock that is far ahead of the last change has to go on before it is believed.
+// How long a clock that is far ahead of the last change must go on before it is believed.
 constexpr absl::Duration kLeapDoubt = absl::Hours(24);
 constexpr int kNameSuffixDigits = 6;
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
 constexpr absl::string_view kReplaced = "replaced by another machine of the name";
 
-// Errors: InvalidArgument. Names that a token may be for, or a machine wants.
+// Checks a name that a token may be for, or that a machine wants. Errors: InvalidArgument.
 absl::Status CheckMayBeTaken(absl::string_view name) {
   RETURN_IF_ERROR(CheckName("--name", name, kMaxIdentityNameBytes));
   if (!IsOwnIdentityName(name)) return absl::OkStatus();
@@ -37,7 +37,7 @@ absl::Status CheckMayBeTaken(absl::string_view name) {
                    "' is kept for those who have the authority's own folder; choose another"));
 }
 
-// A ledger as stored. A release that did not count creations and revocations has no last_number.
+// A ledger as stored. A release that did not number creations and revocations wrote no last_number.
 struct LedgerFile {
   static constexpr int64_t kNotCounted = std::numeric_limits<int64_t>::min();
 
@@ -50,7 +50,8 @@ struct LedgerFile {
   absl::Time leapt = absl::InfiniteFuture();
 };
 
-// Errors: InvalidArgument if the ledger has numbers and did not give this one.
+// Checks the number of a creation or revocation. Errors: InvalidArgument (the ledger has numbers
+// and did not give this one).
 absl::Status CheckNumber(absl::string_view what, int64_t number, const LedgerFile& file) {
   if (!file.has_numbers() || (number >= 1 && number <= file.last_number)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
@@ -94,7 +95,8 @@ struct InFile {
     archive("revoked_unix_ms", As<MillisecondsForm>(record.revoked));
     archive.Optional("revocation", record.revocation);
     archive("revoked_because", record.revoked_because);
-    // A ledger without the field has the reason alone.
+    // In an older ledger without this field, only the reason of the revocation says that the name
+    // was replaced.
     if constexpr (Archive::kReads) record.is_replaced = record.revoked_because == kReplaced;
     archive.Optional("is_replaced", record.is_replaced);
   }
@@ -169,7 +171,7 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
   RETURN_IF_ERROR(CheckMayBeTaken(name));
   Forget(now);
   RETURN_IF_ERROR(CheckNotShutOut(name, token));
-  // With a token for this name an operator has said who it is to be from now on.
+  // If the token is for this name, an operator has decided that its new machine gets the name.
   RETURN_IF_ERROR(
       CheckFree(name, bound.empty() ? std::nullopt : std::make_optional(token.terms.role), now));
   if (identities_.size() >= kMaxIdentities) {
@@ -210,7 +212,7 @@ absl::StatusOr<const TokenRecord*> TokenLedger::FindValid(absl::string_view toke
                                                           absl::string_view secret,
                                                           absl::Time now) const {
   const auto found = tokens_.find(std::string(token_id));
-  // Both get the same words, so that no client learns which tokens there are.
+  // Both cases get the same message, so that no client learns which tokens exist.
   if (found == tokens_.end() || !AreEqualSecrets(found->second.secret_sha256, Sha256Hex(secret))) {
     return absl::PermissionDeniedError(
         "the token is not known to this cluster; ask for a new join string (psctl token create)");
@@ -375,7 +377,7 @@ bool TokenLedger::IsPlausible(absl::Time now) {
 }
 
 void TokenLedger::Forget(absl::Time now) {
-  // Revocations that are forgotten are undone.
+  // If the clock may be wrong, nothing is dropped, because dropping a revocation would undo it.
   if (!IsPlausible(now)) return;
   std::erase_if(tokens_,
                 [now](const auto& entry) { return entry.second.expires() + kMemory < now; });
@@ -385,14 +387,14 @@ void TokenLedger::Forget(absl::Time now) {
   }
   std::erase_if(identities_, [now, oldest_open](const auto& entry) {
     const IdentityRecord& record = entry.second;
-    // As long as there is a token that would let the name in again.
+    // A revocation stays as long as there is a token that would let the name in again.
     const bool shuts_out = !record.is_replaced && record.revocation > oldest_open;
     return record.expires + kMemory < now && !shuts_out;
   });
 }
 
 void TokenLedger::NumberByTime() {
-  // At the same time tokens come first: revocations shut them out.
+  // If the times are equal, tokens come first, so that the revocations shut them out.
   std::vector<std::tuple<absl::Time, bool, int64_t*>> events;
   for (auto& [id, token] : tokens_) events.emplace_back(token.created, false, &token.creation);
   for (auto& [id, record] : identities_) {

@@ -1,12 +1,13 @@
-// The machines that may join a cluster, and those that have: tokens and the identities that came of
-// them. Pure; times are those of the wall clock, because others keep what is written here.
+// TokenLedger records the machines that may join a cluster, and those that have joined: tokens and
+// the identities that came from them. It does no I/O. Times are those of the wall clock, because
+// other processes read the ledger later.
 //
-// A token is known by the hash of its secret. It has a role, an end, and perhaps a name or a number
-// of uses. An identity's name is unique among those that have a certificate that still holds. A
-// token with that very name replaces the machine of its role that has it. After a name was revoked,
-// only tokens let a machine in under it that are younger than the revocation: by their numbers,
-// because clocks are set back. Names of servers that share the authority's folder, and of its user,
-// are given to no other machine.
+// A token is known by the hash of its secret. It has a role, an end, and perhaps a name or a
+// maximum number of uses. An identity's name is unique among the identities whose certificate is
+// valid. A token with exactly that name replaces the machine of its role that has the name. After a
+// name was revoked, only tokens that are younger than the revocation let a machine in under that
+// name. Younger is decided by numbers, because clocks may be set back. Names of servers that share
+// the authority's folder, and of its user, are given to no other machine.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ namespace lodestar::authority {
 struct TokenTerms {
   Role role = Role::kWorker;
   absl::Duration ttl;
-  int64_t max_uses = 0;   // 0 means any number
-  std::string name = {};  // the only one that it is for; empty: any that is free
+  int64_t max_uses = 0;   // 0 means no limit
+  std::string name = {};  // the only name that it is for; empty: any free name
 
   friend bool operator==(const TokenTerms&, const TokenTerms&) = default;
 };
@@ -37,7 +38,7 @@ struct TokenRecord {
   std::string secret_sha256;
   TokenTerms terms;
   absl::Time created;
-  int64_t creation = 0;  // its number among the creations and revocations
+  int64_t creation = 0;  // its number in the order of creations and revocations
   int64_t uses = 0;
   bool is_revoked = false;
 
@@ -51,13 +52,15 @@ struct TokenRecord {
 
 struct IdentityRecord {
   Identity identity;
-  std::string token_id;  // empty: issued where the authority is
+  std::string token_id;  // empty: issued without a token, on the authority's machine
   absl::Time enrolled;
-  absl::Time expires;                           // its newest certificate
-  absl::Time revoked = absl::InfiniteFuture();  // when, the last time
-  int64_t revocation = 0;                       // its number; 0 means that it is not revoked
+  absl::Time expires;                           // end of its newest certificate
+  absl::Time revoked = absl::InfiniteFuture();  // when it was last revoked
+  int64_t revocation = 0;                       // number of the revocation; 0 means that it is not
+                                                // revoked
   std::string revoked_because = {};
-  bool is_replaced = false;  // so it was revoked: the name is another machine's, and not shut out
+  bool is_replaced = false;  // true: revoked because another machine has its name; it is not shut
+                             // out
 
   friend bool operator==(const IdentityRecord&, const IdentityRecord&) = default;
 
@@ -71,94 +74,101 @@ class TokenLedger {
   static constexpr absl::Duration kShortestTtl = absl::Seconds(1);
   static constexpr absl::Duration kLongestTtl = absl::Hours(24 * 365);
 
-  // `id`: new. Errors: InvalidArgument (terms), ResourceExhausted (kMaxTokens that still hold).
+  // Creates a token. `id` must be new. Errors: InvalidArgument (terms); ResourceExhausted (there
+  // are kMaxTokens valid tokens).
   absl::Status Create(const TokenTerms& terms, const std::string& id,
                       const std::string& secret_sha256, absl::Time now);
 
   struct Enrolment {
     std::string token_id;
     std::string secret;
-    std::string name;                // wanted; empty: the token's, else one made of the next
-    std::string fallback_name;       // what a machine calls itself
-    std::vector<std::string> roles;  // that the program can have; empty: any
-    std::string identity_id;         // new
-    absl::Time until;                // of the certificate
+    std::string name;                // wanted name; empty: the token's name, else one made from
+                                     // fallback_name
+    std::string fallback_name;       // the machine's own name
+    std::vector<std::string> roles;  // roles that the program can have; empty: any
+    std::string identity_id;         // must be new
+    absl::Time until;                // end of the certificate
   };
   struct Redeemed {
     Identity identity;
-    std::vector<std::string> replaced_ids = {};  // who had its name until now
+    std::vector<std::string> replaced_ids = {};  // identities that had its name before
   };
-  // Counts a use. Errors: PermissionDenied (no such token, another secret, its end, its uses, its
-  // role, its name; the name was revoked later than the token was made), InvalidArgument (names),
-  // AlreadyExists (the name has a certificate that holds).
+  // Uses a token for an enrolment, and counts the use. Errors: PermissionDenied (no such token,
+  // wrong secret, the token has ended or has no uses left, wrong role or name, or the name was
+  // revoked after the token was made); InvalidArgument (names); AlreadyExists (the name has a valid
+  // certificate).
   absl::StatusOr<Redeemed> Redeem(const Enrolment& enrolment, absl::Time now);
 
-  // Returns the identity of a client that shows the token itself, where no certificate can be
-  // shown: of the token's role and name, or of a name made of its id. That is no enrolment, and
-  // counts no use. Errors: those of Redeem() of the token; PermissionDenied for one whose uses are
-  // limited, because they could not be counted.
+  // Returns the identity of a client that shows the token itself, because it can show no
+  // certificate. The identity has the token's role, and the token's name or a name made from its
+  // id. This is no enrolment, and counts no use. Errors: those of Redeem() about the token;
+  // PermissionDenied (the token's uses are limited, and could not be counted).
   absl::StatusOr<Identity> IdentityByToken(absl::string_view token_id, absl::string_view secret,
                                            absl::Time now) const;
 
-  // A certificate that is issued without a token, where the authority is. Errors: PermissionDenied
-  // if the identity is revoked.
+  // Records a certificate that is issued without a token, on the authority's machine. Errors:
+  // PermissionDenied (the identity is revoked).
   absl::Status Note(const Identity& identity, absl::Time until, absl::Time now);
-  // Notes a certificate that is issued again to the machine that has it. Errors: those of Note();
-  // PermissionDenied if it has ended, because its name may be another machine's by now;
-  // AlreadyExists if the ledger does not know it, and the name is another's.
+  // Records another certificate for the machine that has the identity. Errors: those of Note();
+  // PermissionDenied (its last certificate has ended, so that its name may be another machine's
+  // now); AlreadyExists (the ledger does not know the identity, and another machine has the name).
   absl::Status Extend(const Identity& identity, absl::Time until, absl::Time now);
 
-  // Errors: NotFound.
+  // Revokes a token. Errors: NotFound.
   absl::Status RevokeToken(absl::string_view id);
 
   struct Revocation {
-    int num_identities = 0;  // that were not revoked yet
-    // Through which they had enrolled: those that are revoked with them, and those that still let
-    // in, under any other name. Among the latter also those for any name that are younger than the
-    // revocation before this one: through these the name itself could have come back.
+    int num_identities = 0;  // number of identities that were not revoked before
+    // Tokens with which the revoked identities had enrolled. ended_tokens are revoked with them.
+    // open_tokens still let machines in, under any other name. open_tokens also has tokens for any
+    // name that are younger than the revocation before this one: the name itself could have come
+    // back with them.
     std::vector<std::string> ended_tokens;
     std::vector<std::string> open_tokens;
   };
-  // Revokes all that have the name, also those that are revoked already, from now on. A token
-  // through which they had enrolled goes with them if no other machine is in through it, or if
-  // `with_tokens` says so.
-  // Errors: NotFound.
+  // Revokes all identities with the name, as of now, even those that are revoked already. A token
+  // with which they had enrolled is revoked too if no other machine is in with it, or if
+  // `with_tokens`. Errors: NotFound.
   absl::StatusOr<Revocation> Revoke(absl::string_view name, absl::string_view because,
                                     bool with_tokens, absl::Time now);
-  // Null: it is not, or nothing is known of it.
+  // Returns the record if the identity is revoked. Null means that it is not revoked, or not known.
   const IdentityRecord* FindRevoked(const Identity& identity) const;
 
-  // By id.
+  // The keys are ids.
   const std::map<std::string, TokenRecord>& tokens() const { return tokens_; }
   const std::map<std::string, IdentityRecord>& identities() const { return identities_; }
 
   std::string ToJson() const;
-  // Errors: InvalidArgument.
+  // Parses a ledger. Errors: InvalidArgument.
   static absl::StatusOr<TokenLedger> FromJson(absl::string_view text);
 
  private:
-  // Drops what is over and shown no more.
+  // Drops tokens and identities that have ended and are no longer shown.
   void Forget(absl::Time now);
-  // Notes the time of a change. Returns false if the clock may be ahead: it has leapt by more than
-  // what is remembered, and has not gone on from there for long.
+  // Records the time of a change. Returns false if the clock may be ahead: it has leapt by more
+  // than kMemory, and has not gone on from there for long.
   bool IsPlausible(absl::Time now);
-  // Errors: PermissionDenied (no such token, another secret, revoked, its end).
+  // Returns the token if it is valid. Errors: PermissionDenied (no such token, wrong secret,
+  // revoked, or ended).
   absl::StatusOr<const TokenRecord*> FindValid(absl::string_view token_id, absl::string_view secret,
                                                absl::Time now) const;
-  // Returns OK if no machine has the name, or one that conflicts with it. With `replaced_role`, a
-  // machine of that very name and role may have it. Errors: AlreadyExists.
+  // Checks that no machine has the name, or a name that conflicts with it. If `replaced_role` is
+  // set, a machine of that role may have exactly this name. Errors: AlreadyExists.
   absl::Status CheckFree(absl::string_view name, std::optional<Role> replaced_role,
                          absl::Time now) const;
-  // Errors: PermissionDenied.
+  // Checks that the name was not revoked after the token was made. Errors: PermissionDenied.
   absl::Status CheckNotShutOut(absl::string_view name, const TokenRecord& token) const;
-  // Numbers what was written down without numbers by its times.
+  // Gives numbers, in the order of their times, to tokens and revocations that were written without
+  // numbers.
   void NumberByTime();
-  // Gives the name to another machine. Returns the ids of those that had it.
+  // Gives the name to another machine. Returns the ids of the identities that had it.
   std::vector<std::string> Replace(absl::string_view name, absl::Time now);
 
-  int64_t last_number_ = 0;                    // of a creation or a revocation
-  absl::Time changed_ = absl::InfinitePast();  // when something was taken in, as far as believed
-  absl::Time leapt_ = absl::InfiniteFuture();  // since when the clock is far ahead of `changed_`
+  int64_t last_number_ = 0;                    // number of the last creation or revocation
+  absl::Time changed_ = absl::InfinitePast();  // time of the last change, if that time was
+                                               // plausible
+  absl::Time leapt_ = absl::InfiniteFuture();  // since when the clock has been far ahead of
+                                               // `changed_`
   std::map<std::string, TokenRecord> tokens_;
   std::map<std::string, IdentityRecord> identities_;
 };

@@ -48,7 +48,7 @@ class TokenLedgerTest : public ::testing::Test {
   TokenLedger ledger_;
   absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
   int next_id_ = 1;
-  std::vector<std::string> replaced_ids_;  // by the last one
+  std::vector<std::string> replaced_ids_;  // from the last Redeem()
 };
 
 TEST_F(TokenLedgerTest, WhatATokenMayNotBeNamesTheFlag) {
@@ -200,7 +200,7 @@ TEST_F(TokenLedgerTest, NamesOfTheServersOwnAreNobodyElses) {
   }
 }
 
-// Over a connection that is older than the certificate's end, a machine may still ask.
+// A machine may still ask over a connection that is older than the end of its certificate.
 TEST_F(TokenLedgerTest, AnIdentityWhoseCertificateHasEndedIsNotRenewed) {
   Create("t", {.ttl = 3 * kDay});
   const auto old = Redeem("t", "w0");
@@ -212,7 +212,7 @@ TEST_F(TokenLedgerTest, AnIdentityWhoseCertificateHasEndedIsNotRenewed) {
   EXPECT_OK(ledger_.Note(*old, now_ + kDay, now_)) << "where the authority is";
 }
 
-// The ledger may be an older copy than what was issued.
+// The ledger may be an older copy that lacks identities which were issued later.
 TEST_F(TokenLedgerTest, AnIdentityThatTheLedgerDoesNotKnowIsRenewedWhereItsNameIsFree) {
   Create("t", {.ttl = kDay});
   EXPECT_OK(Redeem("t", "w0"));
@@ -254,7 +254,7 @@ TEST_F(TokenLedgerTest, ARevokedNameComesBackWithAYoungerTokenOnly) {
   }
   EXPECT_THAT(Redeem("bound"), Refused("token bound is older"));
   EXPECT_OK(Redeem("shared", "w2")) << "its other names are free";
-  // Whom it shuts out is known for as long as there is such a token, not only for a week.
+  // A revocation is remembered as long as such a token exists, and not only for a week.
   now_ += 20 * kDay;
   EXPECT_THAT(Redeem("shared", "w0"), Refused("was revoked"));
   now_ += absl::Seconds(1);
@@ -375,8 +375,8 @@ TEST_F(TokenLedgerTest, WhatIsWrittenDownIsReadAgain) {
   }
 }
 
-// As a release wrote it that gave no numbers, and did not say in a field of its own who was
-// replaced.
+// A ledger as written by a release that gave no numbers, and had no field that says which
+// identities were replaced.
 constexpr absl::string_view kLedgerWithoutNumbers = R"({"format_version": 1,
   "tokens": [
     {"id": "old", "secret_sha256": "$0", "role": "worker", "ttl_ms": 86400000, "max_uses": 0,
