@@ -1,5 +1,6 @@
-// Keeps a run's history in a file, which it goes on from. A thread of its own writes it now and
-// then, and at the end; what cannot be written is told, and tried again.
+// HistoryKeeper keeps a run's history in a file, and goes on from the file after a restart. A
+// thread of its own writes the file now and then, and at the end. If a write fails, the failure is
+// reported and the write is tried again.
 #pragma once
 
 #include <functional>
@@ -21,21 +22,21 @@ class HistoryKeeper {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
-    HistoryRecorder* recorder = nullptr;  // outlives the keeper
-    // These two are called from the keeper's thread, and by the destructor.
+    HistoryRecorder* recorder = nullptr;  // must outlive the keeper
+    // The two functions are called from the keeper's thread and by the destructor.
     std::function<void(absl::string_view)> on_trouble = [](absl::string_view) {};
-    // Returns OK if the folder of `path` still is this run's.
+    // Returns OK if the folder of `path` still belongs to this run.
     std::function<absl::Status()> confirm = [] { return absl::OkStatus(); };
     absl::Duration interval = absl::Seconds(10);
   };
 
-  // Hands the recorder what `path` has. A file of a later release, or one that is damaged or
-  // none of ours, is moved aside, to a name that no file has.
+  // Loads the history in `path` into the recorder. If the file was written by a later release, is
+  // damaged or is no history, it is renamed to a new name.
   HistoryKeeper(std::string path, Deps deps);
-  // Writes what there is.
+  // Writes what is not written yet.
   ~HistoryKeeper();
 
-  // Why the recorder has not got what `path` has; empty: it has.
+  // Returns why the history in `path` was not loaded. Empty means that it was loaded.
   const std::string& lost() const { return lost_; }
 
  private:
@@ -45,7 +46,7 @@ class HistoryKeeper {
   const std::string path_;
   const Deps deps_;
   std::string lost_;
-  uint64_t written_version_ = 0;  // the recorder's
+  uint64_t written_version_ = 0;  // version() of the recorder that was written
   absl::Mutex mutex_;
   bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

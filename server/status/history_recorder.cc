@@ -14,7 +14,7 @@ namespace lodestar::status {
 
 void HistoryRecorder::GoOnFrom(const RunHistory& history) {
   RunHistory kept = history;
-  ThinCurves(kMaxPoints, kept);  // of a release with other bounds
+  ThinCurves(kMaxPoints, kept);  // the history may come from a release with other limits
   absl::MutexLock lock(&mutex_);
   ++version_;
   trained_ = std::move(kept.trained);
@@ -61,13 +61,14 @@ void HistoryRecorder::NoteJob(const JobSpec& job) {
 
 void HistoryRecorder::NoteRestored(const RestoredPoint& point) {
   if (!point.is_from_journal) return GoBackTo(point.next_round);
-  // The process before may have noted these, or not.
+  // The earlier process may have recorded these rounds, or not.
   if (!point.last_rounds.empty()) GoBackTo(point.last_rounds.front().round);
   for (const RoundSummary& summary : point.last_rounds) NoteRound(summary);
 }
 
 void HistoryRecorder::NoteRound(const RoundSummary& summary) {
-  // Not known while no worker with data is there, as in the last evaluation of a job.
+  // The number is not known while no worker with data is present, as in the last evaluation of a
+  // job.
   if (summary.tokens_per_sample > 0) tokens_per_sample_ = summary.tokens_per_sample;
   const double seconds = absl::ToDoubleSeconds(summary.trained_time);
   if (summary.heldout_loss.has_value()) {
@@ -78,7 +79,8 @@ void HistoryRecorder::NoteRound(const RoundSummary& summary) {
         {round, summary.total_samples - summary.samples, seconds, *summary.heldout_loss});
   }
   if (!summary.trained) return;
-  // Rounds of asynchronous modes are over in another order than they began: the curve goes on.
+  // In asynchronous modes rounds may end in another order than they began. Such a round
+  // continues the curve.
   const Round round =
       trained_.empty() ? summary.round : std::max(summary.round, trained_.back().last_round);
   const HistoryPoint point = {.first_round = round,
@@ -109,8 +111,8 @@ void HistoryRecorder::GoBackTo(Round next_round) {
 
 void HistoryRecorder::NoteEvent(HistoryEvent event) {
   event.text = OneLine(event.text);
-  // Times are whole microseconds, as in the file: a reader that has seen some events asks for those
-  // of a later time.
+  // Times are whole microseconds, as in the file, and ascend: a reader that has seen some events
+  // asks for events after the last one.
   event.time = absl::FromUnixMicros(absl::ToUnixMicros(event.time));
   if (!events_.empty()) {
     event.time = std::max(event.time, events_.back().time + absl::Microseconds(1));

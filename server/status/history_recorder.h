@@ -1,5 +1,6 @@
-// The curves and the events of a run so far, for those who look at it. Bounded: of a long run
-// neighbouring rounds become one point, and the oldest events go.
+// HistoryRecorder holds the curves and the events of a run so far, for readers of the dashboard.
+// Its size is bounded: in a long run neighbouring rounds become one point, and the oldest events
+// are dropped.
 #pragma once
 
 #include <cstdint>
@@ -19,19 +20,20 @@
 
 namespace lodestar::status {
 
-// Thread-safe.
+// The class is thread-safe.
 class HistoryRecorder {
  public:
-  static constexpr size_t kMaxPoints = 2048;  // of each curve
+  static constexpr size_t kMaxPoints = 2048;  // in each curve
   static constexpr size_t kMaxEvents = 512;
 
-  // What a process before has left; before anything is noted.
+  // Loads the history of an earlier process. Must be called before anything is recorded.
   void GoOnFrom(const RunHistory& history) ABSL_LOCKS_EXCLUDED(mutex_);
-  // At `now`. Rounds that come again after the servers went back replace those that they were.
+  // Records what happened at `now`. If the servers went back, rounds that come again replace the
+  // earlier ones.
   void Note(const Announcement& announcement, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
   RunHistory Read() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Another one once there is something else to read.
+  // Returns a number that changes whenever there is something new to read.
   uint64_t version() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -39,7 +41,7 @@ class HistoryRecorder {
   void NoteRound(const RoundSummary& summary) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteRestored(const RestoredPoint& point) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GoBackTo(Round next_round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // At a later time than the event before.
+  // Adds an event, with a later time than the event before.
   void NoteEvent(HistoryEvent event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;

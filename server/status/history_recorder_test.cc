@@ -46,7 +46,7 @@ TEST_F(HistoryRecorderTest, HasEachRoundWithItsLosses) {
   EXPECT_EQ(content.rounds_per_point, 1);
   ASSERT_EQ(content.trained.size(), 2u);
   EXPECT_EQ(content.trained[1], (HistoryPoint{Round(1), Round(1), 20, 2.0, 2.0, 1, 0.5}));
-  // The loss is that of the weights from which the round has started.
+  // The loss belongs to the weights with which the round has started.
   EXPECT_THAT(content.heldout, ElementsAre(HeldoutPoint{Round(1), 10, 2.0, 5.0}));
 }
 
@@ -73,7 +73,7 @@ TEST_F(HistoryRecorderTest, NeighboursOfALongRunBecomeOnePoint) {
   const RunHistory content = history_.Read();
   EXPECT_LE(content.trained.size(), HistoryRecorder::kMaxPoints);
   EXPECT_GT(content.trained.size(), HistoryRecorder::kMaxPoints / 4);
-  // Every round is in one point, in order.
+  // Every round is in exactly one point, in order.
   int64_t next = 0;
   for (const HistoryPoint& point : content.trained) {
     EXPECT_EQ(point.first_round, Round(next));
@@ -90,12 +90,12 @@ TEST_F(HistoryRecorderTest, RoundsThatComeAgainReplaceThoseThatTheyWere) {
   EXPECT_EQ(history_.Read().trained.back().last_round, Round(3));
   Train(4, 6);
   EXPECT_EQ(history_.Read().trained.size(), 6u);
-  // A process that goes on from the journal takes nothing back.
+  // If a process goes on from the journal, nothing is taken back.
   history_.Note(RestoredPoint{.next_round = Round(4), .is_from_journal = true}, kNow);
   EXPECT_EQ(history_.Read().trained.size(), 6u);
 }
 
-// In asynchronous modes.
+// In asynchronous modes, rounds may end in another order than they began.
 TEST_F(HistoryRecorderTest, RoundsThatEndInAnotherOrderDoNotLeadBack) {
   for (const int64_t round : {0, 2, 1, 4, 3}) {
     RoundSummary summary = Trained(round);

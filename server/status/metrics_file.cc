@@ -22,15 +22,15 @@ namespace {
 
 constexpr absl::string_view kLineStart = R"({"round":)";
 
-// What tells lines apart.
+// The values by which lines are told apart.
 struct LineFacts {
   int64_t round = 0;
-  bool is_evaluation = false;  // without training
-  int64_t samples = -1;        // of the job so far; -1 means that the line does not say
+  bool is_evaluation = false;  // true: an evaluation without training
+  int64_t samples = -1;        // samples of the job so far; -1 means that the line has none
   std::optional<double> train_loss = std::nullopt;
 };
 
-// Returns the text of the number behind `key`, or an empty one.
+// Returns the text of the number after `key`, or an empty text.
 absl::string_view TextAfter(absl::string_view line, absl::string_view key) {
   const size_t begin = line.find(key);
   if (begin == absl::string_view::npos) return "";
@@ -50,8 +50,8 @@ std::optional<double> LossAfter(absl::string_view line, absl::string_view key) {
   return loss;
 }
 
-// Returns the facts of a whole line. None: the line is damaged, as by a full disk under an earlier
-// release.
+// Returns the facts of a complete line. They are not set if the line is damaged, for example
+// because an earlier release wrote it on a full disk.
 std::optional<LineFacts> FactsOf(absl::string_view line) {
   if (!absl::StartsWith(line, kLineStart) || !absl::EndsWith(line, "}")) return std::nullopt;
   const std::optional<int64_t> round = NumberAfter(line, kLineStart);
@@ -61,18 +61,18 @@ std::optional<LineFacts> FactsOf(absl::string_view line) {
                    LossAfter(line, R"("train_loss":)")};
 }
 
-// What of a file stays when training goes on at a point.
+// The part of a file that is kept when training goes on at a point.
 struct Kept {
   int64_t bytes = 0;
-  int64_t num_cut = 0;            // lines, without one that was cut short
-  int64_t last_round = -1;        // of the lines that stay; -1 means that none stays
-  int64_t samples = 0;            // of the job by then
-  bool is_one_cut_early = false;  // though it is of a round before the point
-  bool has_other_loss = false;    // than the point has of the same round
+  int64_t num_cut = 0;            // number of lines that are cut, without an incomplete last line
+  int64_t last_round = -1;        // last round of the lines that are kept; -1 means none
+  int64_t samples = 0;            // samples of the job after these lines
+  bool is_one_cut_early = false;  // true: a line of a round before the point is cut
+  bool has_other_loss = false;    // true: a line's loss differs from the point's for the same round
   std::vector<RoundSummary> missing = {};
 };
 
-// As LineFacts has it of the round's line.
+// Returns the round and is_evaluation, as LineFacts has them for the round's line.
 std::pair<int64_t, bool> KeyOf(const RoundSummary& round) {
   return {round.round.value(), !std::isfinite(round.train_loss.value_or(NAN))};
 }
@@ -80,7 +80,7 @@ std::pair<int64_t, bool> KeyOf(const RoundSummary& round) {
 Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
   const int64_t next = point.next_round.value();
   Kept kept;
-  std::set<std::pair<int64_t, bool>> lines;  // of the rounds that are looked for: see LineFacts
+  std::set<std::pair<int64_t, bool>> lines;  // keys of the rounds to look for: see KeyOf()
   for (const RoundSummary& round : point.last_rounds) {
     lines.insert(KeyOf(round));
   }
@@ -90,7 +90,7 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
     const bool is_final_evaluation =
         facts.has_value() && facts->is_evaluation && facts->round == next && point.is_evaluated;
     if (facts.has_value() && facts->round >= next && !is_final_evaluation) is_cutting = true;
-    // The line is of a round that was under way at the point.
+    // The line belongs to a round that was under way at the point.
     if (facts.has_value() && !point.is_in_order && facts->samples > point.trained_samples) {
       kept.is_one_cut_early |= facts->round < next;
       is_cutting = true;
@@ -101,7 +101,7 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
     }
     kept.bytes += static_cast<int64_t>(line.size()) + 1;
     if (!facts.has_value()) continue;
-    // Rounds of asynchronous jobs may end in another order; samples are counted in that of the
+    // Rounds of asynchronous jobs may end in another order. Samples are counted in the order of the
     // lines.
     kept.last_round = std::max(kept.last_round, facts->round);
     kept.samples = facts->samples;
@@ -116,12 +116,12 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
   return kept;
 }
 
-// Whether the lines before the point are of a run that does not lead there.
+// Returns true if the lines before the point belong to a run that does not lead to the point.
 bool IsAnotherRun(const Kept& kept, const RestoredPoint& point) {
   if (point.next_round.value() == 0) return kept.bytes > 0 || kept.num_cut > 0;
   if (kept.last_round < 0) return kept.num_cut > 0 && !kept.is_one_cut_early;
   if (kept.has_other_loss) return true;
-  // Lines may lack in between, after a full disk.
+  // Lines in between may be missing after a full disk.
   const bool is_complete = kept.last_round + 1 >= point.next_round.value();
   return kept.samples > point.trained_samples ||
          (is_complete && kept.samples != point.trained_samples);

@@ -1,8 +1,9 @@
-// The file of --metrics_out: a line of JSON per committed round, in the order of the rounds.
+// MetricsFile is the file of --metrics_out: one JSON line per committed round, in the order of the
+// rounds.
 //
-// Where training goes back, or a server goes on after a crash, rounds come again: their lines are
-// cut from the file. Lines of another run are never mixed with those of this one: the file that has
-// them is renamed. Whatever fails leaves whole lines.
+// If training goes back, or a server goes on after a crash, rounds come again. Their earlier lines
+// are cut from the file. Lines of another run are never mixed with the lines of this run: a file
+// with such lines is renamed. After every failure all lines in the file are complete.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +18,34 @@
 
 namespace lodestar::status {
 
-// Not thread-safe.
+// The class is not thread-safe.
 class MetricsFile {
  public:
-  // Creates it, or goes on behind what is there. Errors: InvalidArgument for a file of something
-  // else; those of LineFile::Open(), also for `may_share`.
+  // Creates the file, or goes on after its last line. For `may_share` see LineFile::Open(). Errors:
+  // InvalidArgument (the file holds something else); those of LineFile::Open().
   static absl::StatusOr<MetricsFile> Open(const std::string& path, bool may_share = false);
 
   struct Change {
-    std::string text;  // for the log; empty if there was nothing to do
+    std::string text;  // message for the log; empty if nothing was done
     bool was_another_run = false;
-    std::vector<RoundSummary> missing = {};  // of point.last_rounds: to be appended
+    std::vector<RoundSummary> missing = {};  // rounds of point.last_rounds whose lines must be
+                                             // appended
   };
-  // Before the lines of rounds from `point` on. Errors: those of files; then the file is as it was.
+  // Prepares the file for the rounds from `point` on. After an error the file is as it was. Errors:
+  // those of files.
   absl::StatusOr<Change> GoOnFrom(const RestoredPoint& point);
 
-  // `line` without its end; begins as MetricsLine() does. On an error the file stays as it was.
+  // Appends a line. `line` begins as MetricsLine() does, and has no line end. After an error the
+  // file is as it was.
   absl::Status Append(absl::string_view line) { return file_.Append(line); }
 
  private:
   explicit MetricsFile(LineFile file) : file_(std::move(file)) {}
-  // Another one comes under its name. Returns the name that it has then.
+  // Renames the file and begins a new one under its name. Returns the new name of the old file.
   absl::StatusOr<std::string> SetAside();
 
   LineFile file_;
-  bool is_of_this_run_ = false;  // as seen once; whatever this process goes back to afterwards
+  bool is_of_this_run_ = false;  // true: its lines were found to belong to this run; stays true
 };
 
 }  // namespace lodestar::status

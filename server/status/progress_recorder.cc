@@ -12,7 +12,7 @@
 namespace lodestar::status {
 namespace {
 
-// JSON has no NaN; a diverged loss is shown as null as well.
+// Returns null instead of NaN, which JSON does not have. So a diverged loss is null too.
 Json NumberOrNull(const std::optional<double>& value) {
   if (!value.has_value() || !std::isfinite(*value)) return nullptr;
   return *value;
@@ -104,7 +104,7 @@ void ProgressRecorder::Record(const RoundSummary& summary) {
   const Mark now = {summary.completed_at, summary.total_samples};
   const bool is_due = !logged_.has_value() || now.time - logged_->time >= config_.log_interval;
   if (!is_notable && !is_due) return;
-  // A line soon after another tells of the time that both have had.
+  // If a line comes soon after another, its rate covers the time of both lines.
   if (is_due) {
     rate_begins_ =
         logged_.value_or(Mark{now.time - summary.duration, now.samples - summary.samples});

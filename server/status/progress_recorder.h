@@ -1,5 +1,6 @@
-// What happens to the job, for files and people: one JSON line per committed round, a progress line
-// in the log now and then, events as they come; scalars for TensorBoard.
+// ProgressRecorder writes what happens in a job for operators and programs: one JSON line per
+// committed round, a progress line in the log now and then, events when they come, and scalars for
+// TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -20,40 +21,44 @@
 
 namespace lodestar::status {
 
+// Returns the JSON object
 // {"round","train_loss","heldout_loss","heldout_accuracy","train_bits_per_byte",
 // "heldout_bits_per_byte","samples","seconds","workers","compute_seconds",
-// "communication_seconds","wait_seconds"}: null where there is none; samples and seconds are the
-// job's so far, over all lives of its servers; the last three are of this round alone, means over
-// its workers, by their own clocks (RoundTimes). And "metrics", an object of numbers by name, if
-// programs have told any.
+// "communication_seconds","wait_seconds"}. Unknown values are null. `samples` and `seconds` count
+// from the beginning of the job, over all restarts. The last three are those of this round alone:
+// means over its workers, by the workers' own clocks (RoundTimes). If programs have reported
+// numbers, "metrics" is an object with these numbers by name.
 std::string MetricsLine(const RoundSummary& summary, LossUnit unit);
 
-// "round 12/2000  loss 2.1000 nats  24.0 samples/s  2 workers", without what is unknown.
+// Returns a line such as "round 12/2000  loss 2.1000 nats  24.0 samples/s  2 workers", without the
+// parts that are unknown.
 std::string ProgressLine(const RoundSummary& summary, LossUnit unit, double samples_per_second);
 
 class ProgressRecorder {
  public:
   struct Config {
-    std::string metrics_out = {};  // see MetricsFile; empty: none
-    // Lets metrics_out be a file that another process has open. That one may be a server that has
-    // lost the leader lease and is frozen: it ends at once if it goes on.
+    std::string metrics_out = {};  // see MetricsFile; empty: no file
+    // True: another process may have the file metrics_out open. That process may be a server that
+    // has lost the leader lease and is frozen: if it goes on, it ends at once.
     bool may_share_metrics = false;
-    std::string tensorboard_dir = {};  // see TensorBoardFile; empty: none
+    std::string tensorboard_dir = {};  // see TensorBoardFile; empty: no files
     Clock* clock = &Clock::Real();
     LossUnit loss_unit = LossUnit::kNats;
-    // The log gets evaluations, the last round, and besides at most one line per this time.
+    // Minimum time between lines of the log. Evaluations and the last round are always logged.
     absl::Duration log_interval = absl::Seconds(2);
-    // Told, on a thread of the recorder, when either cannot be written any more.
+    // Called on a thread of the recorder when metrics_out or the files in tensorboard_dir cannot be
+    // written any more.
     std::function<void(absl::string_view)> on_failure = [](absl::string_view) {};
-    // Called from the writer's thread once a round's line is in metrics_out, where it outlives this
-    // process, if not a loss of power. Called, too, if no line is to be written.
+    // Called from the writer's thread once a round's line is in metrics_out. The line then survives
+    // the end of this process, but perhaps not a loss of power. Also called if no line is to be
+    // written.
     std::function<void(const RoundSummary&)> on_recorded = [](const RoundSummary&) {};
   };
 
-  // Errors: those of opening metrics_out and of making a file in tensorboard_dir.
+  // Errors: those of opening metrics_out and of creating a file in tensorboard_dir.
   static absl::StatusOr<std::unique_ptr<ProgressRecorder>> Create(const Config& config);
 
-  // Only queues.
+  // Queues an announcement.
   void Note(Announcement announcement);
 
  private:
@@ -62,22 +67,22 @@ class ProgressRecorder {
   void CutMetrics(const RestoredPoint& point);
   void WriteMetrics(const RoundSummary& summary);
   void RestartTensorBoard(const RestoredPoint& point);
-  void ShowRound(const RoundSummary& summary);  // in TensorBoard
+  void ShowRound(const RoundSummary& summary);  // writes it for TensorBoard
   void WriteTensorBoard(absl::string_view record);
 
   const Config config_;
-  // These are used by the writer's thread only.
+  // The members below are used by the writer's thread only.
   std::optional<MetricsFile> metrics_;
-  int64_t num_lost_lines_ = 0;  // since the last one that was written
+  int64_t num_lost_lines_ = 0;  // lines lost since the last line that was written
   std::optional<TensorBoardFile> tensorboard_;
   bool is_tensorboard_failing_ = false;
-  // What a line of the log has told.
+  // The time and samples of a line in the log.
   struct Mark {
     absl::Time time;
-    int64_t samples = 0;  // of the job
+    int64_t samples = 0;  // samples of the job so far
   };
-  std::optional<Mark> logged_;  // the last one
-  Mark rate_begins_;            // from when on its rate is
+  std::optional<Mark> logged_;  // the last line
+  Mark rate_begins_;            // where the time begins that the last line's rate covers
   ThreadPool writer_;
 };
 

@@ -82,7 +82,8 @@ TEST(ProgressRecorderTest, WritesOneLinePerRound) {
   EXPECT_EQ(content.str(), expected);
 }
 
-// Rounds of 24 samples a second, and the last one, which is told of, a moment after another.
+// Rounds come with 24 samples a second. The last one, which is always logged, comes a moment after
+// another.
 TEST(ProgressRecorderTest, TheRateOfALineIsThatOfATimeThatTells) {
   LogTail tail;
   KeepLog(&tail);
@@ -125,7 +126,7 @@ class MetricsFileTest : public testing::Test {
     content << file.rdbuf();
     return content.str();
   }
-  // A process that goes on from `point` and writes the line of its round.
+  // Does what a process does that goes on from `point` and writes the line of the point's round.
   absl::StatusOr<std::string> GoOn(const RestoredPoint& point) const {
     ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Open(path_));
     ASSIGN_OR_RETURN(const MetricsFile::Change done, file.GoOnFrom(point));
@@ -138,7 +139,7 @@ class MetricsFileTest : public testing::Test {
 };
 
 TEST_F(MetricsFileTest, RoundsThatComeAgainAreThereOnce) {
-  Write(Lines(0, 8) + R"({"round":8,"train_lo)");  // as after kill -9
+  Write(Lines(0, 8) + R"({"round":8,"train_lo)");  // as left by kill -9
   EXPECT_THAT(GoOn(PointOf(5)),
               IsOkAndHolds(testing::HasSubstr("3 lines less: rounds from 5 on come again")));
   EXPECT_EQ(ContentOf(path_), Lines(0, 6));
@@ -151,7 +152,7 @@ TEST_F(MetricsFileTest, AnotherRunIsKeptUnderAnotherName) {
   EXPECT_THAT(GoOn(PointOf(0)), IsOkAndHolds(testing::HasSubstr("they are in " + path_ + ".1")));
   EXPECT_EQ(ContentOf(path_), Lines(0, 1));
   EXPECT_EQ(ContentOf(path_ + ".1"), Lines(0, 3));
-  // Round 2 of this job has another number of samples behind it.
+  // Round 2 of this job comes after another number of samples.
   RestoredPoint other = PointOf(1);
   other.trained_samples = 7;
   EXPECT_THAT(GoOn(other), IsOkAndHolds(testing::HasSubstr("they are in " + path_ + ".2")));
@@ -193,7 +194,7 @@ TEST_F(MetricsFileTest, WhatThisProcessHasWrittenIsItsOwnRunWhereverItGoesBackTo
 TEST_F(MetricsFileTest, AsynchronousRoundsThatWereUnderWayAtTheCheckpointAreCut) {
   RestoredPoint point = PointOf(2);
   point.is_in_order = false;
-  point.trained_samples = 0;  // both grants were out
+  point.trained_samples = 0;  // both grants were still out
   Write(Lines(0, 4));
   EXPECT_THAT(GoOn(point), IsOkAndHolds(testing::HasSubstr("4 lines less")));
   EXPECT_EQ(ContentOf(path_), Lines(2, 3));
@@ -249,8 +250,8 @@ TEST_F(MetricsFileTest, AFileOfSomethingElseIsRefused) {
   EXPECT_EQ(ContentOf(path_), "Dear diary,\n");
 }
 
-// What the recorder tells when the disk is full from the first line on; a limit on the size of
-// files stands for that. For a process of its own.
+// Returns what the recorder reports if the disk is full from the first line on. A limit on file
+// sizes simulates the full disk, so this must run in a process of its own.
 std::vector<std::string> FailuresOnAFullDisk() {
   std::signal(SIGXFSZ, SIG_IGN);
   ProgressRecorder::Config config;
@@ -261,7 +262,7 @@ std::vector<std::string> FailuresOnAFullDisk() {
   const rlimit limit{10, RLIM_INFINITY};
   setrlimit(RLIMIT_FSIZE, &limit);
   for (int64_t round = 0; round < 3; ++round) recorder->Note(SummaryOf(round));
-  recorder.reset();  // writes what is queued
+  recorder.reset();  // writes the queue
   return failures;
 }
 

@@ -1,5 +1,5 @@
-// Puts together what the status page shows: the coordinator's snapshot and the latest readings of
-// every shard.
+// StatusBoard puts together what the status page shows: the coordinator's snapshot and the latest
+// readings of every shard.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace lodestar::status {
 
-// What one server measures about itself.
+// The values that one server measures about itself.
 struct ShardReading {
   shard::ShardStats stats;
-  uint64_t bytes_received = 0;  // payload, since the server started
+  uint64_t bytes_received = 0;  // payload bytes since the server started
   uint64_t bytes_sent = 0;
 };
 
@@ -27,11 +27,11 @@ struct ShardLine {
 
 struct ClusterReport {
   ClusterSnapshot cluster;
-  std::vector<ShardLine> shards;              // by shard
-  std::vector<uint64_t> staleness_histogram;  // of all shards; [s]: counted with staleness s
+  std::vector<ShardLine> shards;              // indexed by shard
+  std::vector<uint64_t> staleness_histogram;  // all shards; [s]: number counted with staleness s
 };
 
-// Thread-safe.
+// The class is thread-safe.
 class StatusBoard {
  public:
   void SetReading(int shard, ShardReading reading) ABSL_LOCKS_EXCLUDED(mutex_);

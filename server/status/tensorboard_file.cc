@@ -21,9 +21,9 @@
 namespace lodestar::status {
 namespace {
 
-// Wire types of protocol buffers, little-endian as this machine. The fields are those of
-// tensorflow/core/util/event.proto and tensorflow/core/framework/summary.proto; a reader skips what
-// it does not know.
+// Wire types of protocol buffers, which are little-endian like this machine. The fields are those
+// of tensorflow/core/util/event.proto and tensorflow/core/framework/summary.proto. A reader skips
+// fields that it does not know.
 enum WireType : uint8_t { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 constexpr int kEventWallTime = 1;
 constexpr int kEventStep = 2;
@@ -64,13 +64,14 @@ void AppendInteger(int field, uint64_t value, std::string* out) {
   AppendVarint(value, out);
 }
 
-// As TFRecord keeps it, so that the checksum of data that has checksums in it says something.
+// Returns the masked checksum of TFRecord. The mask makes checksums useful for data that contains
+// checksums.
 uint32_t MaskedCrc(absl::string_view bytes) {
   const uint32_t crc = Crc32c(bytes.data(), bytes.size());
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// [length: 8 bytes | its checksum: 4 | event | its checksum: 4]
+// Format: [length: 8 bytes | its checksum: 4 | event | its checksum: 4]
 std::string RecordOf(absl::string_view event) {
   std::string record;
   AppendRaw(uint64_t{event.size()}, &record);
@@ -184,7 +185,7 @@ absl::Status TensorBoardFile::Append(absl::string_view record) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       const absl::Status error = ErrnoStatus(errno, "write", path_);
-      // A record that is cut short would hide all that follow.
+      // The file is cut back, because an incomplete record would hide all records after it.
       if (ftruncate(descriptor_, num_bytes_) != 0) {
         return ErrnoStatus(errno, "cut back", path_);
       }

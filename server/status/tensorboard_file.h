@@ -1,6 +1,7 @@
-// The files of --tensorboard_dir: scalars by round, as TensorBoard reads them (TensorFlow's
-// event.proto and TFRecord). Each process has a file of its own; where it begins, or the job goes
-// back, TensorBoard is told to forget what earlier files have of rounds from there on.
+// TensorBoardFile is a file in --tensorboard_dir: scalars by round, in TensorBoard's format
+// (TensorFlow's event.proto and TFRecord). Each process has a file of its own. When a process
+// begins, or the job goes back, the file tells TensorBoard to drop the rounds of earlier files from
+// there on.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +18,23 @@
 
 namespace lodestar::status {
 
-// Tag and value.
+// Pairs of tag and value.
 using TensorBoardScalars = std::vector<std::pair<std::string, double>>;
 
-// What of a round is shown: without what is unknown or not finite.
+// Returns the values of a round to show, without values that are unknown or not finite.
 TensorBoardScalars ScalarsOf(const RoundSummary& summary);
 
-// One record each: at the beginning of a file; of a round; and that rounds from `next_round` on
-// come again.
+// Return one record each: for the beginning of a file, for a round, and for a restart, after which
+// rounds from `next_round` on come again.
 std::string TensorBoardHeader(absl::Time now);
 std::string TensorBoardRound(Round round, absl::Time time, const TensorBoardScalars& scalars);
 std::string TensorBoardRestart(Round next_round, absl::Time now);
 
-// Not thread-safe.
+// The class is not thread-safe.
 class TensorBoardFile {
  public:
-  // A new file in `folder`, which is made if it is not there. Errors: InvalidArgument if `folder`
-  // is a checkpoint or lies in one; those of files.
+  // Creates a new file in `folder`, which is created if it does not exist. Errors: InvalidArgument
+  // (`folder` is a checkpoint or lies in one); those of files.
   static absl::StatusOr<TensorBoardFile> Create(const std::string& folder, absl::Time now);
 
   TensorBoardFile(TensorBoardFile&& other) noexcept;
@@ -41,7 +42,8 @@ class TensorBoardFile {
   ~TensorBoardFile();
 
   const std::string& path() const { return path_; }
-  // At once in the file. After an error it is as it was, and the next one may succeed.
+  // Writes a record to the file at once. After an error the file is as it was, and the next record
+  // may succeed.
   absl::Status Append(absl::string_view record);
 
  private:
@@ -50,7 +52,7 @@ class TensorBoardFile {
 
   std::string path_;
   int descriptor_;
-  int64_t num_bytes_ = 0;  // whole records
+  int64_t num_bytes_ = 0;  // size of the complete records
 };
 
 }  // namespace lodestar::status

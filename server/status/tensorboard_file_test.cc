@@ -30,7 +30,7 @@ std::string Hex(absl::string_view bytes) {
   return hex;
 }
 
-// The events of whole records with right checksums, up to the first that is not.
+// Returns the events of complete records with correct checksums, up to the first bad record.
 std::vector<std::string> EventsOf(absl::string_view file) {
   const auto number_at = [](absl::string_view bytes, auto number) {
     std::memcpy(&number, bytes.data(), sizeof(number));
@@ -56,15 +56,15 @@ std::vector<std::string> EventsOf(absl::string_view file) {
 }
 
 TEST(TensorBoardFileTest, EventsAreThoseOfTensorFlow) {
-  // wall_time = 1700000000.0
+  // The bytes mean wall_time = 1700000000.0.
   const std::string time = "0900000040fc54d941";
   EXPECT_THAT(EventsOf(TensorBoardHeader(kNow)),
               ElementsAre(::testing::ResultOf(&Hex, time + "1a0d" + Hex("brain.Event:2"))));
-  // step = 300; summary = {value {tag: "a" simple_value: 1.5}}
+  // The bytes mean step = 300; summary = {value {tag: "a" simple_value: 1.5}}.
   EXPECT_THAT(EventsOf(TensorBoardRound(Round(300), kNow, {{"a", 1.5}})),
               ElementsAre(::testing::ResultOf(
                   &Hex, time + "10ac02" + "2a0a" + "0a08" + "0a0161" + "150000c03f")));
-  // step = 7; session_log = {status: START}
+  // The bytes mean step = 7; session_log = {status: START}.
   EXPECT_THAT(EventsOf(TensorBoardRestart(Round(7), kNow)),
               ElementsAre(::testing::ResultOf(&Hex, time + "1007" + "3a02" + "0801")));
 }
