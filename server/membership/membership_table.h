@@ -1,5 +1,5 @@
-// The workers of the cluster: a pure state machine from (now, event) to views. It has no lock,
-// clock or thread; the coordinator serializes calls.
+// MembershipTable holds the workers of the cluster. It is a pure state machine from (now, event) to
+// views. It has no lock, clock or thread; the coordinator serializes calls.
 //
 //                 Register (new name, or old name after its life ended: next incarnation)
 //                     |
@@ -11,13 +11,14 @@
 //                     |   Drop: it must go     |
 //                     +------> kDropped <------+
 //
-// Register with the same name and instance during a life is a reconnect and changes nothing. The
-// view changes exactly when the set of members does. A name keeps its id as long as it is
-// remembered: of those whose life has ended, the last kMaxEnded are.
+// If a worker registers again with the same name and instance during an incarnation, that is a
+// reconnect and changes nothing. The view changes exactly when the set of members does. A name
+// keeps its id as long as it is remembered. Of the workers whose incarnation has ended, the last
+// kMaxEnded are remembered.
 //
 // Strangers are names that have never joined since this process knows them. They take no place from
-// others: the kMaxWaiting living ones that registered last may go on, and of those that have ended
-// the last kMaxEndedStrangers are remembered.
+// other workers. Of the living strangers, the kMaxWaiting that registered last may go on. Of those
+// that have ended, the last kMaxEndedStrangers are remembered.
 #pragma once
 
 #include <cstdint>
@@ -46,10 +47,11 @@ struct WorkerRecord {
   uint64_t instance_id = 0;
   WorkerState state = WorkerState::kRegistered;
   absl::Time renewed_at;                       // start of the lease
-  int64_t times_renewed = 0;                   // by the worker, since it registered
-  absl::Time ended_at = absl::InfinitePast();  // of a life that has ended
+  int64_t times_renewed = 0;                   // how often the worker has renewed its lease since
+                                               // it registered
+  absl::Time ended_at = absl::InfinitePast();  // set if its incarnation has ended
   std::string end_reason;
-  bool is_away = false;  // its life ended with what the servers had, and it has not come since
+  bool is_away = false;  // its incarnation ended with the servers' state, and it has not come back
 
   friend bool operator==(const WorkerRecord&, const WorkerRecord&) = default;
 
@@ -57,7 +59,7 @@ struct WorkerRecord {
   bool is_member() const { return state == WorkerState::kMember; }
 };
 
-// What outlives a restart: names keep their ids, and no id or incarnation is given twice.
+// What must survive a restart: names keep their ids, and no id or incarnation is given twice.
 struct MembershipState {
   struct Name {
     std::string name;
@@ -66,13 +68,13 @@ struct MembershipState {
     friend bool operator==(const Name&, const Name&) = default;
   };
   std::vector<Name> names;  // ascending by id
-  WorkerId last_id;         // ever given
+  WorkerId last_id;         // highest id that was ever given
   Incarnation last_incarnation;
   ViewId view;
   friend bool operator==(const MembershipState&, const MembershipState&) = default;
 };
 
-// A life that ended, for those who must forget it.
+// An incarnation that ended, for other parts of the coordinator, which must forget it too.
 struct EndedLife {
   WorkerId id;
   Incarnation incarnation;
@@ -84,36 +86,36 @@ struct EndedLife {
 class MembershipTable {
  public:
   static constexpr int kMaxNameBytes = kMaxWorkerNameBytes;
-  static constexpr int kMaxWorkers = 1 << 16;  // that live, and those that are remembered
+  static constexpr int kMaxWorkers = 1 << 16;  // maximum number of living and remembered workers
   static constexpr int kMaxEnded = 1 << 12;
   static constexpr int kMaxWaiting = 1 << 12;
   static constexpr int kMaxEndedStrangers = 1 << 8;
 
   struct Config {
-    absl::Duration lease =
-        absl::Seconds(10);  // short: losses are noticed soon; long: slow networks
+    absl::Duration lease = absl::Seconds(10);  // a shorter lease notices losses sooner; a longer
+                                               // one suits slow networks
   };
 
   struct Admission {
     WorkerId id;
     Incarnation incarnation;
-    bool is_reconnect = false;  // the life goes on
+    bool is_reconnect = false;  // true: the incarnation goes on
   };
 
   explicit MembershipTable(const Config& config) : config_(config) {}
   // Returns a table without living workers: all must register again. Incarnations start above
-  // `floor`, which must exceed all that were ever given, also after the checkpoint was written.
-  // Errors: InvalidArgument for repeated names, or ids that do not ascend.
+  // `floor`, which must exceed all that were ever given, including those given after the checkpoint
+  // was written. Errors: InvalidArgument (repeated names, or ids that do not ascend).
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
                                                  Incarnation floor, absl::Time now);
-  // Takes over the ends of workers from `former`, which knows more than what was restored. These
+  // Takes over the ends of workers from `former`, which is newer than what was restored. These
   // workers are not waited for.
   void RememberEnds(const MembershipTable& former);
   MembershipState Export() const;
-  // The highest that was given to a worker.
+  // Returns the highest incarnation that was given to a worker.
   Incarnation last_incarnation() const { return last_incarnation_; }
 
-  // All of it, lives and all.
+  // The complete state of the table, including incarnations.
   struct Memory {
     std::vector<WorkerRecord> workers;  // ascending by id
     std::vector<WorkerId> ended;        // in the order in which they ended
@@ -122,62 +124,65 @@ class MembershipTable {
     ViewId view;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // Without when and how often leases were renewed.
+  // Returns the state, without the times and numbers of lease renewals.
   Memory memory() const;
-  // Returns a table in which every worker that lived lives on, with a whole lease. Errors: DataLoss
-  // (names, ids or ends that cannot be).
+  // Returns a table in which every living worker goes on, with a full lease. Errors: DataLoss
+  // (impossible names, ids or ends).
   static absl::StatusOr<MembershipTable> Resume(const Config& config, Memory memory,
                                                 absl::Time now);
 
-  // Errors: InvalidArgument (name); AlreadyExists, naming the holder, its lease and what to do,
-  // with RetryAfter and TimesRenewed; ResourceExhausted (kMaxWorkers).
+  // Registers a worker. Errors: InvalidArgument (name); AlreadyExists, naming the holder, its lease
+  // and what to do, with RetryAfter and TimesRenewed; ResourceExhausted (kMaxWorkers).
   absl::StatusOr<Admission> Register(absl::string_view name, uint64_t instance_id, absl::Time now);
-  // Repeats are harmless. Errors: Aborted.
+  // Makes a registered worker a member. Repeats are harmless. Errors: Aborted.
   absl::Status Join(WorkerId id, Incarnation incarnation, absl::Time now);
-  // Errors: Aborted if this life is over: register again.
+  // Renews the worker's lease. Errors: Aborted (this incarnation is over; the worker must register
+  // again).
   absl::Status Renew(WorkerId id, Incarnation incarnation, absl::Time now);
-  // Gives whole leases to all that live: they could not renew them.
+  // Gives full leases to all living workers, because they could not renew them.
   void RenewAll(absl::Time now);
-  // By the worker's own wish. Errors: Aborted.
+  // Ends the incarnation because the worker wants to leave. Errors: Aborted.
   absl::StatusOr<EndedLife> Leave(WorkerId id, Incarnation incarnation, absl::string_view reason,
                                   absl::Time now);
-  // Whether this life has ended so, and is the last one of its worker.
+  // Returns true if this incarnation has left, and is the last one of its worker.
   bool HasLeft(WorkerId id, Incarnation incarnation) const;
-  // Whatever the worker wishes. Errors: Aborted.
+  // Ends the incarnation even if the worker does not want to leave. Errors: Aborted.
   absl::StatusOr<EndedLife> Drop(WorkerId id, Incarnation incarnation, absl::string_view reason,
                                  absl::Time now);
-  // What the servers had is gone, and nothing takes its place: ends all lives, ascending by id.
+  // Ends all incarnations, because the servers' state is lost and nothing replaces it. Returns them
+  // ascending by id.
   std::vector<EndedLife> EndAll(absl::string_view reason, absl::Time now);
-  // Ends the lives whose lease is over, and those of strangers that are too many, ascending by id.
+  // Ends the incarnations whose lease is over, and those of surplus strangers. Returns them
+  // ascending by id.
   std::vector<EndedLife> Expire(absl::Time now);
 
-  // Ok if this life goes on. Errors: Aborted.
+  // Checks that this incarnation goes on. Errors: Aborted.
   absl::Status Check(WorkerId id, Incarnation incarnation) const;
   ViewId view() const { return view_; }
-  // Null if there is none.
+  // Return null if there is none.
   const WorkerRecord* Find(WorkerId id) const;
   const WorkerRecord* FindByName(absl::string_view name) const;
-  // Members of the view, ascending by id.
+  // Returns the members of the view, ascending by id.
   std::vector<const WorkerRecord*> Members() const;
-  // All workers that are remembered, ascending by id.
+  // Returns all workers that are remembered, ascending by id.
   const std::map<WorkerId, WorkerRecord>& workers() const { return workers_; }
   const Config& config() const { return config_; }
 
  private:
   void BeginLife(WorkerRecord& worker, uint64_t instance_id, absl::Time now);
-  // Strangers that have to make room.
+  // Returns the strangers that must make room.
   std::vector<WorkerId> WaitingTooMany() const;
-  // The ended one of `id`.
+  // Forgets the worker `id`, whose incarnation has ended.
   void Forget(WorkerId id);
   EndedLife EndLife(WorkerRecord& worker, WorkerState state, std::string reason, absl::Time now);
 
   Config config_;
   std::map<WorkerId, WorkerRecord> workers_;
   std::map<std::string, WorkerId, std::less<>> ids_;
-  std::deque<WorkerId> ended_;  // those who do not live, in the order in which they ended
-  // Those that have registered since this process began, and have never joined.
+  std::deque<WorkerId> ended_;  // workers that have ended, in the order in which they ended
+  // Workers that have registered since this process began, and have never joined.
   std::set<WorkerId> strangers_;
-  std::deque<WorkerId> ended_strangers_;  // those of ended_
+  std::deque<WorkerId> ended_strangers_;  // the strangers among ended_
   WorkerId last_id_;
   Incarnation last_incarnation_;
   ViewId view_;

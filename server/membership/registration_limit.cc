@@ -22,7 +22,7 @@ std::string OriginOfIpv4(absl::string_view host) {
 }
 
 std::string OriginOfIpv6(std::string host) {
-  host = host.substr(0, host.find('%'));  // the zone
+  host = host.substr(0, host.find('%'));  // removes the zone
   in6_addr address;
   if (inet_pton(AF_INET6, host.c_str(), &address) != 1) return host;
   if (IN6_IS_ADDR_LOOPBACK(&address)) return kLoopback;
@@ -89,7 +89,7 @@ void RegistrationLimit::Refill(Allowance& allowance, double per_minute, absl::Ti
   allowance.as_of = now;
 }
 
-// After a minute the allowance is whole again.
+// An origin that was silent for a minute has its full allowance again, so it can be forgotten.
 void RegistrationLimit::ForgetOld(absl::Time now) {
   if (now - looked_at_ < kMinute / 4) return;
   looked_at_ = now;

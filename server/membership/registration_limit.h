@@ -1,6 +1,6 @@
-// Limits the registrations that a coordinator takes per minute, of one address and in all, so that
-// a client that registers again and again, under new names, leaves room for others. Pure: no lock,
-// clock or thread.
+// RegistrationLimit limits the registrations that a coordinator takes per minute, of one address
+// and in all. So a client that registers again and again, under new names, leaves room for others.
+// It has no lock, clock or thread.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,15 @@
 
 namespace lodestar {
 
-// The part of a peer's address, as gRPC writes it ("ipv4:10.0.0.1:4242", "ipv6:%5B::1%5D:4242"),
-// that it cannot change at will: of IPv6 the first 64 bits. "loopback" for this machine.
+// Returns the part of a peer's address that the peer cannot change at will: for IPv6 the first 64
+// bits. Returns "loopback" for this machine. `peer` has gRPC's form ("ipv4:10.0.0.1:4242",
+// "ipv6:%5B::1%5D:4242").
 std::string PeerOrigin(absl::string_view peer);
 
 class RegistrationLimit {
  public:
-  // Per minute; as many at once if there were none for a minute. Fleets that start together, behind
-  // one address, are in after minutes.
+  // Maximum numbers of registrations per minute. After a minute without any, all of them may come
+  // at once. A large fleet that starts together behind one address is in after some minutes.
   struct Config {
     double per_origin = 600;
     double from_loopback = 6000;
@@ -29,9 +30,10 @@ class RegistrationLimit {
 
   explicit RegistrationLimit(const Config& config) : config_(config) {}
 
-  // Counts the registration if it may be taken. Errors: ResourceExhausted with RetryAfter.
+  // Counts the registration if it is within the limits. Errors: ResourceExhausted with RetryAfter.
   absl::Status Take(absl::string_view peer, absl::Time now);
-  // Origins that are remembered: those that have registered within the last minute.
+  // Returns the number of origins that are remembered: those that have registered within the last
+  // minute.
   size_t num_origins() const { return origins_.size(); }
 
  private:

@@ -70,8 +70,8 @@ TEST_F(RegistrationLimitTest, AClockThatGoesBackGivesNothing) {
   EXPECT_EQ(Flood("ipv4:10.0.0.1", 100), 0);
 }
 
-// A quarter of an hour of registrations that come as fast as they are taken, each under a new name,
-// half of them renewed for ever.
+// For a quarter of an hour, registrations come as fast as they are taken. Each is under a new name,
+// and half of them are renewed for ever.
 TEST_F(RegistrationLimitTest, NobodyIsShutOutByThoseWhoRegisterAndNeverJoin) {
   MembershipTable table(MembershipTable::Config{.lease = absl::Hours(2)});
   const auto worker = table.Register("worker", 1, now_);
@@ -90,7 +90,7 @@ TEST_F(RegistrationLimitTest, NobodyIsShutOutByThoseWhoRegisterAndNeverJoin) {
   EXPECT_GT(num_names, 10'000);
   EXPECT_LE(table.workers().size(), MembershipTable::kMaxWaiting +
                                         MembershipTable::kMaxEndedStrangers + 1 +
-                                        1000);  // since the last look
+                                        1000);  // seconds since the last look
   const auto newcomer = table.Register("newcomer", 3, now_);
   ASSERT_OK(newcomer);
   EXPECT_OK(table.Join(newcomer->id, newcomer->incarnation, now_));
