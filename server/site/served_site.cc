@@ -11,7 +11,7 @@
 namespace lodestar::site {
 namespace {
 
-// How often it is asked whether to go on waiting.
+// Interval at which a waiting call checks whether to go on waiting.
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
 absl::Status Stopping() { return absl::CancelledError("this site is stopping"); }
@@ -22,7 +22,7 @@ template <typename Result>
 absl::StatusOr<Result> ServedSite::Await(
     std::function<std::optional<absl::StatusOr<Result>>(const Coordinator&, absl::Time)> find,
     absl::FunctionRef<std::optional<absl::Status>()> give_up) {
-  // Shared: the answer may come after this call has given up.
+  // The answer is shared, because it may come after this call has given up.
   struct Answer {
     absl::Mutex mutex;
     absl::StatusOr<Result> result ABSL_GUARDED_BY(mutex) = Stopping();
@@ -126,7 +126,7 @@ absl::StatusOr<SiteOutcome> ServedSite::CarryOut(const SiteOrder& order,
   whole.has_new_weights = std::exchange(has_new_weights_, false);
   const uint64_t number = strand_->Run(
       [&](Coordinator& coordinator, absl::Time now) { return coordinator.TakeOrder(whole, now); });
-  absl::Duration waited;  // since interrupted
+  absl::Duration waited;  // time since the interruption
   return Await<SiteOutcome>(
       [number](const Coordinator& coordinator, absl::Time) {
         return coordinator.OrderOutcome(number);

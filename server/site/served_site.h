@@ -1,4 +1,4 @@
-// The Site of a server of this process that has all of the parameters.
+// ServedSite is the Site of a server of this process that has all of the parameters.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace lodestar::site {
 
 class ServedSite final : public Site {
  public:
-  // All outlive the site. `patience`: how long an order that is under way is waited for once
-  // interrupted. `clock`: by which calls wait.
+  // The pointers must outlive the site. `patience` is how long an order under way is waited for
+  // after an interruption. Waiting calls measure time with `clock`.
   ServedSite(rpc::CoordinatorStrand* strand, host::ShardHost* host, absl::Duration patience,
              Clock* clock)
       : strand_(strand), host_(host), patience_(patience), clock_(clock) {}
@@ -33,8 +33,8 @@ class ServedSite final : public Site {
   void OnUpstreamEnd(const absl::Status& outcome) override;
 
  private:
-  // Asks `find` after every change until it has an answer. `give_up` is asked now and then; what it
-  // returns is the answer then.
+  // Calls `find` after every change until it returns an answer. Also calls `give_up` now and then:
+  // if it returns an answer, that is the result.
   template <typename Result>
   absl::StatusOr<Result> Await(
       std::function<std::optional<absl::StatusOr<Result>>(const Coordinator&, absl::Time)> find,
@@ -44,7 +44,7 @@ class ServedSite final : public Site {
   host::ShardHost* const host_;
   const absl::Duration patience_;
   Clock* const clock_;
-  bool has_new_weights_ = false;  // since the last order
+  bool has_new_weights_ = false;  // true: weights were put since the last order
 };
 
 }  // namespace lodestar::site

@@ -16,13 +16,13 @@ namespace {
 
 constexpr absl::string_view kSiteModes[] = {"sync", "local_sgd"};
 
-// Whether the site itself says it for its workers.
+// Returns true if the site itself sets this field for its workers.
 bool IsOwn(const JobField& field, const JobSpec& asked) {
   return field.site == JobField::Site::kOwn ||
          (field.site == JobField::Site::kOwnWithLocalSteps && HasLocalSteps(asked));
 }
 
-// "--balance, --robust_mean": what is always a site's own.
+// Returns a text such as "--balance, --robust_mean": the flags that are always a site's own.
 std::string OwnFlags() {
   std::vector<std::string> flags;
   for (const JobField& field : JobFields()) {
@@ -31,7 +31,7 @@ std::string OwnFlags() {
   return absl::StrJoin(flags, ", ");
 }
 
-// Whether sites can be workers of a job.
+// Checks that sites can be workers of the job.
 absl::Status CheckMayHaveSites(const JobSpec& job) {
   if (!HasLocalSteps(job)) {
     return absl::FailedPreconditionError(
@@ -61,18 +61,18 @@ absl::Status CheckLayout(const Registration& upstream) {
                    ", this release as ", layout.hash(), "; use the same release there and here"));
 }
 
-// Whether orders of so many steps make up each window of the job.
+// Returns true if each window of the job can be divided into orders of this number of steps.
 bool MakeUpWindows(int steps_of_order, const JobSpec& job) {
   return steps_of_order == 1 || job.local_steps % (int64_t{steps_of_order} * job.fragments) == 0;
 }
 
-// The steps of such a window, for people.
+// Returns the number of steps of such a window, for messages.
 std::string WindowText(const JobSpec& job) {
   return job.fragments == 1 ? absl::StrCat(job.local_steps)
                             : absl::StrCat(job.local_steps, " over --fragments=", job.fragments);
 }
 
-// Checks what the operator of the site has given against the job upstream.
+// Compares what the operator of the site has given with the job upstream.
 absl::Status CheckGiven(const JobSpec& upstream, const JobSpec& asked,
                         const std::set<std::string>& given) {
   std::vector<std::string> refused;
@@ -139,7 +139,8 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
   RETURN_IF_ERROR(CheckMayHaveSites(upstream.job));
   RETURN_IF_ERROR(CheckLayout(upstream));
   RETURN_IF_ERROR(CheckGiven(upstream.job, asked, given));
-  // Everything but what is taken over: the mode, defaults, and the site's own.
+  // These are all settings that are not taken from upstream: the mode, defaults, and the site's own
+  // settings.
   JobSpec job = asked;
   job.model = upstream.job.model;
   job.seed = upstream.job.seed;
@@ -149,7 +150,8 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
   job.global_batch_size = StepSamples(upstream.job);
   job.eval_every = 0;
   job.eval_samples = 0;
-  // For people: each order brings its own learning rate, and evaluations are rounds, too.
+  // The schedule only serves for messages: each order brings its own learning rate. Evaluations
+  // count as rounds too.
   job.schedule = upstream.job.schedule;
   const auto own_rounds = [&](int64_t rounds) {
     return rounds * upstream.job.local_steps / (int64_t{job.local_steps} * upstream.job.fragments);

@@ -1,4 +1,5 @@
-// The job of a site: what the servers upstream have it train, and how. Pure.
+// SiteJob() computes the job of a site: what the servers upstream have it train, and how. It does
+// no I/O.
 #pragma once
 
 #include <set>
@@ -11,19 +12,19 @@
 
 namespace lodestar::site {
 
-// The job that a site's workers have. In sync its rounds are the local steps of `upstream`, and its
-// updates those of the inner optimizer there; in local_sgd its rounds are some of them each.
-// `asked`: by the site's operator, whose are only settings of how its workers come together;
-// `given`: those that the operator has given. Errors: FailedPrecondition if that job is none for a
-// site, InvalidArgument if what was given contradicts it: each names flag, value and what is
-// allowed.
+// Returns the job of a site's workers. In sync, its rounds are the local steps of `upstream`, and
+// its updates those of the inner optimizer there. In local_sgd, each of its rounds is some of these
+// steps. `asked` is the job of the site's operator, of which only settings about how its workers
+// exchange are used. `given` names the settings that the operator has given. Errors:
+// FailedPrecondition (the job upstream cannot have sites); InvalidArgument (a given setting
+// contradicts it). Each error names flag, value and what is allowed.
 absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& asked,
                                 const std::set<std::string>& given);
 
-// Whether a site that has begun with one job of its upstream goes on with another. What each grant
-// brings, such as learning rates, may differ. `steps_of_order`: local steps that the site's workers
-// make between two of their own exchanges, at least 1. Errors: FailedPrecondition naming the
-// setting, also if the other job is none for a site.
+// Checks that a site that began with one job of its upstream can go on with another. Values that
+// come with each grant, such as learning rates, may differ. `steps_of_order` is the number of local
+// steps that the site's workers make between two of their own exchanges, at least 1. Errors:
+// FailedPrecondition, naming the setting (also if the other job cannot have sites).
 absl::Status CheckGoesOn(const JobSpec& began, const JobSpec& now, int steps_of_order);
 
 }  // namespace lodestar::site

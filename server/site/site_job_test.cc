@@ -65,7 +65,7 @@ TEST(SiteJobTest, IsTheInnerTrainingOfTheJobUpstream) {
   EXPECT_EQ(job.batch_size, 0);
   EXPECT_EQ(job.min_workers, 2);
   EXPECT_EQ(job.push_encoding, Encoding::kBf16);
-  // Evaluations after 25, 50 and 75 rounds, and the last one.
+  // There are evaluations after 25, 50 and 75 rounds, and a last one.
   EXPECT_EQ(job.schedule.total_rounds, 2004);
   EXPECT_EQ(job.schedule.warmup_rounds, 60);
 }
@@ -90,7 +90,7 @@ TEST(SiteJobTest, LocalStepsOfItsOwnDivideEachWindowOfAFragment) {
   Registration upstream = Upstream();
   upstream.job.fragments = 2;
   ASSERT_OK_AND_ASSIGN(const JobSpec job, SiteJob(upstream, asked, {"mode", "local_steps"}));
-  // 100 windows of 10 steps, and four evaluations.
+  // There are 100 windows of 10 steps, and four evaluations.
   EXPECT_EQ(job.schedule.total_rounds, 204);
   EXPECT_OK(CheckGoesOn(upstream.job, upstream.job, 5));
   upstream.job.fragments = 3;
@@ -98,7 +98,7 @@ TEST(SiteJobTest, LocalStepsOfItsOwnDivideEachWindowOfAFragment) {
               StatusIs(kInvalid, HasSubstr("--local_steps=5 contradicts 20 over --fragments=3")));
   EXPECT_THAT(CheckGoesOn(upstream.job, upstream.job, 5),
               StatusIs(kFailedPrecondition, HasSubstr("--local_steps=20 over --fragments=3")));
-  // Steps that are made together are an order each, in windows of any length.
+  // If each step is an order of its own, windows may have any length.
   EXPECT_OK(SiteJob(upstream, Asked(), {}));
 }
 
