@@ -1,5 +1,5 @@
-// Limits how many refusals of one identity go into the log, so that an identity that asks again and
-// again for what it may not call fills no disk. Pure.
+// AuditQuota limits how many refusals of one identity are logged. So an identity that repeats
+// forbidden calls does not fill the disk. It does no I/O and has no lock.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,13 @@ namespace lodestar::limits {
 
 class AuditQuota {
  public:
-  static constexpr int kLinesPerMinute = 3;  // of one identity
-  // Those beyond share the quota of one, until others have been silent for a minute.
+  static constexpr int kLinesPerMinute = 3;  // per identity
+  // Maximum number of identities with a quota of their own. Others share one quota, until some
+  // identities have been silent for a minute.
   static constexpr size_t kMaxIdentities = 1024;
 
-  // Whether a refusal of `identity` is for the log, and how many of it were not since the last one
-  // that was; nothing: it is not.
+  // Returns nothing if a refusal of `identity` must not be logged. Otherwise returns how many were
+  // not logged since the last one that was.
   std::optional<int> Take(absl::string_view identity, absl::Time now);
 
  private:
@@ -30,7 +31,7 @@ class AuditQuota {
     int left_out = 0;
   };
 
-  std::map<std::string, Minute, std::less<>> minutes_;  // by identity; "": those beyond
+  std::map<std::string, Minute, std::less<>> minutes_;  // keyed by identity; "" is the shared quota
 };
 
 }  // namespace lodestar::limits

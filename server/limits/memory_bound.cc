@@ -6,15 +6,16 @@
 namespace lodestar::limits {
 namespace {
 
-// gRPC's transport, its buffer for reading, and OpenSSL's for a session: more than twice of what
-// idle connections were measured to take, plain and in TLS.
+// Memory of gRPC's transport, its read buffer, and OpenSSL's session. It is more than twice the
+// measured memory of idle connections, plain and with TLS.
 constexpr int64_t kBytesPerConnection = 64 << 10;
 constexpr int64_t kBytesPerTlsConnection = 192 << 10;
-// What gRPC keeps for a call that is open and waits for its message. The number was measured.
+// Memory that gRPC keeps for a call that is open and waits for its message. The number was
+// measured.
 constexpr int64_t kBytesPerCall = 12 << 10;
-// The message, what protobuf makes of it, and a layout.
+// Memory of the message, its parsed form, and a layout.
 constexpr int64_t kBytesPerLargeRegistration = int64_t{48} << 20;
-// Names, peers, devices and grants of all whom the coordinator remembers.
+// Memory of names, peers, devices and grants of all workers that the coordinator remembers.
 constexpr int64_t kWorkerBytes = int64_t{64} << 20;
 constexpr int64_t kProgramBytes = int64_t{160} << 20;
 

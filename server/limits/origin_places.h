@@ -1,5 +1,5 @@
-// Places for something of which there may be a few at a time: in all, and of one origin, so that an
-// origin that takes all that it can get leaves some to others.
+// OriginPlaces are places for things of which only a few may exist at a time: a number in all, and
+// a number per origin. So an origin that takes all that it can get leaves some places to others.
 #pragma once
 
 #include <map>
@@ -12,19 +12,19 @@
 
 namespace lodestar::limits {
 
-// Thread-safe.
+// The class is thread-safe.
 class OriginPlaces {
  public:
   struct Config {
     int in_all = 0;
     int of_origin = 0;
   };
-  // One that is taken, until it is gone. May outlive the places.
+  // A Place is taken until it is destroyed. It may outlive the OriginPlaces.
   using Place = std::shared_ptr<const void>;
 
   explicit OriginPlaces(const Config& config) : state_(std::make_shared<State>(config)) {}
 
-  // `origin`: see PeerOrigin(). Null: there is none left.
+  // Takes a place. For `origin` see PeerOrigin(). Returns null if no place is left.
   Place Take(absl::string_view origin);
   const Config& config() const { return state_->config; }
 

@@ -1,5 +1,5 @@
-// How often what others wanted of this server was refused because of a limit, by limit. Connections
-// are counted where they are accepted: server/firewall/connection_table.
+// RefusalCounts counts how often this server refused something because of a limit, for each limit.
+// Refused connections are counted where they are accepted: server/firewall/connection_table.
 #pragma once
 
 #include <array>
@@ -12,31 +12,31 @@
 namespace lodestar::limits {
 
 enum class LimitReached : uint8_t {
-  kRegistrations,       // per minute
-  kLargeRegistrations,  // with a layout: at a time, or too large to be looked at
-  kHeldRegistrations,   // that wait for servers
+  kRegistrations,       // too many registrations per minute
+  kLargeRegistrations,  // with a layout: too many at a time, or too large
+  kHeldRegistrations,   // registrations that wait for servers
   kHeldConnections,     // calls of StayConnected
-  kNames,               // too long
-  kLayouts,             // too many tensors, elements or buckets, or names that are none
-  kStreams,             // of a worker, or of strangers
+  kNames,               // names that are too long
+  kLayouts,             // too many tensors, elements or buckets, or invalid names
+  kStreams,             // bulk streams of a worker, or of strangers
   kMessages,            // chunks that are too large
-  kPullRequests,        // for more buckets than there are
-  kFloods,              // connections that were ended for what HTTP/2 they send
+  kPullRequests,        // requests for more buckets than exist
+  kFloods,              // connections that were ended because of the HTTP/2 frames that they sent
   kSlowPeers,           // streams that were ended because nothing moved
-  kSharedMemory,        // regions, and calls for some
-  kWatches,             // of the status, and answers with it that no client reads
-  kEnrolments,          // at a time, of one address or in all
-  kFailedEnrolments,    // wrong secrets, tokens that have ended, and those left half-way
-  kHandshakes,          // of TLS, that failed: no certificate, or none that counts here
-  kDeniedCalls,         // of those whose role or certificate does not allow it
-  kForeignOrders,       // at the pages, that foreign pages have sent
+  kSharedMemory,        // shared regions, and calls that ask for one
+  kWatches,             // watches of the status, and status answers that no client reads
+  kEnrolments,          // enrolments at a time, of one address or in all
+  kFailedEnrolments,    // wrong secrets, ended tokens, and enrolments that were not completed
+  kHandshakes,          // failed TLS handshakes: no certificate, or none that is valid here
+  kDeniedCalls,         // calls that the caller's role or certificate does not allow
+  kForeignOrders,       // orders that pages of other sites have sent to this server's pages
 };
 inline constexpr size_t kNumLimitsReached = 18;
 
-// "too many registrations".
+// Returns a text such as "too many registrations".
 absl::string_view LimitReachedName(LimitReached limit);
 
-// Thread-safe.
+// The class is thread-safe.
 class RefusalCounts {
  public:
   void Count(LimitReached limit, uint64_t times = 1) {
