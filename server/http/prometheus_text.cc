@@ -15,7 +15,7 @@ namespace {
 
 using Labels = std::vector<prometheus::ClientMetric::Label>;
 
-// Families in the order in which they were begun.
+// Writes metric families in the order in which they were begun.
 class Exposition {
  public:
   class Family {
@@ -180,7 +180,7 @@ void AddRest(const v1::ClusterStatus& status, Exposition& out) {
         .Add(static_cast<double>(checkpoint.round()));
     out.Gauge("last_checkpoint_age_seconds", "Since it was published.")
         .Add(checkpoint.age_seconds());
-    // They are not known of a checkpoint that an earlier process has written.
+    // The size and time are not known if an earlier process has written the checkpoint.
     if (checkpoint.bytes() > 0) {
       out.Gauge("last_checkpoint_bytes", "On the disk.")
           .Add(static_cast<double>(checkpoint.bytes()));

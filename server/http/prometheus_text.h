@@ -1,6 +1,6 @@
-// A cluster's status as Prometheus reads it: exposition format, version 0.0.4. Names follow its
-// conventions: base units, `_total` for what only grows, shares from 0 to 1 as `_ratio`. What each
-// means is in docs/reference/metrics.md. What is not known has no line.
+// Converts a cluster's status to Prometheus' exposition format, version 0.0.4. Names follow its
+// conventions: base units, `_total` for counters, and `_ratio` for shares from 0 to 1.
+// deploy/docs/monitoring.md says what each metric means. An unknown value has no line.
 #pragma once
 
 #include <string>

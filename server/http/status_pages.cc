@@ -18,7 +18,8 @@ namespace lodestar::http {
 namespace {
 
 constexpr char kJson[] = "application/json";
-// A curve has some thousand points: it is sent that often at most, in events of one second each.
+// Number of status events between two history events. A curve has some thousand points, so it is
+// not sent with each status event, which comes once a second.
 constexpr int kEventsPerHistory = 5;
 
 HttpAnswer JsonAnswer(const google::protobuf::Message& message) {
@@ -42,7 +43,7 @@ HttpAnswer OrderAnswer(const absl::StatusOr<std::string>& outcome) {
           .body = absl::StrCat(outcome.status().message(), "\n")};
 }
 
-// For one reader.
+// An EventSource makes the events for one reader.
 class EventSource {
  public:
   EventSource(std::function<v1::ClusterStatus()> read_status,
@@ -69,7 +70,7 @@ class EventSource {
   uint64_t sent_version_ = ~uint64_t{0};
 };
 
-// Answers callers that have shown no token and no certificate. Thread-safe.
+// RecentReadiness answers callers that have shown no token and no certificate. It is thread-safe.
 class RecentReadiness {
  public:
   RecentReadiness(std::function<v1::ClusterStatus()> read_status, Clock* clock)
@@ -135,7 +136,7 @@ HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
     return HttpAnswer{.status = 503, .body = absl::StrCat(why_not, "\n")};
   };
   const auto readiness = std::make_shared<RecentReadiness>(read_status, clock);
-  // Waits as long as the status does not come, which is what a probe wants to know.
+  // Blocks as long as the status does not come, because that is what a probe tests.
   routes.open_pages["/healthz"] = [readiness] {
     readiness->Read();
     return HttpAnswer{.body = "ok\n"};

@@ -23,19 +23,22 @@
 
 namespace lodestar::http {
 
-// What operators can order through the page, by name. Each returns what has come of it, one
-// sentence; it is called from any thread, with what the form says, and who orders: see HttpRoutes.
+// The orders that operators can give through the page, by name. Each returns one sentence about its
+// result. It is called from any thread, with the fields of the form and the name of the caller: see
+// HttpRoutes.
 using JobOrders = std::map<std::string, std::function<absl::StatusOr<std::string>(
                                             const HttpQuery&, const std::string& caller)>>;
 
-// `history` outlives the routes. `read_status` is called from any thread. `order_key`: see
-// HttpRoutes. /healthz and /readyz are open to who has shown nothing, as probes do: without the
-// reason, and from a status that is read once a second of `clock` at most, however many ask.
+// Returns the routes. `history` must outlive them. `read_status` is called from any thread. For
+// `order_key` see HttpRoutes. /healthz and /readyz are open to callers without credentials, such as
+// probes. Their answers give no reason. They use a status that is read at most once a second of
+// `clock`, however many callers ask.
 HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
                        const status::HistoryRecorder* history, const JobOrders& orders = {},
                        const std::string& order_key = "", Clock* clock = &Clock::Real());
 
-// Whether workers can train: all shards serve, and the job goes on. Else why not, one sentence.
+// Returns an empty text if workers can train: all shards serve, and the job goes on. Otherwise
+// returns the reason in one sentence.
 std::string WhyNotReady(const v1::ClusterStatus& status);
 
 }  // namespace lodestar::http
