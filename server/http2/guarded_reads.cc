@@ -28,7 +28,7 @@ namespace {
 
 std::atomic<uint64_t> num_floods_ended = 0;
 
-// GuardedSockets has the plain connections, by file descriptor.
+// GuardedSockets holds the plain connections, by file descriptor.
 class GuardedSockets {
  public:
   static GuardedSockets& Instance() {
@@ -44,11 +44,11 @@ class GuardedSockets {
     is_empty_ = false;
   }
 
-  // Is told what was read. False means that the connection has to end.
+  // Checks the bytes that were read from `fd`. Returns false if the connection must end.
   bool Allows(int fd, const msghdr& message, size_t num_bytes) ABSL_LOCKS_EXCLUDED(mutex_) {
     const std::shared_ptr<Socket> socket = Find(fd);
     if (socket == nullptr) return true;
-    // Read by one thread at a time.
+    // Only one thread at a time reads a connection.
     const absl::Time now = absl::Now();
     for (size_t i = 0; i < message.msg_iovlen && num_bytes > 0; ++i) {
       const size_t size = std::min(num_bytes, message.msg_iov[i].iov_len);
@@ -85,7 +85,7 @@ class GuardedSockets {
     return found == sockets_.end() ? nullptr : found->second;
   }
 
-  // If this is false, the file that was guarded has been closed, and another file has its number.
+  // Returns false if the file that was guarded has been closed, and another file has its number.
   static bool IsSame(int fd, const Socket& socket) {
     struct stat now = {};
     return fstat(fd, &now) == 0 && now.st_dev == socket.identity.st_dev &&
@@ -94,10 +94,11 @@ class GuardedSockets {
 
   absl::Mutex mutex_;
   absl::flat_hash_map<int, std::shared_ptr<Socket>> sockets_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<bool> is_empty_ = true;  // none was ever added
+  std::atomic<bool> is_empty_ = true;  // true: no socket was ever added
 };
 
-// Which end has ended a connection, by the inode of its socket. Bounded: the oldest are forgotten.
+// EndedConnections records which end has ended a connection, by the inode of its socket. Its size
+// is bounded: the oldest are forgotten.
 class EndedConnections {
  public:
   static EndedConnections& Instance() {
@@ -105,7 +106,8 @@ class EndedConnections {
     return *ended;
   }
 
-  // This process is about to shut `fd` down. What is known of it already stays.
+  // Records the state of `fd`, which this process is about to shut down. If the inode is known
+  // already, nothing changes.
   void OnShutdown(int fd) ABSL_LOCKS_EXCLUDED(mutex_) {
     struct stat status = {};
     tcp_info info = {};
@@ -113,7 +115,8 @@ class EndedConnections {
     if (fstat(fd, &status) != 0 || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
       return;
     }
-    // It was reset, unless what was sent again, or probes, were in vain.
+    // The peer has reset the connection. If retransmissions or probes had failed instead, the
+    // counters would not be 0.
     const bool was_reset =
         info.tcpi_state == TCP_CLOSE && info.tcpi_retransmits == 0 && info.tcpi_probes == 0;
     absl::MutexLock lock(&mutex_);
@@ -142,9 +145,8 @@ void FreeGuard(void*, void* guard, CRYPTO_EX_DATA*, int, long, void*) {
   delete static_cast<Http2Guard*>(guard);
 }
 
-// Returns the guard of a server's connection with HTTP/2. It is null for any other connection. The
-// function is unused, as HandshakeError() is, where a sanitizer has functions of its own in place
-// of those below.
+// Returns the guard of a server's HTTP/2 connection, or null for any other connection. This
+// function and HandshakeError() are unused if a sanitizer replaces the functions below by its own.
 [[maybe_unused]] Http2Guard* GuardOf(SSL* ssl) {
   static const int index = SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, &FreeGuard);
   if (SSL_is_server(ssl) != 1) return nullptr;
@@ -182,8 +184,8 @@ class HandshakeCounter {
   FailedHandshakes failed_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Returns the text of the error that OpenSSL has noted last. What OpenSSL says of the peer's
-// certificate is plainer than that it could not be verified.
+// Returns the text of the last error of OpenSSL. If the peer's certificate is bad, OpenSSL's result
+// for the certificate is clearer than the error, which only says that it could not be verified.
 [[maybe_unused]] absl::string_view HandshakeError(const SSL* ssl) {
   const int64_t verified = SSL_get_verify_result(ssl);
   if (verified != X509_V_OK) return X509_verify_cert_error_string(verified);
@@ -229,7 +231,8 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, 
   return num_bytes;
 }
 
-// gRPC shuts each connection down once it knows that it is over, before it tells the calls on it.
+// gRPC shuts a connection down as soon as it knows that the connection is over, and only then tells
+// its calls.
 __attribute__((visibility("default"))) int shutdown(int fd, int how) {
   static auto* const real = lodestar::http2::OfTheSystem<int(int, int)>("shutdown");
   lodestar::http2::EndedConnections::Instance().OnShutdown(fd);
@@ -254,8 +257,8 @@ __attribute__((visibility("default"))) int SSL_read(SSL* ssl, void* bytes, int m
 
 __attribute__((visibility("default"))) int SSL_do_handshake(SSL* ssl) {
   static auto* const real = lodestar::http2::OfTheSystem<int(SSL*)>("SSL_do_handshake");
-  // SSL_get_error() takes what an earlier connection has left in this thread's queue for an error
-  // of this one; gRPC 1.51 takes one of them from there, and there may be more.
+  // SSL_get_error() would take an error that an earlier connection has left in this thread's queue
+  // for an error of this one. gRPC 1.51 takes only one error from the queue, and there may be more.
   ERR_clear_error();
   const int result = real(ssl);
   if (result <= 0 && SSL_is_server(ssl) == 1 && SSL_get_error(ssl, result) == SSL_ERROR_SSL) {

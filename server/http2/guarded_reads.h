@@ -1,12 +1,12 @@
-// This file puts an Http2Guard before what gRPC reads from its clients, notices clients that fail
-// to open a connection of TLS, and remembers which connections the other end has closed. gRPC 1.51
-// has no place for that, and neither its own limits nor anything behind it sees what the guard
-// looks for. So it defines recvmsg(), shutdown(), SSL_read() and SSL_do_handshake(), which the
-// library of gRPC calls, over those of the system, and calls those. Nothing changes for connections
-// that are not guarded: plain ones that GuardSocket() was not told of, and TLS of clients, or
-// without HTTP/2. In builds with sanitizers, which do the same, nothing is guarded.
+// Puts an Http2Guard before what gRPC reads from its clients, notices failed TLS handshakes of
+// clients, and records which connections the other end has closed. gRPC 1.51 has no hook for that,
+// and neither its own limits nor any later code sees what the guard looks for. So this file defines
+// recvmsg(), shutdown(), SSL_read() and SSL_do_handshake(), which the gRPC library calls, and calls
+// the system's functions from them. Nothing changes for connections that are not guarded: plain
+// ones without GuardSocket(), TLS connections of clients, and those without HTTP/2. Sanitizers
+// replace the same functions, so nothing is guarded in builds with sanitizers.
 //
-// The state is the process's: the library does not say which server it calls for.
+// The state belongs to the process, because the library does not say for which server it calls.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 
 namespace lodestar::http2 {
 
-// A connection of plain HTTP/2 that this process has accepted, and has read nothing of. Takes the
-// place of an earlier one with that number. Those with TLS are found without.
+// Guards a plain HTTP/2 connection that this process has accepted, and has read nothing of.
+// Replaces an earlier connection with that number. TLS connections are guarded without this call.
 void GuardSocket(int fd);
 
-// Whether the other end had closed or reset the connection whose socket had this inode when this
-// process shut it down. Known of those that were shut down last. Not if a timeout has ended it. In
-// builds with sanitizers never.
+// Returns true if the other end had closed or reset the connection when this process shut it down.
+// `inode` is that of its socket. Returns false if a timeout has ended it. Only the last connections
+// are remembered. Always returns false in builds with sanitizers.
 bool WasEndedByPeer(uint64_t inode);
 
-// Connections that were ended, since the process began.
+// Returns the number of connections that were ended since the process began.
 uint64_t NumFloodsEnded();
 
-// FailedHandshakes are those of TLS with clients of this process' servers that one of both has
-// refused.
+// FailedHandshakes counts TLS handshakes with clients of this process's servers that either side
+// has refused.
 struct FailedHandshakes {
   uint64_t count = 0;       // since the process began
-  std::string last_reason;  // "certificate has expired"
+  std::string last_reason;  // such as "certificate has expired"
 };
 FailedHandshakes ReadFailedHandshakes();
 

@@ -15,7 +15,7 @@ enum FrameType : uint8_t {
   kPing = 6,
   kContinuation = 9
 };
-constexpr uint8_t kEndHeaders = 0x4;  // of kHeaders and kContinuation
+constexpr uint8_t kEndHeaders = 0x4;  // flag of kHeaders and kContinuation
 
 }  // namespace
 

@@ -1,8 +1,8 @@
-// Http2Guard watches what one client sends on a connection of HTTP/2, frame by frame before gRPC
-// reads it. gRPC 1.51 keeps a header of any length until it is whole, and takes as many calls as
-// are begun and cut off at once (CVE-2023-33953, CVE-2023-44487). Both cost a server memory without
-// end and many times the client's work. Payloads are skipped, not looked at. The class is pure:
-// time is given.
+// Http2Guard checks what one client sends on an HTTP/2 connection, frame by frame before gRPC reads
+// it. gRPC 1.51 keeps a header of any length until it is complete. It also accepts any number of
+// calls that are begun and cut off at once (CVE-2023-33953, CVE-2023-44487). Both cost a server
+// unlimited memory and many times the client's work. Payloads are skipped, not checked. The class
+// does no I/O: the time is passed in.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,17 @@ namespace lodestar::http2 {
 
 class Http2Guard {
  public:
-  // The headers of one call may have so many bytes, as they are sent. gRPC takes 8 KiB, and refuses
-  // that call alone once it has read all of them.
+  // Maximum number of bytes in the headers of one call, as they are sent. gRPC's own limit is 8
+  // KiB: it refuses only that call, after it has read all of its headers.
   static constexpr size_t kMaxHeaderBytes = 12 << 10;
 
-  // A number at once, and so many in a second after that.
+  // A Pace allows `burst` at once, and `per_second` after that.
   struct Pace {
     double burst = 0;
     double per_second = 0;
   };
-  // Far above what workers do: they cut off a few calls when a round goes on without them.
+  // The limits are far above what workers do: they cut off a few calls when a round goes on without
+  // them.
   struct Config {
     Pace calls = {.burst = 10'000, .per_second = 5'000};
     Pace resets = {.burst = 50, .per_second = 10};
@@ -36,12 +37,12 @@ class Http2Guard {
   Http2Guard() : Http2Guard(Config()) {}
   explicit Http2Guard(const Config& config);
 
-  // Takes what the client has sent, from its first byte on, in pieces of any size. False means that
-  // the connection is not to be read any further, from now on.
+  // Takes what the client has sent, from its first byte on, in pieces of any size. Returns false if
+  // the connection must not be read any further.
   bool Allows(absl::string_view bytes, absl::Time now);
 
  private:
-  // An Allowance is what is left of a pace.
+  // An Allowance is what is left of a Pace.
   struct Allowance {
     explicit Allowance(const Pace& the_pace) : pace(the_pace), left(the_pace.burst) {}
     bool Take(absl::Time now);
@@ -54,11 +55,11 @@ class Http2Guard {
   bool OnFrame(absl::Time now);
 
   bool is_broken_ = false;
-  size_t preface_bytes_ = 0;  // that have come
-  size_t bytes_to_skip_ = 0;  // of a payload
-  size_t header_size_ = 0;    // of the next frame's header: what has come of it
+  size_t preface_bytes_ = 0;  // bytes of the preface that have come
+  size_t bytes_to_skip_ = 0;  // rest of a payload
+  size_t header_size_ = 0;    // bytes of the next frame's header that have come
   uint8_t header_[9] = {};
-  size_t header_bytes_ = 0;  // of the headers of one call so far
+  size_t header_bytes_ = 0;  // bytes of one call's headers so far
   Allowance calls_;
   Allowance resets_;
   Allowance settings_;
