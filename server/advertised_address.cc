@@ -7,7 +7,7 @@
 namespace lodestar::server {
 
 std::string HostName() {
-  char name[HOST_NAME_MAX + 1] = {};  // of HOST_NAME_MAX letters, and the end
+  char name[HOST_NAME_MAX + 1] = {};  // HOST_NAME_MAX letters, and a 0 at the end
   return gethostname(name, sizeof(name)) == 0 && name[0] != '\0' ? name : "localhost";
 }
 

@@ -1,4 +1,4 @@
-// Says under which address other programs reach a server that listens.
+// Finds the address under which other programs reach a server that listens.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace lodestar::server {
 
-// Returns what this machine calls itself, or "localhost" if it has no name.
+// Returns this machine's host name, or "localhost" if it has no name.
 std::string HostName();
 
 // Returns true if AdvertisedAddress() is the host name, which other machines may not find.
 bool IsAddressGuessed(const NetworkConfig& network);
 
-// Returns --advertise with the real port filled in, else the address of --listen, else (a wildcard)
-// this machine's host name.
+// Returns --advertise with the real port filled in. If it is not given, returns the address of
+// --listen. If that is a wildcard, returns this machine's host name.
 std::string AdvertisedAddress(const NetworkConfig& network, int real_port);
 
 }  // namespace lodestar::server

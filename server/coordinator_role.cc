@@ -50,13 +50,13 @@ uint64_t RandomJournalId() {
   return (static_cast<uint64_t>(random()) << 32) | random() | 1;
 }
 
-// Leases and held calls are looked at this often.
+// Interval at which leases and held calls are checked.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
-// The time between two looks at the newest checkpoint, which another program may have removed.
+// Interval at which the newest checkpoint is checked, because another program may have removed it.
 constexpr absl::Duration kCheckpointLook = absl::Seconds(10);
-// The outcome of a last checkpoint has this much time beyond its patience to be written down.
+// Time, beyond its patience, in which the outcome of a last checkpoint must be on disk.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
-// Servers of this process that have loaded what they have must attach within this time.
+// Time in which the servers of this process that have loaded must attach.
 constexpr absl::Duration kAttachPatience = absl::Minutes(1);
 
 CoordinatorRole::Deps WithDisks(CoordinatorRole::Deps deps) {
@@ -65,8 +65,8 @@ CoordinatorRole::Deps WithDisks(CoordinatorRole::Deps deps) {
   return deps;
 }
 
-// The course of each round, for debugging: with the lines of calls and contributions, it can be
-// followed from its opening to its end.
+// Logs the course of each round, for debugging. Together with the lines about calls and
+// contributions, a round can be followed from its opening to its end.
 void LogRound(const ShardCommand& command) {
   if (const auto* open = std::get_if<OpenRoundCommand>(&command); open != nullptr) {
     LogDebug("round opened round={} view={} workers={}", open->plan.round, open->plan.view,
@@ -219,7 +219,8 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
   deps.confirm_leader = deps_.confirm_leader;
-  // The folder may have the journal, and the journal is made again before a checkpoint is.
+  // A journal in the folder does not count as content: if the folder is made anew, its journal
+  // exists before its first checkpoint.
   deps.is_content = [folder](absl::string_view name) {
     const auto entry = ParseCheckpointName(folder, std::string(name));
     return entry.has_value() && entry->suffix != kTemporarySuffix;
@@ -352,7 +353,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
       memory.reset();
     }
   }
-  // If the operator says from where to start, the journal does not count.
+  // If the operator says where to start, the journal is not used.
   const bool is_wanted = config_.durability.resume == ResumePolicy::kLatest;
   if (memory.has_value() && !is_wanted && !IsAllInCheckpoint(*memory)) {
     alarms_.push_back(absl::StrCat("starts from where --resume says, beside a journal, ",
@@ -449,13 +450,14 @@ absl::Status CoordinatorRole::BeginJournal(journal::JournalEnd end, const absl::
           when);
     });
   };
-  ASSIGN_OR_RETURN(
-      journal_, host::CoordinatorJournal::Create({.folder = folder,
-                                                  .end = std::move(end),
-                                                  // A journal that went back may be replaced first.
-                                                  .defers_writing = true,
-                                                  .replaces_damaged = !damage.ok()},
-                                                 std::move(deps)));
+  ASSIGN_OR_RETURN(journal_,
+                   host::CoordinatorJournal::Create({.folder = folder,
+                                                     .end = std::move(end),
+                                                     // Nothing is written yet, because a journal
+                                                     // that went back may be replaced first.
+                                                     .defers_writing = true,
+                                                     .replaces_damaged = !damage.ok()},
+                                                    std::move(deps)));
   return absl::OkStatus();
 }
 
@@ -546,7 +548,7 @@ absl::Status CoordinatorRole::Start(host::ShardHost* local,
 absl::Status CoordinatorRole::StartPages() {
   const bool is_plain = deps_.security->transport().is_plain();
   const bool is_remote = config_.has_remote_pages();
-  // In plain text every program that reaches the pages may give orders, as at the port of the job.
+  // In plain text, every program that reaches the pages may give orders, as at the port of the job.
   // In TLS, pages that only this machine reaches ask for no credentials, but orders need the key.
   // Pages that other machines reach ask for credentials.
   const std::string order_key = is_plain || is_remote ? "" : RandomHex(16);
@@ -677,7 +679,8 @@ std::optional<absl::Status> CoordinatorRole::outcome() {
       strand_.Run([](Coordinator& coordinator, absl::Time) -> std::optional<absl::Status> {
         return coordinator.outcome();
       });
-  // While the journal is not written, the workers and servers have not been told of the outcome.
+  // While the journal is not written, workers and servers have not been told the outcome, so it
+  // does not count yet.
   if (strand_.awaits_journal()) outcome.reset();
   return outcome;
 }
@@ -769,7 +772,7 @@ absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
 absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_interrupted) {
   const absl::Time until = deps_.clock->Now() + kAttachPatience;
   while (true) {
-    // If the job is over, it has been saved.
+    // If the job is over, everything has been saved.
     if (const std::optional<absl::Status> ended = outcome(); ended.has_value()) return *ended;
     const absl::Status serving = strand_.Run([](Coordinator& coordinator, absl::Time now) {
       if (coordinator.journal_loss().has_value()) {
@@ -786,7 +789,7 @@ absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_in
 
 absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveWithoutWorkers(
     const std::function<bool()>& is_interrupted) {
-  // The disk may take this long.
+  // The disk may be slow, so the patience is long.
   constexpr absl::Duration kPatience = absl::Hours(24);
   BeginDrain();
   RETURN_IF_ERROR(AwaitAllServing(is_interrupted));
@@ -803,8 +806,8 @@ absl::Status CoordinatorRole::FinishCheckpointCommand(absl::Duration patience,
   return checkpoint_command_->Finish(patience, is_interrupted);
 }
 
-// Returns what the other servers are told. They wait for this one to come back, and may be told to
-// stop meanwhile.
+// Returns the status with which streams of the other servers end. They wait for this server to come
+// back, and may be told to stop meanwhile.
 absl::Status CoordinatorRole::Farewell() {
   std::string text = "the coordinator is stopping";
   if (shards_ == nullptr) return absl::AbortedError(text);
@@ -814,12 +817,12 @@ absl::Status CoordinatorRole::Farewell() {
     absl::StrAppend(&text, saved->ok() ? absl::StrCat("; all is saved in ", (*saved)->path)
                                        : absl::StrCat("; ", saved->status().message()));
   });
-  return absl::AbortedError(text);  // See ShardAgent::connection().
+  return absl::AbortedError(text);  // see ShardAgent::connection()
 }
 
 void CoordinatorRole::Stop() {
   FinishCheckpointCommand(absl::ZeroDuration(), [] { return true; }).IgnoreError();
-  // Start() has failed, so no other program knows of this server.
+  // Start() has failed, so no other program knows this server.
   if (cluster_rpc_ == nullptr) return;
   strand_.Stop();
   if (held_connections_ != nullptr) held_connections_->EndAll();
@@ -832,7 +835,7 @@ void CoordinatorRole::Stop() {
 }
 
 void CoordinatorRole::OnEvent(ShardEvent event) {
-  // The coordinator tells of the fault, once for all buckets of a round.
+  // The coordinator logs the fault, once for all buckets of a round.
   if (const auto* fault = std::get_if<WorkerFault>(&event)) LogDebug("shard=0 {}", fault->text);
   strand_.Report(
       [&](Coordinator& coordinator, absl::Time now) { coordinator.OnShardEvent(0, event, now); });

@@ -1,5 +1,5 @@
-// All that the server of shard 0 has and the others have not: the coordinator on its strand, the
-// shards it commands, checkpoints, progress, and the services for workers, operators and other
+// CoordinatorRole holds all that only the server of shard 0 has: the coordinator on its strand, the
+// shards that it commands, checkpoints, progress, and the services for workers, operators and other
 // servers.
 #pragma once
 
@@ -50,15 +50,16 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   struct Deps {
     Clock* clock = &Clock::Real();
     FileSystem* disk = &FileSystem::Real();
-    // The disk again, with a copy of what is written to it. Null means that there is no copy.
+    // Disks whose writes are also copied to the replica. Null means that there is no replica.
     FileSystem* journal_disk = nullptr;
     FileSystem* checkpoint_disk = nullptr;
-    // It is called after each write of the journal, before any other program is told.
+    // Confirms that this server may acknowledge. Called after each write of the journal, before any
+    // other program is told.
     std::function<absl::Status()> confirm_in_charge = [] { return absl::OkStatus(); };
-    // It is called now and then during a long task that a signal should end.
+    // Called now and then during a long task that a signal should end.
     std::function<bool()> is_interrupted = [] { return false; };
-    // Returns the memory that the shard of this process may take. Zeros mean that it is not known,
-    // and not compared.
+    // Returns the memory that the shard of this process may take. Zeros mean that the memory is not
+    // known, and not checked.
     std::function<HostMemory()> read_memory = [] { return HostMemory{}; };
     std::function<firewall::ConnectionCounts()> read_connections = [] {
       return firewall::ConnectionCounts{};
@@ -68,18 +69,18 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
     // See HeldConnections::Deps.
     std::function<firewall::ConnectionState(const std::string& peer)> state_of =
         [](const std::string&) { return firewall::ConnectionState::kUnknown; };
-    // See Server::Deps, also for the next member.
+    // For these two members see Server::Deps.
     LeaderFence leader = {};
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
-    const ServerSecurity* security = nullptr;  // The security of this server.
+    const ServerSecurity* security = nullptr;  // security of this server
     std::shared_ptr<limits::RefusalCounts> refusals = std::make_shared<limits::RefusalCounts>();
-    const LogTail* log = nullptr;  // See Server::Deps.
-    bool is_promoted = false;      // See JournalFacts.
+    const LogTail* log = nullptr;  // see Server::Deps
+    bool is_promoted = false;      // see JournalFacts
   };
 
-  // Checks that memory and disk will do, locks the folders for checkpoints, and opens
+  // Checks that memory and disk are sufficient, locks the folders for checkpoints, and opens
   // --metrics_out. May block for FolderLock::kPatience. Errors: those of Coordinator::Create() and
-  // of what is opened; ResourceExhausted; Cancelled once interrupted.
+  // of what is opened; ResourceExhausted; Cancelled (interrupted).
   static absl::StatusOr<std::unique_ptr<CoordinatorRole>> Create(const ServerConfig& config,
                                                                  const Deps& deps);
   ~CoordinatorRole() override;
@@ -89,56 +90,56 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   absl::Status Start(host::ShardHost* local, std::function<status::ShardReading()> read_local);
   // Takes over the descriptor of a connection that begins as an enrolment does.
   void TakeEnrollment(int descriptor, std::string peer);
-  // Adds the services, which are valid after Start().
+  // Adds the services. Must follow Start().
   void AddServices(grpc::ServerBuilder& builder);
   // Returns a text such as "complete after all 20 rounds" or "stopped after 7 of 20 rounds". It is
   // empty before the end.
   std::string ending();
   // See LostText().
   std::string lost_rounds();
-  // Tells the cluster that the local shard is there under `address`, so that it may begin.
+  // Tells the cluster that the local shard is reachable at `address`, so that the cluster may
+  // begin.
   absl::Status AttachLocalShard(const host::ShardHost& local, const std::string& address);
   void RaiseAlarm(const std::string& text, AlarmKind kind);
-  // Is called when the process of this life, on this machine, has ended.
+  // Called when the process of this incarnation, on this machine, has ended.
   void OnProcessEnded(const WorkerLife& life);
-  // Takes the state of the local shard. It is called every second or so.
+  // Takes the state of the local shard. Must be called about once a second.
   void OnStats(const shard::ShardStats& stats);
-  // Looks now and then whether the newest checkpoint is there. It is called every second or so,
-  // from one thread.
+  // Checks now and then that the newest checkpoint exists. Must be called about once a second, from
+  // one thread.
   void LookAtCheckpoint();
   // See CoordinatorStrand.
   void TryJournalAgain() { strand_.TryJournalAgain(); }
-  // May be called after Start() has failed. Tells whether the journal is of another number of
-  // servers. If it is not, tells whether it is of this job and has rounds that are in no
-  // checkpoint.
+  // Returns true if the journal belongs to this job with another number of servers, and has rounds
+  // that are in no checkpoint. May be called after Start() has failed.
   bool is_of_former_division() const { return is_of_former_division_; }
-  // The site for the uplink, after Start(). Null means that this is no site.
+  // Returns the site for the uplink, after Start(). Null means that this server is no site.
   site::Site* site() { return site_.get(); }
 
-  // Nothing while the job goes on. OK when the job is over and all have been told. Otherwise it
-  // says why the job failed.
+  // Returns nothing while the job goes on. Returns OK when the job is over and every participant
+  // has been told. Otherwise returns why the job failed.
   std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether another server may not have heard of the outcome, and still has time for that.
+  // Returns true if another server may not have heard of the outcome, and still has time for that.
   bool AwaitsServers();
   bool is_job_done();
 
   // See Server::SaveAndGoOn().
   void SaveAndGoOn();
-  // Turns new workers away from now on.
+  // Refuses new workers from now on.
   void BeginDrain();
-  // Brings everything that was done into a checkpoint, because this server was told to stop or the
-  // job is over. Blocks until it is published, at most `patience`. Errors: those of
-  // TakeLastCheckpoint(); Cancelled once `is_interrupted`, with what is in no checkpoint.
+  // Takes a checkpoint of everything that was done, because this server was told to stop or the job
+  // is over. Blocks until it is published, for at most `patience`. Errors: those of
+  // TakeLastCheckpoint(); Cancelled (`is_interrupted`; the text says what is in no checkpoint).
   absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
                                                      const std::function<bool()>& is_interrupted);
   // See Server::SaveWithoutWorkers().
   absl::StatusOr<PublishedCheckpoint> SaveWithoutWorkers(
       const std::function<bool()>& is_interrupted);
-  // Blocks until --on_checkpoint is done with all checkpoints; see CheckpointCommand::Finish().
+  // Blocks until --on_checkpoint is done with all checkpoints: see CheckpointCommand::Finish().
   absl::Status FinishCheckpointCommand(absl::Duration patience,
                                        const std::function<bool()>& is_interrupted);
-  // Ends --on_checkpoint, and answers every held call. Afterwards no call reaches the local shard
-  // from here.
+  // Ends --on_checkpoint, and answers every held call. Afterwards this object makes no call to the
+  // local shard.
   void Stop();
 
   void OnEvent(ShardEvent event) override;
@@ -152,11 +153,12 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   void OnCheckpointGone(const std::string& path) override;
 
  private:
-  // Is called when the connection of a life that stays connected has ended.
+  // Called when the connection of an incarnation that stays connected has ended.
   void OnConnectionEnded(const WorkerLife& life, const std::string& peer,
                          firewall::ConnectionState end);
   CoordinatorRole(const ServerConfig& config, Deps deps);
-  // Checks memory and disk. Before a client brings the layout of its model, neither need is known.
+  // Checks memory and disk. If a client brings the layout of its model, the need is not known until
+  // then.
   absl::Status CheckResources();
   // Starts the pages of --http.
   absl::Status StartPages();
@@ -164,15 +166,14 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   absl::Status OpenFolder(absl::string_view flag, const std::string& folder,
                           int64_t checkpoint_bytes, int num_checkpoints);
   std::string JournalFolder() const;
-  // Makes a coordinator that goes on from the journal, or a new one. Errors: FailedPrecondition if
-  // the journal is of a job with other settings; those of files, of CoordinatorMemoryFromRecords()
-  // and Create().
+  // Makes a coordinator that goes on from the journal, or a new one. Errors: FailedPrecondition
+  // (the journal belongs to a job with other settings); those of files, of
+  // CoordinatorMemoryFromRecords() and Create().
   absl::StatusOr<std::unique_ptr<Coordinator>> MakeCoordinator(const host::ShardHost& local);
-  // Returns what the journal has. From then on the journal is written. A damaged journal is moved
+  // Opens the journal, and returns the coordinator's state from it. A damaged journal is moved
   // aside, with an alarm.
   absl::StatusOr<std::optional<CoordinatorMemory>> OpenJournal(absl::Time now);
-  // Makes the journal's writer. If `damage` is not OK, no process goes on from what is in the
-  // folder.
+  // Creates the journal's writer. If `damage` is not OK, what is in the folder is not used.
   absl::Status BeginJournal(journal::JournalEnd end, const absl::Status& damage);
   // Blocks until all servers serve what their journals have. Errors: see SaveWithoutWorkers().
   absl::Status AwaitAllServing(const std::function<bool()>& is_interrupted);
@@ -191,21 +192,22 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
 
   const ServerConfig config_;
   const Deps deps_;
-  std::vector<std::string> warnings_;  // They are for the status, once there is one.
-  std::vector<std::string> alarms_;    // They are for the status, once there is one.
+  std::vector<std::string> warnings_;  // shown in the status once there is a status
+  std::vector<std::string> alarms_;    // shown in the status once there is a status
   absl::Mutex mutex_;
-  // Where other programs reach this server. Empty at first.
+  // Address at which other programs reach this server. Empty at first.
   std::string address_ ABSL_GUARDED_BY(mutex_);
   absl::Status lost_lock_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<FolderLock>> locks_;  // The lock of --checkpoint_dir is the first.
-  FolderLock* journal_lock_ = nullptr;  // One of locks_. Null means that there is no journal.
+  std::vector<std::unique_ptr<FolderLock>> locks_;  // the lock of --checkpoint_dir is the first
+  FolderLock* journal_lock_ = nullptr;  // one of locks_; null means that there is no journal
   rpc::CoordinatorStrand
-      strand_;  // It stands first, so that it outlives the parts that report to it.
-  std::unique_ptr<host::CoordinatorJournal> journal_;  // Null means that there is none.
-  CoordinatorRecord found_record_;  // The last record in it when this process began.
-  std::string journal_damage_;      // See JournalFacts.
+      strand_;  // declared first, so that it outlives the parts that report to it
+  std::unique_ptr<host::CoordinatorJournal> journal_;  // null means that there is none
+  CoordinatorRecord found_record_;  // last record in the journal when this process began
+  std::string journal_damage_;      // see JournalFacts
   bool is_of_former_division_ = false;
-  std::unique_ptr<ThreadPool> journal_thread_;  // It ends before the journal, whose tasks it runs.
+  std::unique_ptr<ThreadPool> journal_thread_;  // runs the journal's tasks, so it is destroyed
+                                                // first
   status::StatusBoard board_;
   ChangeLogger notices_;
   std::function<status::ShardReading()> read_local_;
@@ -213,25 +215,26 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   std::unique_ptr<status::ProgressRecorder> recorder_;
   status::HistoryRecorder history_;
   std::unique_ptr<status::HistoryKeeper>
-      history_keeper_;  // Null means that there is no --checkpoint_dir.
+      history_keeper_;  // null means that there is no --checkpoint_dir
   std::unique_ptr<rpc::CommandedShards> shards_;
   std::unique_ptr<site::ServedSite> site_;
-  // Null means that there is no --on_checkpoint.
+  // The command. Null means that there is no --on_checkpoint.
   std::unique_ptr<host::CheckpointCommand> checkpoint_command_;
-  std::unique_ptr<ThreadPool> command_thread_;  // It ends before the command, whose tasks it runs.
+  std::unique_ptr<ThreadPool> command_thread_;  // runs the command's tasks, so it is destroyed
+                                                // first
   std::unique_ptr<host::CheckpointKeeper> checkpoints_;
-  absl::Time looks_at_ = absl::InfinitePast();  // When LookAtCheckpoint() looks next.
-  // It ends before the keeper, whose tasks it runs.
+  absl::Time looks_at_ = absl::InfinitePast();  // time of LookAtCheckpoint()'s next check
+  // Thread of the keeper's tasks. It is declared after the keeper, so that it is destroyed first.
   ThreadPool checkpoint_thread_{1, "checkpoints"};
-  // Null means that nothing follows from connections.
+  // The held calls of StayConnected. Null means that the ends of connections have no effect.
   std::unique_ptr<rpc::HeldConnections> held_connections_;
   std::unique_ptr<rpc::ClusterRpc> cluster_rpc_;
   std::unique_ptr<rpc::StatusRpc> status_rpc_;
   std::unique_ptr<rpc::AdminRpc> admin_rpc_;
-  // Null means that this server has no authority of its own.
+  // The service of the authority. Null means that this server has no authority of its own.
   std::unique_ptr<rpc::AuthorityRpc> authority_rpc_;
-  std::unique_ptr<HttpServer> http_;  // Null means that --http is not given.
-  std::string dashboard_url_;         // See AdminRpc. Empty means that there is none.
+  std::unique_ptr<HttpServer> http_;  // null means that --http is not given
+  std::string dashboard_url_;         // see AdminRpc; empty means that there is none
 };
 
 }  // namespace lodestar::server

@@ -32,8 +32,8 @@ std::string JournalFolder(const DurabilityConfig& durability, int shard) {
   return absl::StrCat(durability.journal_dir, "/shard-", shard);
 }
 
-// Returns the memory that the coordinator's journal has. Nothing means that there is no journal, or
-// no memory.
+// Returns the coordinator's state in its journal. The result is not set if there is no journal, or
+// if it is empty.
 absl::StatusOr<std::optional<CoordinatorMemory>> ReadMemory(FileSystem& disk,
                                                             const DurabilityConfig& durability) {
   ASSIGN_OR_RETURN(
@@ -79,8 +79,8 @@ absl::Status CheckIsOf(const CoordinatorMemory& memory, int shard,
       ", and that had record ", holder.journal_end, " on disk"));
 }
 
-// Returns what the server of one former shard is told. It is reached on loopback only, at a port
-// that no worker and no operator knows.
+// Returns the config of the server of one former shard. The server is reached only on loopback, at
+// a port that no worker and no operator knows.
 ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   ServerConfig former = config;
   former.network.listen = {"127.0.0.1", 0};
@@ -88,7 +88,7 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.network.port_file.clear();
   former.network.http.reset();
   former.network.http_names.clear();
-  // Loopback would have plain text. TLS keeps other users of this machine out.
+  // Loopback would use plain text. TLS keeps other users of this machine out.
   former.security.tls = config.uses_tls();
   former.security.flags.insecure &= !former.security.tls;
   former.cluster.shard = shard;
@@ -96,8 +96,8 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.output.trace_path.clear();
   former.exit_when_done = false;
   DurabilityConfig& durability = former.durability;
-  // A loss is accepted only by the servers that have lost something, where its alarm stays in the
-  // status.
+  // These servers accept no loss: the alarm about a loss must stay in the status of the servers
+  // that have lost something.
   durability.accepted_loss = -1;
   if (shard == 0) return former;
   former.cluster.leader_lease.clear();
@@ -107,13 +107,14 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   return former;
 }
 
-// Holds the servers of the former division, in this process, and what they are to go on from.
+// FormerServers runs the servers of the former division in this process, and has the state that
+// they go on from.
 class FormerServers {
  public:
   FormerServers(const ServerConfig& config, const Server::Deps& deps, CoordinatorMemory memory)
       : config_(config), deps_(deps), memory_(std::move(memory)) {}
 
-  // Ends the coordinator last, because the other servers would look for it.
+  // The coordinator ends last, because the other servers would look for it.
   ~FormerServers() {
     while (!servers_.empty()) servers_.pop_back();
   }
@@ -138,13 +139,13 @@ class FormerServers {
     };
     if (shard == 0) {
       deps.leader = deps_.leader;
-      // The process is alive, and serves nothing yet.
+      // The process is alive, but serves nothing yet.
       deps.on_alive = [on_alive = deps_.on_alive](bool) { on_alive(false); };
     } else {
       config.cluster.coordinator = servers_[0]->address();
       ASSIGN_OR_RETURN(const std::optional<replica::ReplicationMark> mark,
                        replica::ReadReplicationMark(disk, JournalFolder(config.durability, shard)));
-      // A journal without a copy gets none now.
+      // If the journal has no copy, none is made now.
       if (!mark.has_value()) config.durability.journal_replica.clear();
     }
     ASSIGN_OR_RETURN(servers_.emplace_back(), Server::Create(config, deps));
@@ -154,7 +155,7 @@ class FormerServers {
   const ServerConfig& config_;
   const Server::Deps& deps_;
   const CoordinatorMemory memory_;
-  std::vector<std::unique_ptr<Server>> servers_;  // The index is the shard.
+  std::vector<std::unique_ptr<Server>> servers_;  // indexed by shard
 };
 
 absl::StatusOr<PublishedCheckpoint> Save(const ServerConfig& config, const Server::Deps& deps) {

@@ -10,7 +10,7 @@ namespace lodestar::server {
 namespace {
 
 // Lists settings of this server alone, as IdleSettings() lists those of the job. A flag that
-// neither function names always counts.
+// neither function names always has an effect.
 std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
   std::vector<IdleSetting> idle;
   if (config.network.listen.IsLoopback() && config.cluster.coordinator.empty() &&

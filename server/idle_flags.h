@@ -1,6 +1,6 @@
-// Finds flags that were given to a server and cannot have an effect, because of what other flags
-// say. An operator who gives a flag means something by it. The server therefore refuses to start
-// instead of training another job than the one that was meant. Pure.
+// Finds flags that were given to a server and have no effect, because of what other flags say. An
+// operator who gives a flag wants an effect. Therefore the server refuses to start, instead of
+// training another job than the operator meant. Does no I/O.
 #pragma once
 
 #include <set>
@@ -11,9 +11,10 @@
 
 namespace lodestar::server {
 
-// `given` has the names of the flags that were given, whatever their values. Errors:
-// InvalidArgument naming each that has no effect in `config`, and what it would count with. On a
-// server that is not the coordinator, flags that only the coordinator reads are not looked at.
+// Checks that every given flag has an effect. `given` has the names of the flags that were given,
+// whatever their values. On a server that is not the coordinator, flags that only the coordinator
+// reads are ignored. Errors: InvalidArgument, naming each flag that has no effect in `config`, and
+// which flags would give it one.
 absl::Status CheckNoneIsIdle(const std::set<std::string>& given, const ServerConfig& config);
 
 }  // namespace lodestar::server

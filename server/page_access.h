@@ -1,6 +1,6 @@
-// Decides which callers may look at the pages of ps_server --http, and give orders through them.
-// They are those that may call StatusService and AdminService. Pure but for what it is given.
-// Thread-safe.
+// PageAccess decides which callers may read the pages of ps_server --http, and give orders through
+// them. They are the callers that may call StatusService and AdminService. It does no I/O itself.
+// It is thread-safe.
 #pragma once
 
 #include <functional>
@@ -17,25 +17,28 @@ namespace lodestar::server {
 
 class PageAccess {
  public:
-  // A caller that may give orders may make this call.
+  // Method that stands for all orders: a caller that may give orders may call it.
   static constexpr char kOrderMethod[] = "/lodestar.v1.AdminService/Pause";
 
   struct Deps {
-    // Decides as an AccessCheck does for calls.
+    // Checks that the caller may call the method, like an AccessCheck does for gRPC calls.
     std::function<absl::Status(const Identity& caller, absl::string_view method)> check;
-    // Returns true if the role of `caller` may give orders. Unlike `check`, it leaves no trace.
+    // Returns true if the role of `caller` may give orders. Unlike `check`, it logs and counts
+    // nothing.
     std::function<bool(const Identity& caller)> may_order;
-    // See CertificateAuthority. Null means that there are no tokens.
+    // Returns the identity of a token: see CertificateAuthority. Null means that there are no
+    // tokens.
     std::function<absl::StatusOr<Identity>(absl::string_view token_id, absl::string_view secret)>
         identity_by_token;
-    // A program at `address` has shown a token that does not count.
+    // Called if a program at `address` has shown an invalid token.
     std::function<void(const std::string& address, const absl::Status& refusal)> on_wrong_token;
   };
 
   explicit PageAccess(Deps deps) : deps_(std::move(deps)) {}
 
-  // A token counts before a certificate, which browsers show unasked. It is a join string, or what
-  // is behind its hash: ID.SECRET. See HttpAccess.
+  // Returns the caller if it may do this. A token takes precedence over a certificate, because
+  // browsers show certificates without being asked. `shown.token` is a join string, or the part
+  // after its hash: ID.SECRET. See HttpAccess.
   absl::StatusOr<HttpCaller> Judge(const HttpCredentials& shown, HttpDeed deed) const;
 
  private:

@@ -1,4 +1,5 @@
-// Says under which names and addresses browsers come to the pages of ps_server --http. Pure.
+// Finds the names and addresses under which browsers reach the pages of ps_server --http. Does no
+// I/O.
 #pragma once
 
 #include <string>
@@ -8,13 +9,13 @@
 
 namespace lodestar::server {
 
-// Returns the names beside those that only this machine uses. They are what --http_names says, the
-// host of --http and of --advertise, `host_name`, which is this machine's, and kServerHostName.
-// Each is listed once. A name that no certificate can be issued for is left out.
+// Returns the names of the pages, except those that only this machine uses. They are the names in
+// --http_names, the hosts of --http and of --advertise, `host_name`, which is this machine's, and
+// kServerHostName. Each is listed once. Names that cannot be in a certificate are left out.
 std::vector<std::string> PageNames(const NetworkConfig& network, const std::string& host_name);
 
-// Returns the names that the certificate of these pages is for. They are those of PageNames(), and
-// the names that only this machine uses, because the pages answer under them as well.
+// Returns the names for the certificate of these pages. They are the names of PageNames() and those
+// that only this machine uses, because the pages answer under them too.
 std::vector<std::string> CertificateHosts(const NetworkConfig& network,
                                           const std::string& host_name);
 

@@ -22,8 +22,8 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 256;
 
-// Checks that the form has none but `fields`, and no long texts. Without this, an order whose form
-// is misspelt would be obeyed without what it says. Errors: InvalidArgument naming the field.
+// Checks that the form has no fields but `fields`, and no long texts. Otherwise an order with a
+// misspelt field would be obeyed without that field. Errors: InvalidArgument, naming the field.
 absl::Status CheckForm(const HttpQuery& form, const std::vector<std::string>& fields) {
   for (const auto& [name, value] : form) {
     const std::string shown = PeerText(name, kMaxTextBytes);
@@ -70,7 +70,7 @@ absl::StatusOr<double> RateIn(const HttpQuery& form) {
 
 using Order = std::function<absl::StatusOr<std::string>(Coordinator&, absl::Time)>;
 
-// Returns the outcome of the order: see CoordinatorStrand::RunOrder().
+// Gives the order, and returns its outcome: see CoordinatorStrand::RunOrder().
 absl::StatusOr<std::string> Give(
     rpc::CoordinatorStrand& strand, const std::string& caller, const Order& order,
     rpc::CoordinatorStrand::Unwritable unwritable = rpc::CoordinatorStrand::Unwritable::kRefuse) {
@@ -170,7 +170,8 @@ http::JobOrders PageOrders(rpc::CoordinatorStrand* strand) {
   orders["stop"] = Taking({"reason"}, [strand](const HttpQuery& form, const std::string& caller) {
     const std::string reason = ReasonIn(form);
     LogInfo("audit: {} orders the job to stop: {}", WhoOrders(caller), reason);
-    // The order is taken also while the disk is full: the job can end without making room first.
+    // The order is taken even while the disk is full, so that the job can end without freeing space
+    // first.
     return Give(
         *strand, caller,
         [&](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<std::string> {

@@ -1,4 +1,4 @@
-// What operators can order through the page of ps_server --http.
+// The orders that operators can give through the page of ps_server --http.
 #pragma once
 
 #include "server/http/status_pages.h"
@@ -6,10 +6,11 @@
 
 namespace lodestar::server {
 
-// Forms: `pause` and `stop` take `reason`; `evict` and `readmit` take `worker`, the first `reason`,
-// too; `set-learning-rate` takes `rate`; `resume` and `checkpoint` nothing. Each field has at most
-// 256 bytes. None waits for what it leads to. Each is in the log. `strand` outlives them. Errors of
-// each: InvalidArgument for another field or a long one; those of the coordinator.
+// Returns the orders by name. Fields of their forms: `pause` and `stop` take `reason`; `evict`
+// takes `worker` and `reason`; `readmit` takes `worker`; `set-learning-rate` takes `rate`; `resume`
+// and `checkpoint` take nothing. Each field has at most 256 bytes. No order waits for its effect.
+// Each order is logged. `strand` must outlive the orders. Errors of each: InvalidArgument (another
+// field, or a long one); those of the coordinator.
 http::JobOrders PageOrders(rpc::CoordinatorStrand* strand);
 
 }  // namespace lodestar::server

@@ -13,7 +13,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// An order that is refused for its form does not reach the coordinator, so that none is needed.
+// If the form of an order is refused, the order does not reach the coordinator, so the test needs
+// none.
 TEST(PageOrdersTest, RefusesFieldsThatAnOrderDoesNotTake) {
   const http::JobOrders orders = PageOrders(/*strand=*/nullptr);
   const std::map<std::string, HttpQuery> forms = {

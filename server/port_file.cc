@@ -31,7 +31,8 @@ FileDescriptor OpenForLock(const std::string& path) {
   return FileDescriptor(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
 }
 
-// Returns false only if another process holds the lock: some file systems have no locks.
+// Returns false only if another process holds the lock. Some file systems have no locks; then the
+// result is true.
 bool TryLock(const FileDescriptor& file) {
   return !file.is_open() || flock(file.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
@@ -81,7 +82,7 @@ absl::StatusOr<PortFile> PortFile::Write(const std::string& path, int port) {
   ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(target));
   RETURN_IF_ERROR(file.Append(absl::StrCat(port, "\n")));
   ASSIGN_OR_RETURN(const std::string written, file.Finish());
-  // The lock is there before the name is.
+  // The lock is taken before the file gets its name.
   FileDescriptor descriptor = OpenForLock(written);
   TryLock(descriptor);
   RETURN_IF_ERROR(file.Commit());

@@ -24,16 +24,17 @@
 namespace lodestar::server {
 namespace {
 
-// Each call has a thread, and a server has a few calls.
+// Maximum number of threads. Each call has a thread, and a server has a few calls.
 constexpr int kMaxThreads = 1024;
 
-// The checkpoints of several servers are in a folder that all of them see.
+// Returns the folder of the checkpoints that the replica copies. If there are several servers,
+// checkpoints are in a folder that all of them see, and need no copy.
 std::string KeptCheckpoints(const ServerConfig& config) {
   return config.cluster.num_shards > 1 ? "" : config.durability.checkpoint_dir;
 }
 
-// Returns a text such as
-// "shard 0 of the server on host a, process 7, since 2026-11-22 20:23:04 UTC (whole)".
+// Returns a text such as "shard 0 of the server on host a, process 7, since 2026-11-22 20:23:04 UTC
+// (whole)".
 std::string TextOf(const replica::ReplicaStore::Copy& copy) {
   return absl::StrCat("shard ", copy.shard, " of the server on ", copy.mark.peer, ", since ",
                       copy.mark.since, copy.mark.is_whole ? " (whole)" : " (not whole yet)");
@@ -65,7 +66,7 @@ ReplicaServer::~ReplicaServer() {
   if (grpc_server_ == nullptr) return;
   port_file_.reset();
   acceptor_->Stop();
-  // Servers end no call by themselves.
+  // The deadline is now, because servers do not end their calls by themselves.
   grpc_server_->Shutdown(std::chrono::system_clock::now());
   grpc_server_->Wait();
 }

@@ -29,21 +29,21 @@ class ReplicaServer {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
-    // It is called now and then while Create() takes long. If it returns true, Create() returns
+    // Called now and then while Create() takes long. If it returns true, Create() returns
     // Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
   };
 
-  // Listens and serves from here on. Errors: InvalidArgument (config), Unavailable (the port),
-  // AlreadyExists (another process has a folder), FailedPrecondition (a server, not a replica, has
-  // used a folder), those of files and of PortFile.
+  // Opens the port and serves from now on. Errors: InvalidArgument (config); Unavailable (the
+  // port); AlreadyExists (another process uses a folder); FailedPrecondition (a server, not a
+  // replica, has used a folder); those of files and of PortFile.
   static absl::StatusOr<std::unique_ptr<ReplicaServer>> Create(const ServerConfig& config,
                                                                const Deps& deps);
   ~ReplicaServer();
 
   int port() const { return port_; }
-  // Blocks until a folder was taken over by another process (FailedPrecondition), or RequestStop()
-  // was called (Cancelled).
+  // Blocks until another process has taken a folder over (FailedPrecondition), or RequestStop() was
+  // called (Cancelled).
   absl::Status Wait() ABSL_LOCKS_EXCLUDED(mutex_);
   void RequestStop() ABSL_LOCKS_EXCLUDED(mutex_);
   // See ReplicaStore.
@@ -54,8 +54,7 @@ class ReplicaServer {
   absl::Status Start();
   absl::StatusOr<replica::ReplicaStore::Deps::Lock> Lock(const std::string& folder);
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Says why it does not do what a server does. The error is Unavailable, since it may become a
-  // server later.
+  // Returns Unavailable, saying that this process is no server. It may become a server later.
   absl::Status NoServer() const;
 
   const ServerConfig config_;
@@ -69,7 +68,7 @@ class ReplicaServer {
   std::unique_ptr<ServerSecurity> security_;
   std::unique_ptr<firewall::ConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> grpc_server_;
-  std::optional<PortFile> port_file_;  // It goes before the port closes.
+  std::optional<PortFile> port_file_;  // removed before the port closes
 };
 
 }  // namespace lodestar::server

@@ -51,20 +51,22 @@ namespace lodestar::server {
 namespace {
 
 constexpr char kParameterServiceName[] = "lodestar.v1.ParameterService";
-// The watch looks this often at the health and at the end of the job.
+// Interval at which the health of the parts and the end of the job are checked.
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
 constexpr absl::Duration kFolderPause = absl::Milliseconds(100);
 constexpr absl::Duration kShardTick = absl::Seconds(1);
-// At the start the server looks this often whether the replica has everything.
+// Interval at which a starting server checks whether the replica has everything.
 constexpr absl::Duration kReplicaPause = absl::Milliseconds(50);
 constexpr absl::Duration kReplicaWords = absl::Seconds(5);
-// A server with a leader lease waits this long, since other servers may want the lease.
+// How long a server with a leader lease waits for its replica, because other servers may want the
+// lease.
 constexpr absl::Duration kLeaderPatience = absl::Seconds(15);
-// After calls were told, they have this much time to end by themselves. Then they are cut off.
+// Time that calls have to end by themselves after they were told. Then they are cut off.
 constexpr std::chrono::milliseconds kCallPatience(1000);
 
-// Returns what to say if --listen is a name that leads to this machine only, as Debian's /etc/hosts
-// has it of the machine's own name. Empty means that other machines reach it, or are not meant to.
+// Returns a warning if --listen is a name that leads only to this machine, such as the machine's
+// own name in Debian's /etc/hosts. Empty means that other machines can reach the port, or are not
+// meant to.
 std::string LoopbackText(const HostPort& listen, const firewall::ConnectionAcceptor& acceptor) {
   const std::vector<std::string>& addresses = acceptor.loopback_only();
   if (addresses.empty() || listen.IsLoopback()) return "";
@@ -88,8 +90,8 @@ HostMemory AvailableMemory(int64_t limit) {
   if (limit > 0) {
     return {.total_bytes = limit, .available_bytes = limit, .limited_by = "--memory_limit"};
   }
-  // The system ends a process that takes the last of the memory. Code and connections need some as
-  // well.
+  // Some memory is reserved for code and connections. The system ends a process that takes the last
+  // of the memory.
   constexpr int64_t kReserveParts = 16;
   HostMemory memory = ReadHostMemory();
   memory.total_bytes -= memory.total_bytes / kReserveParts;
@@ -109,9 +111,9 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved, bool has_j
           absl::StrCat("the last checkpoint could not be written into "
                        "--checkpoint_dir; it is in --fallback_dir: ",
                        saved->path));
-    // There is nothing to save, or no place for it; or the operator wants no more of it; or the
-    // cluster goes back to the newest checkpoint anyway, because the coordinator is gone or has let
-    // go of this server.
+    // These are no losses. There is nothing to save or no place for it; the operator wants no more;
+    // or the cluster goes back to the newest checkpoint anyway, because the coordinator is gone or
+    // has let go of this server.
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kCancelled:
@@ -130,7 +132,7 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved, bool has_j
   }
 }
 
-// Counts handshakes of TLS that have failed, and logs them, at most once a minute.
+// FailedHandshakeWatch counts failed TLS handshakes, and logs them at most once a minute.
 class FailedHandshakeWatch {
  public:
   explicit FailedHandshakeWatch(limits::RefusalCounts* refusals)
@@ -166,7 +168,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerConfig& confi
   const bool is_of_former_division =
       server->role_ != nullptr && server->role_->is_of_former_division();
   if (is_of_former_division) {
-    server.reset();  // The former servers need its locks.
+    server.reset();  // the former servers need its locks
     RETURN_IF_ERROR(SaveFormerDivision(config, deps, started));
     server.reset(new Server(config, deps));
     RETURN_IF_ERROR(server->Start());
@@ -309,7 +311,7 @@ absl::Status Server::AwaitReplica() {
     const absl::Status state = replication_->state();
     if (!absl::IsUnavailable(state)) return state;
     const absl::Time now = deps_.clock->Now();
-    // The state changes while files are copied, which gives the copy more time.
+    // The state changes while files are copied. Each change gives the copy more time.
     if (std::exchange(last_words, std::string(state.message())) != state.message()) {
       give_up = now + kLeaderPatience;
     }
@@ -379,7 +381,7 @@ absl::Status Server::ConfirmFolder() const {
 absl::Status Server::ConfirmInCharge() const {
   RETURN_IF_ERROR(log_lock_->CheckHeld());
   if (replication_ != nullptr) RETURN_IF_ERROR(replication_->state());
-  // This is called last, because reading the folder takes some time.
+  // The lease is checked last, because reading the folder takes some time.
   return deps_.confirm_leader();
 }
 
@@ -417,7 +419,7 @@ void Server::OnLogTrouble(const absl::Status& status) {
   if (status.ok()) {
     return LogInfo("shard={} the journal can be written again", config_.cluster.shard);
   }
-  // If another process has the folder, this one must end.
+  // If another process has the folder, this process must end.
   if (absl::IsAlreadyExists(status)) return Finish(status);
   reports().OnEvent(ShardAlarm{
       absl::StrCat("the journal cannot be written, and nothing is acknowledged until it can: ",
@@ -610,8 +612,8 @@ absl::Status Server::Serve() {
 }
 
 absl::Status Server::BeginService() {
-  // All that could keep this process from going on has been tried. With a replica there is another
-  // mark by now.
+  // Everything that could keep this process from going on has been tried. If there is a replica,
+  // the folder has a new mark by now.
   if (drops_mark_ && replication_ == nullptr) {
     RETURN_IF_ERROR(replica::RemoveReplicationMark(disk_, LogFolder()));
   }
@@ -636,7 +638,8 @@ absl::Status Server::BeginService() {
     const absl::string_view text =
         "the server has gone on from a replica, and has none any more: what is acknowledged is on "
         "one disk only until this server is started with --journal_replica";
-    // If this server is not the coordinator, the row of its replica in the status says so.
+    // If this server is not the coordinator, the row of its replica in the status shows the
+    // trouble.
     LogWarn("{}", text);
     if (role_ != nullptr) role_->RaiseAlarm(std::string(text), AlarmKind::kReminder);
   }
@@ -717,7 +720,7 @@ void Server::Watch() {
 void Server::ThrowAwayCertificate(absl::string_view why) { security_->ThrowAwayCertificate(why); }
 
 void Server::WatchConnections() {
-  if (role_ == nullptr) return;  // The log says it.
+  if (role_ == nullptr) return;  // it is only logged
   const firewall::ConnectionCounts counts = ReadConnections();
   const uint64_t num_refused = counts.refused_for(firewall::RefusalReason::kTooMany) +
                                counts.refused_for(firewall::RefusalReason::kTooManyOfAddress) +
@@ -753,7 +756,7 @@ status::ShardReading Server::ReadShard() const {
   shard::ShardStats stats = host_->stats();
   stats.journal_replica = ReplicaText();
   const absl::Status copied = replication_ == nullptr ? absl::OkStatus() : replication_->state();
-  // In this state no record can be written, whether or not that was tried.
+  // While the replica is lost no record can be written, even if no write was tried.
   if (!copied.ok()) stats.journal_trouble = std::string(copied.message());
   const rpc::BulkTraffic traffic = parameter_rpc_->traffic();
   return {std::move(stats), traffic.bytes_received, traffic.bytes_sent};
@@ -807,8 +810,7 @@ absl::StatusOr<PublishedCheckpoint> Server::SaveWithoutWorkers() {
 
 void Server::SaveBeforeStop() {
   {
-    // The coordinator has told this server to go, or refuses it, so there is no checkpoint to ask
-    // for.
+    // There is no checkpoint to ask for: the coordinator has told this server to go, or refuses it.
     absl::MutexLock lock(&mutex_);
     if (agent_ != nullptr && outcome_.has_value()) return;
   }
@@ -827,7 +829,7 @@ void Server::SaveBeforeStop() {
 
 void Server::Stop(StopKind kind) {
   if (std::exchange(is_stopped_, true)) return;
-  // The uplink leaves first, because its workers are still needed for the step at hand.
+  // The uplink leaves first, because this server's workers are still needed for its step under way.
   if (kind == StopKind::kGraceful && uplink_ != nullptr) {
     uplink_->Leave([this] { return IsToStopAtOnce(); });
   }
@@ -846,7 +848,7 @@ void Server::Stop(StopKind kind) {
     host_->Shutdown(
         absl::UnavailableError("the server is stopping; connect again when it is back"));
   }
-  uplink_.reset();  // The parts that answer it are stopped.
+  uplink_.reset();  // the parts that answer its calls are stopped
   if (parameter_rpc_ != nullptr) parameter_rpc_->EndSharing();
   port_file_.reset();
   if (acceptor_ != nullptr) acceptor_->Stop();
@@ -856,7 +858,7 @@ void Server::Stop(StopKind kind) {
   }
   // Threads that wait for the replica get an error.
   if (replication_ != nullptr) replication_->Shutdown();
-  // The journal's disk may hang for longer than the objects live that its callbacks use.
+  // The journal's disk may hang for longer than the objects exist that its callbacks use.
   if (log_ != nullptr) log_->EndCallbacks();
   if (trace_ != nullptr) trace_->Finish();
 }

@@ -171,7 +171,7 @@ absl::Status CheckDurability(const DurabilityConfig& durability, const ModelSpec
   return absl::OkStatus();
 }
 
-// These hold for every server.
+// Checks the settings of the journal, which hold for every server.
 absl::Status CheckJournal(const DurabilityConfig& durability) {
   if (durability.journal_replica.empty()) return absl::OkStatus();
   return ParseHostPort("journal_replica", durability.journal_replica, /*lowest_port=*/1).status();

@@ -1,5 +1,5 @@
-// Everything one ps_server is told at its start, as plain data: filled from flags by
-// server_flags, by hand in tests.
+// ServerConfig has everything that one ps_server is told at its start, as plain data. It is filled
+// from flags by server_flags, and by hand in tests.
 #pragma once
 
 #include <optional>
@@ -25,85 +25,87 @@ struct NetworkConfig {
   // the real port, or this machine's host name if `listen` is a wildcard. ":0" stands for the real
   // port.
   std::string advertise;
-  std::string port_file;  // The real port is written there. Empty means nowhere.
-  // The address of the dashboard and of monitoring. Nothing means that they are off.
+  std::string port_file;  // file for the real port; empty means none
+  // Address of the dashboard and of monitoring. Not set means that they are off.
   std::optional<ListenAddress> http;
-  std::vector<std::string> http_names;  // Names of hosts under which browsers come there as well.
-  // Whether payloads of workers on this machine go through memory shared with them.
+  std::vector<std::string> http_names;  // other host names under which browsers reach the dashboard
+  // True: payloads of workers on this machine go through memory shared with them.
   bool shared_memory = true;
-  bool long_paths = false;  // See ServerOptions.
+  bool long_paths = false;  // see ServerOptions
 };
 
 struct SecurityConfig {
   SecurityFlags flags;
-  bool tls = false;  // Whether TLS is used on this machine as well.
+  bool tls = false;  // true: TLS is used within this machine too
   absl::Duration certificate_ttl = absl::Hours(24);
 };
 
 struct ClusterConfig {
-  int shard = 0;  // The server of shard 0 is the coordinator.
+  int shard = 0;  // the server of shard 0 is the coordinator
   int num_shards = 1;
-  std::string coordinator;  // HOST:PORT[,HOST:PORT...]. Only shards above 0 have it.
+  std::string coordinator;  // HOST:PORT[,HOST:PORT...]; only for shards above 0
   absl::Duration lease = absl::Seconds(10);
-  bool ends_unconnected = false;  // See CoordinatorConfig.
-  // The longest time that a round waits for a member.
+  bool ends_unconnected = false;  // see CoordinatorConfig
+  // Maximum time that a round waits for a member.
   absl::Duration round_timeout = absl::Hours(1);
-  // Once this server is told to stop, the last checkpoint has this much time. Once the job is told
-  // to stop, the rounds at hand have it.
+  // Maximum time for the last checkpoint after this server is told to stop, and for the open rounds
+  // after the job is told to stop.
   absl::Duration stop_timeout = absl::Minutes(1);
-  // The bytes that the shard may take. 0 means what the machine or its group has.
+  // Maximum number of bytes that the shard may take. 0 means what the machine or its control group
+  // has.
   int64_t memory_limit = 0;
-  // See LeaseAddress. Empty means that each process that is started is the server.
+  // See LeaseAddress. Empty means that there is no lease: every process that is started is the
+  // server.
   std::string leader_lease;
 };
 
-// The settings of a site, which is a server that with its workers is one worker of another server.
+// The settings of a site: a server that, with its workers, is one worker of another server.
 struct UpstreamConfig {
-  // HOST:PORT[,HOST:PORT...] of those servers. Empty means that this is no site.
+  // HOST:PORT[,HOST:PORT...] of the servers upstream. Empty means that this is no site.
   std::string address;
-  // The join string of their cluster, or the path of a file with one. Empty means none.
+  // Join string of the cluster upstream, or the path of a file that has one. Empty means none.
   std::string join;
-  std::string name;  // The name of the site there. Empty means a name made of host and process.
+  std::string name;  // name of the site there; empty means a name made of host and process
 };
 
 enum class ResumePolicy { kLatest, kNever, kPath };
 
 struct DurabilityConfig {
-  // On servers above shard 0, what else the coordinator may have them read and write. See
+  // Other paths that the coordinator may make a server above shard 0 read and write. See
   // FolderFence.
   std::vector<std::string> named_paths;
-  // On a server above shard 0, where it sees the coordinator's --checkpoint_dir, if it was told.
+  // Path at which a server above shard 0 sees the coordinator's --checkpoint_dir, if the operator
+  // gave that path.
   std::string coordinators_folder;
-  std::string checkpoint_dir;  // Empty means that there are no checkpoints.
-  // A last checkpoint that fails in checkpoint_dir goes there. Empty means none.
+  std::string checkpoint_dir;  // empty means that there are no checkpoints
+  // Folder for a last checkpoint that fails in checkpoint_dir. Empty means none.
   std::string fallback_dir;
-  int64_t checkpoint_every = 0;  // The number of rounds between checkpoints. 0 means not by rounds.
-  absl::Duration checkpoint_interval = absl::ZeroDuration();  // 0 means not by time.
-  double checkpoint_cost = 0.01;  // See CheckpointSchedule::Config::max_cost.
-  // A command for a shell, which is run with each finished one. Empty means none.
+  int64_t checkpoint_every = 0;  // rounds between checkpoints; 0 means not by rounds
+  absl::Duration checkpoint_interval = absl::ZeroDuration();  // 0 means not by time
+  double checkpoint_cost = 0.01;  // see CheckpointSchedule::Config::max_cost
+  // Shell command that is run with each finished checkpoint. Empty means none.
   std::string on_checkpoint;
-  int keep = 3;  // So many of the newest checkpoints stay.
+  int keep = 3;  // number of newest checkpoints that are kept
   ResumePolicy resume = ResumePolicy::kLatest;
-  std::string resume_path;  // With kPath, the directory of one checkpoint.
-  std::string init_from;  // The first weights of a fresh start. Empty means initialisers and seed.
-  bool accepts_higher_rate = false;  // See CheckpointKeeper::Config.
-  // It holds for every server. What the server acknowledges is written down before, and a restart
-  // goes on from there.
+  std::string resume_path;  // with kPath, the directory of one checkpoint
+  std::string init_from;    // first weights of a fresh start; empty means initialisers and seed
+  bool accepts_higher_rate = false;  // see CheckpointKeeper::Config
+  // True: every server writes down what it acknowledges before it does so, and a restart goes on
+  // from there.
   bool has_journal = false;
-  std::string journal_dir;      // It counts with has_journal. Each server has a folder in it.
-  std::string journal_replica;  // HOST:PORT of a process that has a copy of it. Empty means none.
-  // The operator who starts this server says that no other server goes on from a copy of the
-  // journal.
+  std::string journal_dir;      // used with has_journal; each server has a folder in it
+  std::string journal_replica;  // HOST:PORT of a process that keeps a copy; empty means none
+  // True: the operator confirms that no other server goes on from a copy of the journal.
   bool may_promote = false;
-  int64_t journal_limit_bytes = 0;  // See CoordinatorConfig.
+  int64_t journal_limit_bytes = 0;  // see CoordinatorConfig
   // See JournalFacts. -1 means that no loss is accepted.
   int64_t accepted_loss = -1;
 };
 
 struct OutputConfig {
-  std::string metrics_out;      // See MetricsFile. Empty means none.
-  std::string tensorboard_dir;  // See TensorBoardFile. Empty means none.
-  std::string trace_path;  // The path of the file with the times of a few rounds. Empty means none.
+  std::string metrics_out;      // see MetricsFile; empty means none
+  std::string tensorboard_dir;  // see TensorBoardFile; empty means none
+  std::string trace_path;       // file for the times of a few rounds; empty means none
   int64_t trace_rounds = 5;
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
@@ -118,20 +120,21 @@ struct ServerConfig {
   DurabilityConfig durability;
   DivergencePolicy divergence;
   OutputConfig output;
-  JobSpec job;                  // The job of the coordinator. The other servers receive it.
-  std::set<std::string> given;  // Flags of the command line. See CoordinatorConfig.
-  OpenSettings open_settings;   // The settings of --mode=auto and others. See CoordinatorConfig.
+  JobSpec job;                  // the job of the coordinator; the other servers receive it
+  std::set<std::string> given;  // flags of the command line; see CoordinatorConfig
+  OpenSettings open_settings;   // settings that the job chooses, such as --mode=auto; see
+                                // CoordinatorConfig
   bool exit_when_done = false;
-  // If it is set, the process is no server but keeps copies of the journals of some. Until the
+  // True: the process is no server, but keeps copies of the journals of other servers. Until the
   // leader lease makes it a server, only `network`, `limits` of connections and messages, the
-  // folders and the log level count.
+  // folders and the log level are used.
   bool is_replica = false;
 
   bool is_coordinator() const { return cluster.shard == 0; }
   bool is_site() const { return !upstream.address.empty(); }
-  // Whether programs of other machines reach the pages.
+  // Returns true if programs on other machines can reach the pages.
   bool has_remote_pages() const { return network.http.has_value() && !network.http->IsLoopback(); }
-  // If it is false, the wire is plain text.
+  // Returns false if the wire is plain text.
   bool uses_tls() const {
     const SecurityFlags& flags = security.flags;
     return flags.has_own() || !flags.join.empty() || security.tls ||
@@ -139,14 +142,13 @@ struct ServerConfig {
   }
 };
 
-// Returns one spelling for each folder, so that two flags can be compared.
+// Returns the normal form of a path, so that two flags can be compared.
 std::string NormalPath(const std::string& path);
-// Makes folders and files absolute: they are compared with each other, and servers of further
-// shards, which were started in other folders, are told of them. Errors: InvalidArgument if the
-// folder in which this program was started is gone.
+// Makes absolute the folders and files whose paths are sent to the other servers, which have other
+// working directories. Errors: InvalidArgument (the working directory is gone).
 absl::Status MakeAbsolute(DurabilityConfig& durability);
 
-// Checks everything that can be checked without opening a file or a port. Errors: InvalidArgument
+// Checks everything that can be checked without opening a file or a port. Errors: InvalidArgument,
 // naming the flag, its value and what is allowed.
 absl::Status ValidateServerConfig(const ServerConfig& config);
 

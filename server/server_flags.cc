@@ -313,12 +313,12 @@ namespace lodestar::server {
 namespace {
 
 constexpr int64_t kDefaultBatchSize = 12;
-// Tokens of a step: half a million, as the GPT-2 of 124 million parameters is commonly trained with
-// (llm.c, nanoGPT). A card computes long enough for them that an exchange of its gradient hides
-// behind it.
+// Default number of tokens of a step: half a million, as is usual for GPT-2 with 124 million
+// parameters (llm.c, nanoGPT). A GPU computes on them for so long that the exchange of its gradient
+// takes no extra time.
 constexpr int64_t kDefaultTokensOfLargeModels = 524'288;
-constexpr int64_t kLargeModel = 100'000'000;  // In parameters.
-// The outer momentum of adam if it is not given.
+constexpr int64_t kLargeModel = 100'000'000;  // in parameters
+// Outer momentum of adam if it is not given.
 constexpr double kDefaultOuterBeta1 = 0.9;
 
 absl::StatusOr<int64_t> ReadBytes(absl::string_view flag, const std::string& value) {
@@ -368,7 +368,7 @@ absl::StatusOr<ClusterConfig> ReadCluster() {
   return cluster;
 }
 
-// The texts that were given for fields of the job, by name.
+// The texts that were given for fields of the job. The keys are the names of the fields.
 using JobTexts = std::map<std::string, std::string>;
 
 bool IsAuto(const JobTexts& texts, const std::string& flag) {
@@ -376,7 +376,7 @@ bool IsAuto(const JobTexts& texts, const std::string& flag) {
   return text != texts.end() && text->second == kAutoText;
 }
 
-// Sets the flags that are not given to those of the preset.
+// Sets the flags of the preset that are not given.
 absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) {
   const std::string name = absl::GetFlag(FLAGS_outer_preset);
   if (name.empty()) return absl::OkStatus();
@@ -393,8 +393,8 @@ absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) 
   return absl::OkStatus();
 }
 
-// Returns what the flags leave to the job: settings that have the value `auto`. With --mode=auto
-// settings that are not given are left to the job as well.
+// Returns the settings that the job chooses itself: those with the value `auto`. With --mode=auto
+// it also chooses settings that are not given.
 OpenSettings ReadOpenSettings(const JobTexts& texts) {
   OpenSettings open;
   open.mode = IsAuto(texts, "mode");
@@ -409,7 +409,7 @@ OpenSettings ReadOpenSettings(const JobTexts& texts) {
   return open;
 }
 
-// If the job chooses a setting itself, no flag may give the setting.
+// Checks that no flag gives a setting that the job chooses itself.
 absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string>& given,
                             const JobTexts& texts, const JobSpec& job) {
   if (IsAuto(texts, "overlap_steps") && given.contains("overlap_rounds")) {
@@ -430,7 +430,7 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
               {"outer_optimizer", "outer_learning_rate", "outer_momentum", "outer_beta2",
                "outer_epsilon", "outer_preset", "quorum", "outer_reduction", "momentum_correction",
                "anchor", "topk_divisor", "max_staleness", "max_rounds_ahead", "staleness_scaling"});
-  // With --mode=auto these settings are open as well, unless they are given.
+  // With --mode=auto the job also chooses these settings, unless they are given.
   refuse_with(open.mode ? "mode" : "overlap_steps", open.overlap, {"merge", "merge_alpha"});
   refuse_with(open.mode ? "mode" : "push_encoding", open.push_encoding,
               {"topk", "topk_bits", "feedback_decay"});
@@ -462,8 +462,8 @@ absl::Status CheckMayChoose(const OpenSettings& open, const std::set<std::string
   return absl::OkStatus();
 }
 
-// Completes the samples of a step, of each worker or of all. Requires the model, the mode, if that
-// is given, and what is given of the samples.
+// Sets the number of samples of a step, per worker or in all. Requires the model, the mode if it is
+// given, and the given numbers of samples.
 absl::Status ReadBatch(bool is_mode_open, JobSpec& job) {
   int64_t tokens = absl::GetFlag(FLAGS_global_tokens);
   const bool is_given = job.batch_size != 0 || job.global_batch_size != 0 || tokens != 0;
@@ -497,7 +497,7 @@ absl::Status ReadBatch(bool is_mode_open, JobSpec& job) {
   return absl::OkStatus();
 }
 
-// Sets a field from what was given, or from the default of its flag.
+// Sets a field to the given text, or to the default of its flag.
 absl::Status SetField(const JobField& field, const JobTexts& texts, JobSpec& job) {
   const auto given = texts.find(std::string(field.name));
   if (given == texts.end() && field.flag_default.empty()) return absl::OkStatus();
@@ -507,7 +507,7 @@ absl::Status SetField(const JobField& field, const JobTexts& texts, JobSpec& job
   return absl::InvalidArgumentError(absl::StrCat(set.message(), ", ", kAutoText));
 }
 
-// Sets what follows from the rest of the job, unless a flag has given it.
+// Sets defaults that depend on the rest of the job, unless a flag gives them.
 void SetDependentDefaults(const std::set<std::string>& given, JobSpec& job) {
   if (IsElastic(job) && !given.contains("outer_learning_rate")) {
     job.outer_learning_rate = kDefaultElasticRate;
@@ -523,7 +523,7 @@ absl::StatusOr<JobSpec> ReadJob(const JobTexts& texts, const std::set<std::strin
                                 const OpenSettings& open) {
   JobSpec job;
   ASSIGN_OR_RETURN(job.model, wire::NamedModel(absl::GetFlag(FLAGS_model)));
-  // Until a job that chooses its mode has chosen, it has a mode in which all counts that is given.
+  // A job that chooses its mode begins in a mode in which all given flags have an effect.
   if (open.mode) {
     job.mode = ModeUntilChosen(open);
   } else {
@@ -533,7 +533,7 @@ absl::StatusOr<JobSpec> ReadJob(const JobTexts& texts, const std::set<std::strin
   for (const JobField& field : JobFields()) {
     if (!IsAuto(texts, std::string(field.name))) RETURN_IF_ERROR(SetField(field, texts, job));
   }
-  // Until the job has chosen, it has the fewest that go with what is given.
+  // Until the job has chosen, it has the smallest number of local steps that the given flags allow.
   if (open.local_steps) job.local_steps = job.fragments * std::max(job.overlap_steps, 1);
   if (open.push_encoding) job.push_encoding = Encoding::kInt8;
   if (open.pull_encoding) job.pull_encoding = Encoding::kInt8;
@@ -543,7 +543,7 @@ absl::StatusOr<JobSpec> ReadJob(const JobTexts& texts, const std::set<std::strin
   return job;
 }
 
-// Reads the flags that count on every server.
+// Reads the flags of the journal, which are used on every server.
 absl::StatusOr<DurabilityConfig> ReadJournal() {
   const std::string kind = absl::GetFlag(FLAGS_durability);
   if (kind != "checkpoint" && kind != "journal") {
@@ -588,8 +588,8 @@ DurabilityConfig ReadDurability(DurabilityConfig durability) {
   return durability;
 }
 
-// Returns what the operator of a server above shard 0 has named. The operator may have named it
-// only to give all servers the same.
+// Returns the paths that the operator of a server above shard 0 has named. (The operator may have
+// named them only to give all servers the same flags.)
 std::vector<std::string> ReadNamedPaths() {
   std::vector<std::string> paths = {absl::GetFlag(FLAGS_checkpoint_dir),
                                     absl::GetFlag(FLAGS_fallback_dir),
@@ -638,7 +638,8 @@ absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
   config.exit_when_done = absl::GetFlag(FLAGS_exit_when_done);
   ASSIGN_OR_RETURN(config.durability, ReadJournal());
   config.is_replica = absl::GetFlag(FLAGS_replica);
-  // A shell may have a join string for workers. It does not count for the server that they join.
+  // A shell may have a join string for workers in its environment. The server that they join must
+  // not use it.
   SecurityFlags& security = config.security.flags;
   if (config.is_coordinator() && !config.is_replica && security.is_join_from_environment) {
     security.join.clear();
@@ -661,7 +662,7 @@ absl::StatusOr<ServerConfig> ReadFlags(const CommandLine& line) {
   return config;
 }
 
-// Returns the doubt in words. Empty means that there is none.
+// Returns a warning about the robust mean. Empty means that there is none.
 std::string DoubtOfRobustMean(const JobSpec& job) {
   const int wanted = job.robust_mean.MinContributions();
   if (job.min_workers >= wanted) return "";
@@ -672,10 +673,10 @@ std::string DoubtOfRobustMean(const JobSpec& job) {
                       "that flag ", wanted, " or more");
 }
 
-// If two workers overlap their rounds, half of the change of a window comes a round late, and more
-// if there are more workers. If a window ends at its optimum in some direction, steps with momentum
-// 0.9 then grow without bound in that direction. By linear stability this begins at a rate of 0.6
-// with two workers, and at 0.4 with four.
+// Returns a warning about overlapped rounds. If two workers overlap their rounds, half of the
+// change of a window comes a round late, and more with more workers. If a window ends at its
+// optimum in some direction, steps with momentum 0.9 then grow without bound in that direction. By
+// linear stability this begins at a rate of 0.6 with two workers, and at 0.4 with four.
 std::string DoubtOfOverlap(const JobSpec& job) {
   constexpr double kHighestRate = 0.4;
   const bool is_stable = job.outer_optimizer != OuterOptimizerKind::kNesterov ||
@@ -688,9 +689,9 @@ std::string DoubtOfOverlap(const JobSpec& job) {
       kHighestRate, " or less");
 }
 
-// HeLoCo's momentum is a mean of contributions, and the outer momentum is their sum. What opposes
-// the momentum is taken away. The higher the momentum, the more this opposing part is what keeps it
-// from growing.
+// Returns a warning about momentum correction. HeLoCo's momentum is a mean of contributions, and
+// the outer momentum is their sum. The correction removes the part of a contribution that opposes
+// the momentum. With a high momentum, that part is what keeps the momentum from growing.
 std::string DoubtOfCorrection(const JobSpec& job) {
   constexpr double kHighestMomentum = 0.7;
   if (job.momentum_correction == MomentumCorrectionKind::kNone ||
@@ -703,13 +704,14 @@ std::string DoubtOfCorrection(const JobSpec& job) {
                       kHighestMomentum, " or less");
 }
 
-// Flags that count on every server; all others are the coordinator's.
+// Returns true if the flag is used on every server. All other flags are used only on the
+// coordinator.
 bool CountsOnEveryServer(const std::string& flag) {
   static constexpr absl::string_view kFlags[] = {
       "listen", "insecure", "advertise", "join", "state_dir", "tls", "tls_cert", "tls_key",
       "tls_ca", "port_file", "shared_memory", "long_paths", "shard", "coordinator", "trace",
       "trace_rounds", "log_level", "log_format", "stop_timeout", "memory_limit", "durability",
-      // A server touches no folders but those that these flags name.
+      // A server reads and writes only in the folders that these flags name.
       "checkpoint_dir", "fallback_dir", "init_from", "resume", "journal_dir", "journal_replica",
       "promote", "leader_lease", "max_connections", "max_connections_per_address",
       "streams_per_worker", "staging_limit", "message_memory", "message_timeout"};
@@ -737,7 +739,7 @@ bool CountsOnReplica(const std::string& flag) {
   return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
-// Whether a flag that was given counts on this server.
+// Returns true if a given flag is used on this server.
 bool Counts(const std::string& flag, const ServerConfig& config) {
   if (config.is_replica && config.cluster.leader_lease.empty()) return CountsOnReplica(flag);
   return config.is_coordinator() || CountsOnEveryServer(flag);
@@ -756,8 +758,8 @@ constexpr absl::string_view kUsage =
     "last checkpoint is not in --checkpoint_dir, see the log); 128 and above: trying\n"
     "again may help.\n";
 
-// Returns the flags of the job's fields under this title. The flags of `before` stand before them,
-// and those of `behind` behind them.
+// Returns the flags of the job's fields with this title. The flags of `before` come before them,
+// and those of `behind` after them.
 FlagGroup WithFields(std::vector<std::string> before, absl::string_view title,
                      const std::vector<std::string>& behind) {
   FlagGroup group = {std::string(title), std::move(before)};
@@ -843,7 +845,7 @@ absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::s
   RETURN_IF_ERROR(CheckOnlyFlags(line));
   ASSIGN_OR_RETURN(result.config, ReadFlags(line));
   result.config.given = line.given;
-  // It is another unit of the same setting.
+  // --global_tokens is the same setting in another unit.
   if (line.given.contains("global_tokens")) result.config.given.insert("global_batch_size");
   RETURN_IF_ERROR(ValidateServerConfig(result.config));
   const bool is_to_be_server =

@@ -1,4 +1,4 @@
-// The command line of ps_server. The flags themselves are private to server_flags.cc; all other
+// The command line of ps_server. The flags themselves are private to server_flags.cc. All other
 // code sees a ServerConfig. Only server_main and the flags' test include this file.
 #pragma once
 
@@ -14,22 +14,24 @@ namespace lodestar::server {
 
 struct ServerCommandLine {
   CommandLineRequest request = CommandLineRequest::kRun;
-  ServerConfig config;  // It is valid if request is kRun.
-  // Flags given to a server that is not the coordinator although only the coordinator's count.
+  ServerConfig config;  // valid if request is kRun
+  // Flags that were given to a server that is not the coordinator, although only the coordinator
+  // uses them.
   std::vector<std::string> ignored;
-  // Settings that are allowed, and may do less than was meant. They are for the log.
+  // Messages for the log about settings that are allowed, but may do less than the operator meant.
   std::vector<std::string> doubts;
 };
 
-// `arguments` lacks the program's name. Reads flag files and --model=FILE, and opens nothing else.
-// Errors: InvalidArgument (or NotFound for a file) naming the flag, its value and what is allowed.
+// Parses the command line. `arguments` must not have the program's name. Reads flag files and
+// --model=FILE, and opens nothing else. Errors: InvalidArgument (NotFound for a file), naming the
+// flag, its value and what is allowed.
 absl::StatusOr<ServerCommandLine> ParseServerCommandLine(absl::Span<const std::string> arguments);
 
 // Return what --helpfull and --help print.
 std::string ServerHelp();
 std::string ServerShortHelp();
 
-// Returns titles and names as --helpfull shows them.
+// Returns the titles and names of flags as --helpfull shows them.
 std::vector<FlagGroup> ServerFlagGroups();
 
 }  // namespace lodestar::server

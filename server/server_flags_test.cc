@@ -193,7 +193,7 @@ TEST_F(ServerFlagsTest, ABatchMayBeGivenInTokens) {
     return std::pair(job.batch_size, job.global_batch_size);
   };
   using Samples = std::pair<int64_t, int64_t>;
-  // The contexts have 64 and 1024 tokens.
+  // The contexts of the two models have 64 and 1024 tokens.
   EXPECT_EQ(samples({"--model=gpt-nano", "--global_tokens=6400"}), Samples(0, 100));
   EXPECT_EQ(samples({"--model=gpt-nano", "--global_tokens=6450"}), Samples(0, 101));
   EXPECT_TRUE(Parse({"--model=gpt-nano", "--global_tokens=6400"})
@@ -229,7 +229,7 @@ TEST_F(ServerFlagsTest, WithModeAutoWhatIsGivenStays) {
   EXPECT_FALSE(overlapped.config.open_settings.overlap);
   EXPECT_THAT(overlapped.doubts, IsEmpty()) << "the outer rate is chosen, too";
   EXPECT_TRUE(Parse({"--mode=auto", "--local_steps=auto"}).config.open_settings.local_steps);
-  // The flag counts for what is chosen.
+  // The flag is used with the encoding that the job chooses.
   EXPECT_FALSE(Parse({"--mode=auto", "--error_feedback=false"}).config.job.error_feedback);
 }
 
@@ -387,7 +387,7 @@ TEST_F(ServerFlagsTest, ALongOuterStepIsDoubted) {
               ElementsAre(AllOf(HasSubstr("--outer_learning_rate=0.7"),
                                 HasSubstr("--outer_momentum=0.9"), HasSubstr("= 7"))));
   EXPECT_THAT(Parse({"--mode=auto"}).doubts, IsEmpty()) << "the job chooses the outer step";
-  // Presets stay as published, and are doubted if their step is long.
+  // Presets stay as published. If their step is long, there is a warning.
   for (const std::string preset : {"diloco", "scaling_laws", "streaming"}) {
     EXPECT_THAT(Parse({"--mode=local_sgd", "--outer_preset=" + preset}).doubts,
                 ElementsAre(HasSubstr("--outer_momentum=0.9")))
@@ -456,9 +456,9 @@ TEST_F(ServerFlagsTest, APresetTakesThePlaceOfDefaults) {
 
 TEST_F(ServerFlagsTest, FlagsThatCanHaveNoEffectAreRefused) {
   struct Case {
-    std::vector<std::string> flag;            // The flag, with what its own form needs.
-    std::string counts_with;                  // The flags that the error names.
-    std::vector<std::string> makes_it_count;  // Other flags.
+    std::vector<std::string> flag;            // the flag, with other flags that its syntax needs
+    std::string counts_with;                  // flags that the error names
+    std::vector<std::string> makes_it_count;  // other flags with which it has an effect
   };
   const std::vector<std::string> saves = {"--checkpoint_dir=runs"};
   const std::vector<std::string> local = {"--mode=local_sgd"};

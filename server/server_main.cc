@@ -44,12 +44,13 @@ namespace {
 constexpr int kExitDone = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitBadFlags = 2;
-// The last checkpoint is not in --checkpoint_dir, or --on_checkpoint has not succeeded with it.
+// Exit code: the last checkpoint is not in --checkpoint_dir, or --on_checkpoint has not succeeded
+// with it.
 constexpr int kExitNotSaved = 3;
-// 128 and above mean, as for shells, that the same command may succeed later. This code means that
-// the port or a folder is held, the disk is full, or the leader lease is lost.
+// Exit code: the port or a folder is in use, the disk is full, or the leader lease is lost. 128 and
+// above mean that the same command may succeed later.
 constexpr int kExitRetry = 129;
-// It is added to the number of the signal that told the process to stop.
+// Exit code: this number plus the number of the signal that told the process to stop.
 constexpr int kExitSignalBase = 128;
 
 bool IsToldToStop() { return PendingStopSignal() != 0; }
@@ -57,16 +58,16 @@ bool IsToldToStop() { return PendingStopSignal() != 0; }
 int ExitCodeOfStart(const absl::Status& failure) {
   if (absl::IsCancelled(failure)) return kExitSignalBase + PendingStopSignal();
   LogError("{}", failure);
-  const bool may_retry = absl::IsUnavailable(failure) ||      // The port is taken.
-                         absl::IsAlreadyExists(failure) ||    // Another process has the folder.
-                         absl::IsResourceExhausted(failure);  // The disk is full.
+  const bool may_retry = absl::IsUnavailable(failure) ||      // the port is taken
+                         absl::IsAlreadyExists(failure) ||    // another process uses the folder
+                         absl::IsResourceExhausted(failure);  // the disk is full
   return may_retry ? kExitRetry : kExitFailed;
 }
 
-// Ends the process because another server is about to go on in its place. Nothing is saved or
-// closed.
+// Ends the process because another server will soon replace it. Nothing is saved or closed.
 void EndAtOnce(const absl::Status& lost) {
-  // If the log cannot be written, the process ends within the time that the lease leaves for it.
+  // If writing the log hangs, the timer ends the process within the time that the lease leaves for
+  // it.
   const itimerval patience = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 200'000}};
   setitimer(ITIMER_REAL, &patience, nullptr);
   LogError("{}; ends at once", lost.message());
@@ -74,8 +75,8 @@ void EndAtOnce(const absl::Status& lost) {
   _exit(kExitRetry);
 }
 
-// Checks the files that are to be replaced. The port of an earlier process is gone before this one
-// waits for a lease, a folder or another server.
+// Checks the output files. Removes the port file of an earlier process before this one waits for a
+// lease, a folder or another server.
 absl::Status PrepareOutputs(const ServerConfig& config) {
   RETURN_IF_ERROR(PortFile::Clear(config.network.port_file));
   return CheckTraceOutput(config.output.trace_path);
@@ -83,7 +84,7 @@ absl::Status PrepareOutputs(const ServerConfig& config) {
 
 using Lease = std::unique_ptr<lease::LeaderLease>;
 
-// Returns null if no lease is asked for.
+// Takes the lease. Returns null if no lease is asked for.
 absl::StatusOr<Lease> TakeLeaderLease(const ClusterConfig& cluster,
                                       std::function<bool()> is_interrupted) {
   if (cluster.leader_lease.empty()) return nullptr;
@@ -101,8 +102,8 @@ absl::StatusOr<Lease> TakeLeaderLease(const ClusterConfig& cluster,
   return lease::LeaderLease::Take(std::move(course), std::move(deps));
 }
 
-// Enters the cluster of the servers upstream, and takes over the job that they have a site train.
-// Returns null if this is no site.
+// Enters the cluster of the servers upstream, and takes over the job for this site. Returns null if
+// this is no site.
 absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> EnterUpstream(ServerConfig& config) {
   if (!config.is_site()) return nullptr;
   site::UpstreamEntry::Config upstream;
@@ -122,8 +123,8 @@ absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> EnterUpstream(ServerConfig&
   return entry;
 }
 
-// `lease` is given back only after the server has ended: the next server then finds all that this
-// one has written.
+// Runs the server. `lease` is given back only after the server has ended, so that the next server
+// finds all that this one has written.
 int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
   const absl::StatusOr<std::unique_ptr<site::UpstreamEntry>> upstream = EnterUpstream(config);
   if (IsJobOver(upstream.status())) {
@@ -186,8 +187,8 @@ int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
   return exit_code;
 }
 
-// Waits until the replica has a copy that a server can go on from, and that no server has gone on
-// without. Then waits for the lease of that server, and ends the replica.
+// Waits until the replica has the newest copy, from which a server can go on. Then waits for the
+// lease of the server, and ends the replica.
 absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& replica,
                               const std::function<bool()>& is_stopping) {
   constexpr absl::Duration kLook = absl::Milliseconds(200);
@@ -217,7 +218,7 @@ int RunReplica(ServerConfig config, const LogTail* log) {
   deps.is_interrupted = IsToldToStop;
   absl::StatusOr<std::unique_ptr<ReplicaServer>> replica = ReplicaServer::Create(config, deps);
   if (absl::IsFailedPrecondition(replica.status()) && !config.cluster.leader_lease.empty()) {
-    // It is a standby that has taken the server's place before, and was started again.
+    // This process is a standby that has replaced the server before, and was started again.
     LogWarn("stands by as a server: {}", replica.status().message());
     config.is_replica = false;
     return RunServer(config, log);
@@ -284,7 +285,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (line->request == CommandLineRequest::kHelpFull) return Print(ServerHelp());
   if (line->request == CommandLineRequest::kVersion) return Print(VersionText("ps_server"));
   InitLogging("ps_server", line->config.output.log_level, line->config.output.log_format);
-  // It is never deleted, because threads that outlive main() may still log.
+  // The object is never deleted, because threads that outlive main() may still log.
   auto* const log = new LogTail(NewLogId(), "ps_server");
   KeepLog(log);
   if (!line->ignored.empty()) {

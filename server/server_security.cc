@@ -22,26 +22,26 @@
 namespace lodestar::server {
 namespace {
 
-// Certificates are looked at this often during their time.
+// Number of times that certificates are checked during their lifetime.
 constexpr int64_t kLooksPerLife = 16;
-constexpr int kShownDigits = 16;  // The digits of the authority's hash that are shown.
+constexpr int kShownDigits = 16;  // digits of the authority's hash that are shown
 constexpr size_t kMaxRefusalBytes = 512;
 
 std::string AuthorityFolder(const SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/authority");
 }
 
-// Returns true also for a certificate that was thrown away since, because the next start is to say
-// so.
+// Returns true if this server has joined before. That includes a certificate that was thrown away
+// since, because the next start must mention it.
 bool HasJoined(const SecurityFlags& flags) {
   return wire::KeepsCertificate(flags, Role::kServer, /*name=*/"") ||
          !wire::LeftoversText(flags, Role::kServer, /*name=*/"").empty();
 }
 
-// Logs which caller has called what its role may not call. Thread-safe.
+// AccessAudit logs calls that a caller's role does not allow. It is thread-safe.
 class AccessAudit {
  public:
-  // The quota of lines is that of `caller`.
+  // Logs the refusal, if the quota of `caller` allows another line.
   void Log(const std::string& caller, const absl::Status& refusal, absl::Time now)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     const std::optional<int> left_out = Take(caller, now);
@@ -118,7 +118,7 @@ absl::Status ServerSecurity::EnterWithJoin() {
   }
   files_ = entry.files;
   if (entry.is_renewable) {
-    // A standby that has taken the coordinator's place may be in only one of both.
+    // A standby that has replaced the coordinator may be in only one of the two lists of addresses.
     std::string servers = entry.servers;
     if (!config_.cluster.coordinator.empty() && servers != config_.cluster.coordinator) {
       absl::StrAppend(&servers, ",", config_.cluster.coordinator);
@@ -164,7 +164,7 @@ void ServerSecurity::ThrowAwayCertificate(absl::string_view why) {
 
 std::string ServerSecurity::Keep() {
   const absl::Time now = absl::Now();
-  // A clock that was put back is a reason to look as well.
+  // If the clock was put back, certificates are checked too.
   const absl::Duration since = now - kept_at_;
   const bool is_due =
       since < absl::ZeroDuration() || since >= config_.security.certificate_ttl / kLooksPerLife;
