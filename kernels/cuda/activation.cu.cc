@@ -29,7 +29,7 @@ __device__ inline float Activated(float x) {
   return x;
 }
 
-// gelu'(x) = s + x s (1 - s) (2 u)'
+// The slope of GELU is gelu'(x) = s + x s (1 - s) (2 u)', where s = sigmoid(2 u).
 template <typename T, kernels::Activation kActivation>
 __device__ inline float TimesSlope(float dy, float x) {
   if constexpr (kActivation == kernels::Activation::kRelu) return x > 0.0f ? dy : 0.0f;
@@ -41,13 +41,13 @@ __device__ inline float TimesSlope(float dy, float x) {
   return dy;
 }
 
-// The matrix is one vector, so that narrow matrices keep all threads busy; a group of lanes never
-// crosses the end of a row.
+// Threads share out the matrix as one vector of rows * columns elements, so that narrow matrices
+// keep all threads busy. The elements that a thread handles at once never cross the end of a row.
 template <typename T, kernels::Activation kActivation>
 struct BiasActivationOperation {
   T* y;               // [rows, columns]
-  T* pre_activation;  // [rows, columns]; null: not kept
-  const T* bias;      // [columns]; null: none
+  T* pre_activation;  // [rows, columns]; null means that it is not kept
+  const T* bias;      // [columns]; null means no bias
   int64_t columns;
 
   template <int kLanes>
@@ -72,7 +72,8 @@ struct ActivationBackwardOperation {
   T* dy;                    // [n]
   const T* pre_activation;  // [n]
 
-  // For sums: the new dy as it is stored.
+  // Stores the new dy, and sets `gradient` to the stored (rounded) values. The kernel of
+  // column_sums.h adds them up.
   template <int kLanes>
   __device__ void Take(float (&gradient)[kLanes], int64_t i) const {
     float x[kLanes];

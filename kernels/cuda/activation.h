@@ -1,4 +1,4 @@
-// Bias and activation functions, forward and backward, one pass over memory.
+// Bias and activation functions, forward and backward. Each function reads and writes memory once.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,32 +9,33 @@
 
 namespace lodestar::cuda {
 
-// T: float, __nv_bfloat16; computed in fp32. No alignment is required; 16-byte aligned pointers
-// and a multiple of 16 bytes per row are faster.
+// T is float or __nv_bfloat16. Results are computed in fp32. No alignment is required. Pointers at
+// multiples of 16 bytes, with rows that are multiples of 16 bytes, are faster.
 
-// y [rows, columns] = act(y + bias); bias [columns] may be null. y + bias, rounded, is kept in
-// pre_activation [rows, columns] (may be null), and y is the function of the rounded value:
-// Activate() of it gives the same bits.
+// Computes y [rows, columns] = act(y + bias). If bias [columns] is null, there is no bias. If
+// pre_activation [rows, columns] is not null, y + bias is stored there, rounded to T. y is act() of
+// the rounded value, so that Activate() of pre_activation gives the same bits.
 template <typename T>
 cudaError_t BiasActivation(T* y, T* pre_activation, const T* bias, int64_t rows, int64_t columns,
                            kernels::Activation activation, cudaStream_t stream);
 
-// dy [n] *= act'(pre_activation [n])
+// Computes dy [n] *= act'(pre_activation [n]).
 template <typename T>
 cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n,
                                kernels::Activation activation, cudaStream_t stream);
 
-// The same of dy and pre_activation [rows, columns], and column_sums [columns] (fp32) = the sums
-// over rows of the new dy, or += with `add`: the bits of ActivationBackward() and ColumnSums(),
-// with one pass over memory less. Any activation but kNone. workspace:
-// ColumnSumsWorkspaceBytes(rows, columns). column_sums null: as for ColumnSums().
+// Does what ActivationBackward() and then ColumnSums() of dy [rows, columns] do, to the same bits,
+// but passes over memory once less. With `add`, the sums are added to column_sums [columns] (fp32),
+// else they are set. If column_sums is null, the partial sums stay in the workspace, as with
+// ColumnSums(). `workspace` has ColumnSumsWorkspaceBytes(rows, columns). `activation` must not be
+// kNone.
 template <typename T>
 cudaError_t ActivationBackwardWithSums(T* dy, float* column_sums, const T* pre_activation,
                                        int64_t rows, int64_t columns,
                                        kernels::Activation activation, bool add, void* workspace,
                                        cudaStream_t stream);
 
-// y [n] = act(x [n]); y may be x.
+// Computes y [n] = act(x [n]). y may be x.
 template <typename T>
 cudaError_t Activate(T* y, const T* x, int64_t n, kernels::Activation activation,
                      cudaStream_t stream);

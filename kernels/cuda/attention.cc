@@ -12,14 +12,16 @@
 namespace lodestar::cuda {
 namespace {
 
-constexpr int kTensorCoreCapability = 80;  // bf16 products and cp.async
+// Minimum compute capability (8.0) for products in bf16 and cp.async.
+constexpr int kTensorCoreCapability = 80;
 
 bool IsAligned(const kernels::Buf& buf) { return reinterpret_cast<uintptr_t>(buf.data) % 16 == 0; }
 
-// Returns true if the numbers that kernels keep in 32 bits fit into them.
+// Returns true if the shape's numbers fit into the 32-bit integers of kernels.
 bool Fits(const kernels::AttentionShape& shape) {
   constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
-  // A block has at least 64 tokens and 64 columns of one head.
+  // Each thread block has at least 64 tokens and 64 columns of one head, so this is the largest
+  // grid.
   const int64_t tiles = (shape.tokens + 63) / 64 * ((shape.head_width + 63) / 64);
   return shape.tokens <= kMax - 128 && shape.batch * shape.heads * tiles <= kMax;
 }
@@ -42,7 +44,8 @@ AttentionCall<T> MakeCall(kernels::Buf y, kernels::Buf log_sum_exp, kernels::Buf
   return call;
 }
 
-// One float per query and head, wherever in the workspace a float may begin.
+// Returns the first address in the workspace that is aligned for float. The caller keeps one float
+// per query and head there.
 float* DeltaIn(kernels::Buf workspace) {
   const uintptr_t address = reinterpret_cast<uintptr_t>(workspace.data);
   constexpr uintptr_t kAlignment = alignof(float);

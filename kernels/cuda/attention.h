@@ -1,5 +1,5 @@
-// Causal self-attention of the CUDA device: which version of the kernels serves a call, and the
-// calls. Memory grows with tokens, never with their square.
+// Causal self-attention of the CUDA device: chooses the version of the kernels that serves a call,
+// and queues them. Memory grows with the number of tokens, not with its square.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,23 +12,25 @@
 namespace lodestar::cuda {
 
 enum class AttentionVersion : uint8_t {
-  kFloat,       // fp32 arithmetic; any type, head width and card
-  kTensorCore,  // bf16, heads of 64 or 128, sm_80 and later, memory at multiples of 16 bytes
+  kFloat,  // fp32 arithmetic; serves any dtype, head width and card
+  // Serves bf16 with heads of 64 or 128 on sm_80 and later, if tensors begin at multiples of 16
+  // bytes.
+  kTensorCore,
 };
 
 class CudaAttention {
  public:
-  // Ten times the major plus the minor version, of the card that the streams belong to.
+  // `compute_capability` is that of the streams' card: 10 * major version + minor version.
   explicit CudaAttention(int compute_capability) : compute_capability_(compute_capability) {}
 
   AttentionVersion VersionFor(kernels::DType dtype, int64_t head_width) const;
 
-  // As Device::AttentionWorkspaceElements() for `dtype`.
+  // Returns Device::AttentionWorkspaceElements() for `dtype`.
   static int64_t WorkspaceElements(const kernels::AttentionShape& shape, kernels::DType dtype);
 
-  // As the Device operations; f32 or bf16, log_sum_exp f32. Results depend on the arguments only,
-  // to the bit. Errors: what CUDA says to the launches; cudaErrorInvalidConfiguration for more
-  // tiles of tokens than a grid has blocks.
+  // Queue Device::AttentionForward() and AttentionBackward(). Tensors are in f32 or bf16,
+  // log_sum_exp in f32. Equal arguments give equal bits. Errors: those of CUDA's launches;
+  // cudaErrorInvalidConfiguration (the call needs more blocks than a grid can have).
   cudaError_t Forward(kernels::Buf y, kernels::Buf log_sum_exp, kernels::Buf qkv,
                       const kernels::AttentionShape& shape, cudaStream_t stream) const;
   cudaError_t Backward(kernels::Buf dqkv, kernels::Buf dy, kernels::Buf y, kernels::Buf log_sum_exp,

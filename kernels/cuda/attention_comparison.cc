@@ -15,13 +15,13 @@ namespace {
 
 constexpr double kRowTolerance = 2e-2;
 constexpr double kLogSumExpTolerance = 1e-3;
-// Usual relative error of a rounding to bf16. The largest error is twice that.
+// Usual relative error of a rounding to bf16. The largest relative error is twice as large.
 constexpr double kRounding = 1.0 / 512;
 constexpr size_t kAlignment = 256;
 
 double ValueOf(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16); }
 
-// The rows of one matrix of a tensor, in which `parts` matrices lie beside each other.
+// The rows of one of the `parts` matrices that lie side by side in a tensor.
 class Rows {
  public:
   Rows(std::span<const uint16_t> values, const kernels::AttentionShape& shape, int part, int parts)
@@ -54,13 +54,13 @@ class Rows {
   int part_, parts_;
 };
 
-// The results of the comparisons so far.
+// What the comparisons have found so far.
 struct Findings {
   bool has_values = false;  // true if our values are not all zero
   bool is_finite = true;    // true if our values are finite
-  std::string difference;   // text of the first difference
+  std::string difference;   // describes the first difference
 
-  // `noise` is the difference that rounding alone can make if the sums of all rows cancel.
+  // `noise` is the difference that rounding alone can cause if the sums of all rows cancel.
   void CompareRows(const char* name, const Rows& library, const Rows& own, double noise) {
     const double usual = own.UsualNorm();
     has_values |= usual > 0.0;
@@ -113,7 +113,7 @@ int64_t OutputsOf(const kernels::AttentionShape& sample) {
   return sample.tokens * sample.heads * sample.head_width;
 }
 
-// Returns the outputs of a pass, and with `inputs` its inputs, too.
+// Returns the outputs of a pass. With `inputs`, returns the inputs of the pass as well.
 absl::StatusOr<AttentionSample> ReadSample(AttentionPass pass, const kernels::AttentionShape& shape,
                                            const AttentionTensors& tensors, bool inputs,
                                            cudaStream_t stream) {
@@ -186,11 +186,12 @@ Comparison CompareAttention(AttentionPass pass, const kernels::AttentionShape& s
   const auto usual = [&](const std::vector<uint16_t>& values, int part, int parts) {
     return Rows(values, shape, part, parts).UsualNorm();
   };
-  // ds is the gradient of the scores. A row of dq is a sum over tokens of ds times a row of the
-  // keys; a row of dk has rows of the queries. A product dy v is about |dy| |v| / sqrt(width), the
-  // scores are scaled by 1 / sqrt(width), and a probability is about 1 / tokens. So ds is about
-  // |dy| |v| / (width tokens). If all sums cancel, as with equal keys or a single token, only the
-  // roundings of ds are left. Those of `tokens` summands add up to sqrt(tokens) times one.
+  // ds is the gradient of the scores. A row of dq is the sum over tokens of ds times a row of the
+  // keys. A row of dk is the same with rows of the queries. A product dy v is about |dy| |v| /
+  // sqrt(width), scores are scaled by 1 / sqrt(width), and a probability is about 1 / tokens. So ds
+  // is about |dy| |v| / (width tokens). If all sums cancel (equal keys, or a single token), dq and
+  // dk consist of the rounding errors of ds. The errors of `tokens` summands add up to sqrt(tokens)
+  // times one error.
   const double rounding_of_ds = kRounding * usual(own.dy, 0, 1) * usual(own.qkv, 2, 3) /
                                 static_cast<double>(shape.head_width) /
                                 std::sqrt(static_cast<double>(shape.tokens));

@@ -1,12 +1,13 @@
-// Compares a library's attention of a batch with that of our kernels, for the first and last sample
-// of the batch. Without the comparison, wrong numbers of a library would not be noticed.
+// Compares a library's attention with that of our kernels, for the first and last sample of a
+// batch. Without this comparison, wrong results of a library would not be noticed.
 //
 // A row has the values of one head and one token. The two sides round products, sums and results to
-// bf16 in different orders. Each of some three roundings is off by at most 2^-8 of its value, so
-// rows may differ by 2 % of the row's norm. If the row's sum cancels, the limit is 2 % of the usual
-// norm of the tensor's rows. Rows of dq and dk may differ by the rounding of the scores' gradient
-// in addition. If their sums cancel in all rows, it is all that is left. log_sum_exp is fp32 on
-// both sides and may differ by 1e-3, or by 1e-3 of its value if that is above 1.
+// bf16 in different orders. There are some three roundings, each wrong by at most 2^-8 of the
+// value, so rows may differ by 2 % of the row's norm. If the sum of a row cancels, the limit is 2 %
+// of the usual norm of the tensor's rows. Rows of dq and dk may differ in addition by the rounding
+// of the scores' gradient. If the sums of all their rows cancel, only that rounding is left.
+// log_sum_exp is fp32 on both sides and may differ by 1e-3, or by 1e-3 of its value if the value is
+// above 1.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -34,15 +35,15 @@ struct AttentionSample {
   std::vector<uint16_t> dqkv;      // [tokens, 3, heads, head_width]
 };
 
-// Compares the outputs of `library` with those of `own`, which also has the inputs. `shape` is that
-// of one sample. Returns kUndecided if the matrices of `own` are not finite, or are all zeros, as
-// the gradients are if dy is zero.
+// Compares the outputs of `library` with those of `own`. `own` also has the inputs. `shape` is the
+// shape of one sample. Returns kUndecided if the matrices of `own` are not finite, or are all zeros
+// (gradients are zeros if dy is zero).
 Comparison CompareAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                             const AttentionSample& library, const AttentionSample& own);
 
-// Compares the first and the last sample of `tensors`, which has a library's outputs, with the
-// results of our kernels. They write only to scratch memory. Blocks until the stream has run.
-// Errors: those of `scratch` and of CUDA.
+// Computes the first and the last sample with our kernels and compares the results with the
+// library's outputs in `tensors`. Our kernels write to scratch memory only. Blocks until the stream
+// has run. Errors: those of `scratch` and of CUDA.
 absl::StatusOr<Comparison> CompareWithOwnAttention(
     AttentionPass pass, const kernels::AttentionShape& shape, const AttentionTensors& tensors,
     const CudaAttention& own, absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,

@@ -1,7 +1,8 @@
-// Device code here tells which probabilities dropout keeps, for the accumulators of a warp.
+// Which attention probabilities dropout keeps, for the accumulators of a warp. For device code.
 //
-// One Philox block gives the words of 4 neighbouring keys of a query, and the lanes of a warp share
-// blocks: each computes as many as it needs words of, and they exchange the bits.
+// One Philox block gives the random words of 4 neighbouring keys of a query. Lanes of a warp need
+// words of the same blocks, so each lane computes some of the blocks and the lanes exchange the
+// bits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,10 +13,10 @@
 
 namespace lodestar::cuda {
 
-// The dropout of the probabilities of one sample and head.
+// Dropout of the attention probabilities of one sample and head.
 struct HeadDropout {
   kernels::DropoutMask mask;
-  int64_t element;  // of (query 0, key 0)
+  int64_t element;  // index of the probability of (query 0, key 0) in the dropout sequence
   int tokens;
   uint32_t threshold;
 
@@ -23,11 +24,11 @@ struct HeadDropout {
   __device__ HeadDropout(const AttentionCall<T>& call, const AttentionHead& head)
       : mask(call.mask), element(head.element), tokens(call.tokens), threshold(call.threshold) {}
 
-  // Returns true if every fourth key begins a block, in all queries.
+  // Returns true if, in each query, every fourth key (0, 4, ...) begins a block of random words.
   __device__ bool aligned() const { return element % 4 == 0 && tokens % 4 == 0; }
 
-  // Returns four bits, of which bit i says whether key `key` + i is kept. (query, key) must begin a
-  // block.
+  // Returns four bits. Bit i is 1 if the probability of key `key` + i is kept. The probability of
+  // (query, key) must be the first of a block of random words.
   __device__ uint32_t KeepFour(int query, int key) const {
     return KeptOfBlock(ElementOf(query, key) / 4);
   }
@@ -49,9 +50,10 @@ struct HeadDropout {
   }
 };
 
-// Returns which of the probabilities in two neighbouring accumulators (16 x 16) are kept: bit
-// 4 * j + e is that of entry e of accumulator j. With kKeyRows, rows are keys and columns are
-// queries, else rows are queries and columns are keys. `row` and `column` are the first ones.
+// Returns eight bits that say which probabilities in two neighbouring accumulators (16 x 16) are
+// kept. Bit 4 * j + e is for entry e of accumulator j. With kKeyRows, rows are keys and columns are
+// queries, else rows are queries and columns are keys. `row` and `column` are the first row and
+// column.
 template <bool kKeyRows>
 __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int column) {
   constexpr unsigned kAll = 0xffffffffu;
@@ -70,8 +72,8 @@ __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int col
     return bits;
   }
   if (kKeyRows) {
-    // The four lanes of equal t whose g differ in the last two bits need the same 4 + 4 blocks;
-    // lane w of them computes those of entries w.
+    // Four lanes that differ only in the last two bits of g need the same 4 + 4 blocks. Lane w of
+    // the four computes the blocks of entry w of both accumulators.
     const int w = g % 4;
     uint32_t blocks[2];
 #pragma unroll
@@ -86,8 +88,8 @@ __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int col
     for (int i = 0; i < 8; ++i) bits |= (all >> (4 * i + w) & 1u) << i;
     return bits;
   }
-  // Lanes t and t ^ 1 need the two halves of the same blocks: the even one computes those of
-  // accumulator 0, the odd one those of 1.
+  // Lanes t and t ^ 1 need the two halves of the same blocks. The lane with the even t computes the
+  // blocks of accumulator 0, the other lane those of accumulator 1.
   const int odd = t % 2;
   const int key = column + 8 * odd + 4 * (t / 2);
   const uint32_t own = dropout.KeepFour(row + g, key) | dropout.KeepFour(row + g + 8, key) << 4;

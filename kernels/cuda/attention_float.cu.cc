@@ -8,12 +8,13 @@
 namespace lodestar::cuda {
 namespace {
 
-// Blocks are (owned tile, chunk of the results' columns) of a head. Scores need all chunks; the
-// last that is visited is the block's own, and stays in shared memory for the second product.
+// The part of the result that a thread block computes: one owned tile of tokens and one chunk of
+// columns of a head. Scores need all chunks of the inputs. The block's own chunk is loaded last, as
+// it stays in shared memory for the second product.
 struct Place {
   int64_t head;
-  int first;  // owned row
-  int chunk;  // of the results
+  int first;  // token of the first owned row
+  int chunk;  // number of the chunk of columns of the result
   int chunks;
 
   template <typename T>
@@ -26,7 +27,7 @@ struct Place {
     const int tile = static_cast<int>(at - head * tiles);
     first = (longest_last ? tiles - 1 - tile : tile) * kFloatOwned;
   }
-  // The i-th to visit, as its first column.
+  // Returns the first column of the chunk that is loaded as number i.
   __device__ int Column(int i) const { return (chunk + 1 + i) % chunks * kFloatDepth; }
   __device__ int OwnColumn() const { return chunk * kFloatDepth; }
 };
@@ -41,14 +42,14 @@ LaunchConfig Config(const AttentionCall<T>& call, size_t shared_floats, cudaStre
           .stream = stream};
 }
 
-// What a thread knows of its four queries so far.
+// Softmax statistics of the thread's four rows for the keys so far.
 struct RowState {
   float largest[4];
-  float sum[4];  // of this thread's columns
+  float sum[4];  // of exp(score - largest) over this thread's columns
 };
 
-// Scaled scores become p relative to the largest so far; returns in `correction` what earlier
-// results must be multiplied with.
+// Replaces scaled scores by exp(score - largest), where `largest` is the row's maximum so far. Sets
+// `correction` to the factors that sums of earlier keys must be multiplied by.
 __device__ inline void OnlineSoftmax(OwnedByOther& scores, RowState& rows, float (&correction)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -144,8 +145,9 @@ __global__ void __launch_bounds__(kFloatThreads)
               call.width, mix, call.keep_scale);
 }
 
-// From scores and dp to p (after dropout, but for its scale) and ds, with rows and columns of the
-// tile at tokens `row` and `column`; see attention_tensor_backward.cu.cc.
+// Replaces the scores in `p` by the probabilities (0 if dropout drops them, not yet scaled by
+// keep_scale), and dp in `ds` by the gradients of the scores. The tile's first row is token `row`,
+// its first column is token `column`. The formulas are in attention_tensor_backward.cu.cc.
 template <bool kKeysOwned, typename T>
 __device__ inline void Differentiate(OwnedByOther& p, OwnedByOther& ds,
                                      const AttentionCall<T>& call, const AttentionHead& head,
@@ -182,10 +184,10 @@ __global__ void __launch_bounds__(kFloatThreads)
   const Place place(call, !kKeysOwned);
   const AttentionHead head(call, place.head);
   const HeadDropout dropout(call, head);
-  float* owned0 = DynamicShared<float>();  // keys or queries
-  float* owned1 = owned0 + kOwnedTile;     // values or dy
-  float* other0 = owned1 + kOwnedTile;     // queries or keys
-  float* other1 = other0 + kOtherTile;     // dy or values
+  float* owned0 = DynamicShared<float>();  // keys, or queries if not kKeysOwned
+  float* owned1 = owned0 + kOwnedTile;     // values, or dy
+  float* other0 = owned1 + kOwnedTile;     // queries, or keys
+  float* other1 = other0 + kOtherTile;     // dy, or values
   float* probabilities = other1 + kOtherTile;
   const T* q = call.qkv + head.query;
   const T* k = q + head.output_step;
@@ -241,12 +243,12 @@ __global__ void __launch_bounds__(kFloatThreads)
               place.OwnColumn(), call.width, p_sums, call.keep_scale);
 }
 
-// A warp per query and head.
+// One warp computes the delta of one query and head.
 constexpr int kDeltaThreads = 256;
 
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kDeltaThreads) AttentionDeltaKernel(const AttentionCall<T> call) {
-  const int64_t at = GlobalThread() / kWarpSize;  // [batch, tokens, heads]
+  const int64_t at = GlobalThread() / kWarpSize;  // row of [batch, tokens, heads]
   const int64_t rows = int64_t{1} * call.batch * call.tokens * call.heads;
   if (at >= rows) return;
   const int lane = static_cast<int>(threadIdx.x % kWarpSize);
@@ -293,7 +295,7 @@ cudaError_t AttentionDelta(const AttentionCall<T>& call, cudaStream_t stream) {
       .grid = dim3(static_cast<unsigned>(CeilDiv(rows * kWarpSize, kDeltaThreads))),
       .block = dim3(kDeltaThreads),
       .stream = stream};
-  // Pairs are read at once where rows begin at even elements.
+  // If all rows begin at even elements, two elements are read at once.
   const bool pairs = call.width % 2 == 0 && AreVectorsAligned(call.dy, call.y);
   return pairs ? Launch(AttentionDeltaKernel<T, 2>, config, call)
                : Launch(AttentionDeltaKernel<T, 1>, config, call);

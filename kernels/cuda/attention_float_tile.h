@@ -1,9 +1,10 @@
-// fp32 tiles in shared memory and products of them by a block of kFloatThreads. For device code of
-// the attention kernels.
+// Tiles of fp32 in shared memory, and products of tiles by a block of kFloatThreads threads. For
+// device code of the attention kernels.
 //
-// A block owns kFloatOwned rows and walks over kFloatOther rows of the other side at a time. Heads
-// are cut into chunks of kFloatDepth columns. Thread (tx, ty) has rows ty + 16 i. Strides keep rows
-// at multiples of 16 bytes and let 8 neighbouring rows lie in different banks.
+// A thread block owns kFloatOwned rows (of queries or keys) and loops over the rows of the other
+// side, kFloatOther at a time. Heads are cut into chunks of kFloatDepth columns. With tx =
+// threadIdx.x % 8 and ty = threadIdx.x / 8, a thread computes rows ty + 16 i. The strides keep rows
+// at multiples of 16 bytes, and 8 neighbouring rows lie in different banks of shared memory.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,14 +22,15 @@ inline constexpr int kFloatDepth = 64;
 
 inline constexpr int kDepthStride = kFloatDepth + 4;
 inline constexpr int kOtherStride = kFloatOther + 4;
-// Elements of the tiles.
+// Number of elements of a tile.
 inline constexpr int kOwnedTile = kFloatOwned * kDepthStride;        // [owned, depth]
 inline constexpr int kOtherTile = kFloatOther * kDepthStride;        // [other, depth]
 inline constexpr int kProbabilityTile = kFloatOwned * kOtherStride;  // [owned, other]
 
-// [i][j]: row ty + 16 i, column tx + 8 j of a product owned x other.
+// Results of one thread in a product [owned, other]: [i][j] is row ty + 16 i, column tx + 8 j.
 using OwnedByOther = float[4][4];
-// [i][j]: row ty + 16 i, column 32 * (j / 4) + 4 * tx + j % 4 of a product owned x depth.
+// Results of one thread in a product [owned, depth]: [i][j] is row ty + 16 i, column 32 * (j / 4) +
+// 4 * tx + j % 4.
 using OwnedByDepth = float[4][8];
 
 __device__ inline int FloatRow(int i) { return static_cast<int>(threadIdx.x) / 8 + 16 * i; }
@@ -37,8 +39,9 @@ __device__ inline int DepthColumn(int j) {
   return 32 * (j / 4) + static_cast<int>(threadIdx.x) % 8 * 4 + j % 4;
 }
 
-// Into tile [kRows, kDepthStride]: rows [first, first + kRows) and columns [column, column +
-// kFloatDepth) of matrix [end, width], whose rows lie `step` elements apart; zeros beyond it.
+// Copies rows [first, first + kRows) and columns [column, column + kFloatDepth) of matrix [end,
+// width] into tile [kRows, kDepthStride]. Rows of the matrix lie `step` elements apart. Elements
+// beyond the matrix become 0.
 template <int kRows, typename T>
 __device__ inline void LoadFloats(float* tile, const T* matrix, int64_t step, int first, int end,
                                   int column, int width) {
@@ -54,7 +57,8 @@ __device__ inline void LoadFloats(float* tile, const T* matrix, int64_t step, in
 
 __device__ inline float4 LoadFour(const float* p) { return *reinterpret_cast<const float4*>(p); }
 
-// scores += owned other^T; owned [kFloatOwned, kDepthStride], other [kFloatOther, kDepthStride].
+// Computes scores += owned other^T for owned [kFloatOwned, kDepthStride] and other [kFloatOther,
+// kDepthStride].
 __device__ inline void AddScores(OwnedByOther& scores, const float* owned, const float* other) {
 #pragma unroll 2
   for (int k = 0; k < kFloatDepth; k += 4) {
@@ -79,7 +83,7 @@ __device__ inline void AddScaled(float* sums, float a, float4 b) {
   sums[3] += a * b.w;
 }
 
-// sums += p other; p [kFloatOwned, kOtherStride], other [kFloatOther, kDepthStride].
+// Computes sums += p other for p [kFloatOwned, kOtherStride] and other [kFloatOther, kDepthStride].
 __device__ inline void AddMix(OwnedByDepth& sums, const float* p, const float* other) {
 #pragma unroll 2
   for (int k = 0; k < kFloatOther; k += 4) {
@@ -100,7 +104,7 @@ __device__ inline void AddMix(OwnedByDepth& sums, const float* p, const float* o
   }
 }
 
-// tile [kFloatOwned, kOtherStride].
+// Copies the thread's `p` to tile [kFloatOwned, kOtherStride].
 __device__ inline void StoreProbabilities(float* tile, const OwnedByOther& p) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -109,8 +113,8 @@ __device__ inline void StoreProbabilities(float* tile, const OwnedByOther& p) {
   }
 }
 
-// Into columns [column, column + kFloatDepth) of rows [first, end) of matrix [end, width], whose
-// rows lie `step` elements apart.
+// Stores sums * factor to columns [column, column + kFloatDepth) of rows [first, end) of matrix
+// [end, width]. Rows of the matrix lie `step` elements apart.
 template <typename T>
 __device__ inline void StoreFloats(T* matrix, int64_t step, int first, int end, int column,
                                    int width, const OwnedByDepth& sums, float factor) {
@@ -135,7 +139,7 @@ __device__ inline void SetZero(float (&x)[4][kColumns]) {
   }
 }
 
-// Over the 8 threads that share rows.
+// Return the maximum and the sum of x over the 8 threads that compute the same rows.
 __device__ inline float RowMaximumOfEight(float x) {
 #pragma unroll
   for (int offset = 1; offset < 8; offset *= 2) {

@@ -1,5 +1,5 @@
-// The attention kernels: what they are given, where its parts lie in memory, and the calls that
-// queue them. No version writes the tokens x tokens scores to memory. Host and device code.
+// The attention kernels: their arguments, the places of tensors in memory, and the calls that queue
+// the kernels. No version writes the scores (tokens x tokens) to memory. For host and device code.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,32 +11,37 @@
 
 namespace lodestar::cuda {
 
-// One call, by value to the kernels. T: float, __nv_bfloat16.
+// Arguments of one call, passed to kernels by value. T is float or __nv_bfloat16.
 template <typename T>
 struct AttentionCall {
-  const T* qkv;            // [batch, tokens, 3, heads, width]
-  T* y;                    // [batch, tokens, heads, width]
-  float* log_sum_exp;      // [batch, heads, tokens], natural logarithm of the scaled scores
-  const T* dy = nullptr;   // [batch, tokens, heads, width]; this and the rest: backward only
+  const T* qkv;  // [batch, tokens, 3, heads, width]
+  T* y;          // [batch, tokens, heads, width]
+  // The natural logarithm of the sum of exponentials of scaled scores.
+  float* log_sum_exp;  // [batch, heads, tokens]
+  // Only the backward pass uses the three tensors below.
+  const T* dy = nullptr;   // [batch, tokens, heads, width]
   T* dqkv = nullptr;       // [batch, tokens, 3, heads, width]
-  float* delta = nullptr;  // [batch, heads, tokens], dy . y per query
+  float* delta = nullptr;  // [batch, heads, tokens]: the sum over the head's columns of dy * y
 
   int batch, tokens, heads, width;
   float scale;  // 1 / sqrt(width)
 
-  kernels::DropoutMask mask;  // rate 0: off
-  uint32_t threshold = 0;     // words below it drop
+  kernels::DropoutMask mask;  // rate 0 means no dropout
+  uint32_t threshold = 0;     // a random word below this drops a probability
   float keep_scale = 1.0f;
 };
 
-// One (sample, head) of a call: the addresses of its token 0 and the steps between tokens.
+// Offsets of token 0 of one sample and head, and the steps between tokens, in elements.
 struct AttentionHead {
-  int64_t query;        // in qkv and dqkv; keys and values follow at +1 and +2 output_step
-  int64_t output;       // in y and dy
-  int64_t row;          // in log_sum_exp and delta
-  int64_t element;      // of the dropout sequence: the probability of (query 0, key 0)
-  int64_t qkv_step;     // elements from a token's query to the next token's
-  int64_t output_step;  // elements, of y and dy
+  // Offset of the query in qkv and dqkv. The key lies output_step elements behind the
+  // query, the value twice as far.
+  int64_t query;
+  int64_t output;  // offset in y and dy
+  int64_t row;     // offset in log_sum_exp and delta
+  // Index of the probability of (query 0, key 0) in the dropout sequence.
+  int64_t element;
+  int64_t qkv_step;     // elements from a token to the next, in qkv and dqkv
+  int64_t output_step;  // elements from a token to the next, in y and dy
 
   template <typename T>
   __host__ __device__ AttentionHead(const AttentionCall<T>& call, int64_t index)
@@ -51,19 +56,19 @@ struct AttentionHead {
   }
 };
 
-// In fp32 arithmetic: any type, head width and device. T: float, __nv_bfloat16.
+// Queue attention in fp32 arithmetic, for any head width and card. T is float or __nv_bfloat16.
 template <typename T>
 cudaError_t FloatAttentionForward(const AttentionCall<T>& call, cudaStream_t stream);
-// `delta` must have been computed, here and below.
+// `delta` must have been computed. This also holds for the backward pass below.
 template <typename T>
 cudaError_t FloatAttentionBackward(const AttentionCall<T>& call, cudaStream_t stream);
 
-// On tensor cores: heads of 64 or 128, sm_80 and later; qkv, y, dy and dqkv at multiples of 16
-// bytes.
+// Queue attention on tensor cores, for heads of 64 or 128 on sm_80 and later. qkv, y, dy and dqkv
+// must begin at multiples of 16 bytes.
 cudaError_t TensorAttentionForward(const AttentionCall<__nv_bfloat16>& call, cudaStream_t stream);
 cudaError_t TensorAttentionBackward(const AttentionCall<__nv_bfloat16>& call, cudaStream_t stream);
 
-// delta = dy . y per query and head, which both versions of the backward pass read.
+// Computes delta = dy . y per query and head, which both versions of the backward pass read.
 template <typename T>
 cudaError_t AttentionDelta(const AttentionCall<T>& call, cudaStream_t stream);
 

@@ -1,4 +1,4 @@
-// The interface to attention of another library, which may be missing when a process starts. This
+// The interface to attention of another library, which may be missing on a machine. The library's
 // attention is causal, in bf16 and without dropout. It takes the tensors of
 // Device::AttentionForward() and AttentionBackward().
 #pragma once
@@ -19,34 +19,34 @@ namespace lodestar::cuda {
 enum class AttentionPass : uint8_t {
   kForward,
   kBackward,
-  // A backward pass that adds the gradients of queries up in the order in which blocks finish. The
-  // same tensors can therefore give results that differ in the last bits.
+  // A backward pass that adds up the gradients of queries in the order in which blocks finish, so
+  // that equal tensors can give results that differ in the last bits.
   kUnorderedBackward,
 };
 
 // The tensors are in device memory. They begin at multiples of 16 bytes, except for log_sum_exp,
 // which may begin at any float.
 struct AttentionTensors {
-  const void* qkv;     // [batch, tokens, 3, heads, head_width] bf16
-  void* y;             // [batch, tokens, heads, head_width] bf16; read by backward
-  float* log_sum_exp;  // [batch, heads, tokens], natural logarithm of the scaled scores; read
-                       // by backward
+  const void* qkv;  // [batch, tokens, 3, heads, head_width] bf16
+  void* y;          // [batch, tokens, heads, head_width] bf16; the backward pass reads it
+  // The natural logarithm of the sum of exponentials of scaled scores. The backward pass reads it.
+  float* log_sum_exp;  // [batch, heads, tokens]
   // Only the backward pass uses the tensors below.
   const void* dy = nullptr;  // [batch, tokens, heads, head_width] bf16
-  void* dqkv = nullptr;      // [batch, tokens, 3, heads, head_width] bf16, set
+  void* dqkv = nullptr;      // [batch, tokens, 3, heads, head_width] bf16; set by backward
 };
 
-// A plan is one pass for one shape, ready to run.
+// One pass for one shape, ready to run.
 class AttentionPlan {
  public:
   virtual ~AttentionPlan() = default;
-  // Returns how many bytes of device memory a run uses.
+  // Returns how many bytes of device memory a run needs.
   virtual size_t workspace_bytes() const = 0;
-  // Returns how many bytes at the begin of the workspace the caller sets to 0 before each run.
+  // Returns how many bytes at the beginning of the workspace the caller sets to 0 before each run.
   virtual size_t zeroed_bytes() const { return 0; }
-  // Queues the pass. If the plan has run before, a run may be part of a recorded graph. The same
-  // tensors give the same bits, except with kUnorderedBackward. `workspace` begins at a multiple of
-  // 256 bytes. Errors: what the library says; the outputs are then to be computed otherwise.
+  // Queues the pass. Once the plan has run, later runs may be recorded into a graph. Equal tensors
+  // give equal bits, except with kUnorderedBackward. `workspace` begins at a multiple of 256 bytes.
+  // Errors: those of the library (the caller then computes the outputs in another way).
   virtual absl::Status Run(const AttentionTensors& tensors, void* workspace,
                            cudaStream_t stream) = 0;
 };
@@ -54,16 +54,16 @@ class AttentionPlan {
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;
-  // Returns the library's name with its version, for logs.
+  // Returns the library's name and version, for logs.
   virtual std::string name() const = 0;
-  // Makes a plan, which takes the host up to a second. Plans outlive the library. Errors:
-  // Unimplemented if the library has nothing for the shape or card, or nothing that repeats to the
-  // bit where the pass has to; others of the library.
+  // Makes a plan, which takes the host up to a second. The plan may outlive the library. Errors:
+  // Unimplemented (the library has no kernels for the shape or card, or none that gives equal bits
+  // although the pass requires it); others of the library.
   virtual absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(
       AttentionPass pass, const kernels::AttentionShape& shape) = 0;
 };
 
-// Loads a library for the present CUDA device. Errors: why there is none.
+// Loads a library for the current CUDA device. Errors: the reason why there is none.
 using AttentionLibraryLoader = std::function<absl::StatusOr<std::unique_ptr<AttentionLibrary>>()>;
 
 }  // namespace lodestar::cuda

@@ -1,5 +1,5 @@
-// Which library has attention for the present CUDA device: cuDNN, where the plugin was built with
-// its headers and the machine has it.
+// Loads the attention library for the current CUDA device. The library is cuDNN, if the plugin was
+// built with cuDNN's headers and cuDNN is installed.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace lodestar::cuda {
 
-// Errors: why there is none, with what was tried.
+// Errors: the reason why there is no library, with the paths that were tried.
 absl::StatusOr<std::unique_ptr<AttentionLibrary>> LoadAttentionLibrary();
 
 }  // namespace lodestar::cuda

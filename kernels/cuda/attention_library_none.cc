@@ -1,4 +1,4 @@
-// In plugins that are built where cuDNN's headers are not.
+// LoadAttentionLibrary() of plugins that are built without cuDNN's headers.
 #include "absl/status/status.h"
 #include "kernels/cuda/attention_library_factory.h"
 

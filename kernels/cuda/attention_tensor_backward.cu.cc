@@ -1,10 +1,11 @@
-// Backward attention on tensor cores. With p the probabilities of a head, dp = dy v^T and
-// ds = p * (dp - delta):
+// Backward attention on tensor cores. With p as the probabilities of a head:
+//   dp = dy v^T,  ds = p * (dp - delta),
 //   dv = p^T dy,  dk = scale * ds^T q,  dq = scale * ds k.
-// Two passes of one kernel, so that every sum has one owner and a fixed order: one owns keys and
-// walks over the queries that see them, one owns queries and walks over their keys. Both recompute
-// p and ds tile by tile, with the owned side as rows, so that the accumulators of a product are
-// the left factor of the next and never leave registers.
+// One kernel runs twice, so that each sum is computed by one thread block in a fixed order. In the
+// first run a block owns keys and loops over the queries that see them. In the second run a block
+// owns queries and loops over the keys that they see. Both runs compute p and ds again, tile by
+// tile. The owned tokens are the rows of a tile, so that the accumulators of a product are the left
+// factor of the next product and never leave the registers.
 #include "kernels/cuda/attention_dropout.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile.h"
@@ -15,8 +16,8 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
-// Rows that a block owns and rows that it walks over at a time: what two blocks per
-// multiprocessor have registers and, on sm_80, shared memory for.
+// Number of rows that a block owns, and of rows that it loads at a time (kOther). With these sizes,
+// the registers and (on sm_80) the shared memory of a multiprocessor suffice for two blocks.
 template <int kWidth>
 struct Sizes {
   static constexpr int kRowTiles = kWidth == 64 ? 2 : 1;
@@ -24,24 +25,25 @@ struct Sizes {
   static constexpr int kOther = kWidth == 64 ? 64 : 32;
   static constexpr int kOwnedElements = kOwned * kWidth;
   static constexpr int kOtherElements = kOther * kWidth;
-  // Two owned tiles, twice two others (one is computed with, one arrives), and twice the
-  // statistics of kOther queries.
+  // Two owned tiles, four tiles of the other side (two are computed with while the next two are
+  // loaded), and two sets of statistics of kOther queries.
   static constexpr size_t kSharedBytes =
       (2 * kOwnedElements + 4 * kOtherElements) * sizeof(Bf16) + 2 * kOther * sizeof(float2);
 };
 
-// left[kRowTiles][16 rows][kWidth] of one warp.
+// Sums of one warp: [kRowTiles][16 rows][kWidth].
 template <int kWidth>
 using Sums = Accumulator[Sizes<kWidth>::kRowTiles][kWidth / 8];
-// [kRowTiles][16 rows][8 * kCount columns]
+// Results of one warp for some columns: [kRowTiles][16 rows][8 * kCount columns].
 template <int kWidth, int kCount>
 using Chunk = Accumulator[Sizes<kWidth>::kRowTiles][kCount];
 
-// Rows of an owned tile as left factors: from shared memory each time, or kept in registers.
+// Rows of an owned tile as left factors of products. With kKept they stay in registers, else each
+// use loads them from shared memory.
 template <int kWidth, bool kKept>
 class LeftFactors {
  public:
-  // When the tile is there.
+  // Call when the tile is in shared memory.
   __device__ __forceinline__ void Take(const Bf16* tile, int warp_row) {
     tile_ = tile + warp_row * kWidth;
     if (!kKept) return;
@@ -71,7 +73,7 @@ class LeftFactors {
   uint32_t kept_[kRowTiles][kSteps][4];
 };
 
-// chunk = (owned rows) (rows of `other`, the first of the chunk's)^T, row tiles [kBegin, kEnd).
+// Computes chunk = (owned rows) (8 * kCount rows of `other`)^T for row tiles [kBegin, kEnd).
 template <int kWidth, int kBegin, int kEnd, int kCount, bool kKept>
 __device__ __forceinline__ void Multiply(Chunk<kWidth, kCount>& chunk,
                                          const LanePlaces<kWidth>& places,
@@ -96,7 +98,7 @@ __device__ __forceinline__ void Multiply(Chunk<kWidth, kCount>& chunk,
   }
 }
 
-// sums += chunk (rows of `other`, the first of the chunk's)
+// Computes sums += chunk (8 * kCount rows of `other`) for row tiles [kBegin, kEnd).
 template <int kWidth, int kBegin, int kEnd, int kCount>
 __device__ __forceinline__ void AddProduct(Sums<kWidth>& sums, const LanePlaces<kWidth>& places,
                                            const Chunk<kWidth, kCount>& chunk, const Bf16* other) {
@@ -117,21 +119,23 @@ __device__ __forceinline__ void AddProduct(Sums<kWidth>& sums, const LanePlaces<
   }
 }
 
-// log_sum_exp in base 2, and delta.
+// Returns log_sum_exp in base 2, and delta.
 __device__ __forceinline__ float2 LoadStatistics(const AttentionCall<Bf16>& call, int64_t row,
                                                  int query) {
-  // Queries that do not exist are zero vectors: nothing comes of them.
+  // Queries beyond the last token are zero vectors, so they add nothing to any sum.
   if (query >= call.tokens) return make_float2(0.0f, 0.0f);
   return make_float2(call.log_sum_exp[row + query] * kLog2E, call.delta[row + query]);
 }
 
-// One block. kKeysOwned: rows are keys, columns queries; else the other way round.
+// The work of one thread block. With kKeysOwned, rows are keys and columns are queries, else rows
+// are queries and columns are keys.
 template <int kWidth, bool kKeysOwned, bool kDropout>
 class BackwardBlock {
  public:
   using Size = Sizes<kWidth>;
   static constexpr int kRowTiles = Size::kRowTiles;
-  // Rows of the other side that are in registers at a time: what is left beside the sums.
+  // Number of rows of the other side whose results are in registers at a time. The sums leave no
+  // registers for more.
   static constexpr int kChunk = kWidth == 64 && kKeysOwned ? 16 : 32;
 
   __device__ BackwardBlock(const AttentionCall<Bf16>& call, Bf16* shared)
@@ -143,8 +147,8 @@ class BackwardBlock {
         owned_(shared),
         others_(shared + 2 * Size::kOwnedElements),
         statistics_(reinterpret_cast<float2*>(others_ + 4 * Size::kOtherElements)) {
-    // The longest first: the first keys are seen by the most queries, the last queries see the
-    // most keys.
+    // Blocks with the most work get the lowest numbers, as they are started first. The first keys
+    // are seen by the most queries, and the last queries see the most keys.
     const int block = static_cast<int>(blockIdx.x % NumBlocks());
     first_ = (kKeysOwned ? block : NumBlocks() - 1 - block) * Size::kOwned;
   }
@@ -199,7 +203,7 @@ class BackwardBlock {
   __device__ void LoadOwned(int which, const Bf16* matrix, int64_t step) const {
     LoadTileAsync<Size::kOwned, kWidth>(owned(which), matrix, step, first_, call_.tokens);
   }
-  // Queries and dy, or keys and values.
+  // Loads queries and dy if keys are owned, else keys and values.
   __device__ void LoadOthers(int stage, int first) const {
     const Bf16* queries = call_.qkv + head_.query;
     const Bf16* second = kKeysOwned ? call_.dy + head_.output : queries + 2 * head_.output_step;
@@ -212,7 +216,7 @@ class BackwardBlock {
     CopyAsyncCommit();
   }
 
-  // Where queries are columns, their statistics come through shared memory.
+  // If columns are queries, their statistics pass through shared memory.
   __device__ float2 NextStatistics(int first) const {
     const int at = static_cast<int>(threadIdx.x);
     if (!kKeysOwned || at >= Size::kOther) return make_float2(0.0f, 0.0f);
@@ -239,8 +243,8 @@ class BackwardBlock {
     return statistics_[stage * Size::kOther + column + e % 2];
   }
 
-  // The tile of the other side whose first row is `first`: which row tiles have anything to do
-  // with it, and whether all of its elements count.
+  // Handles the tile of the other side whose first row is `first`. Chooses the row tiles for which
+  // some query of the tiles sees some key, and masks elements if a key lies behind a query.
   __device__ void Step(int stage, int first) {
     constexpr int kLast = kRowTiles - 1;
     if (kKeysOwned) {
@@ -264,7 +268,8 @@ class BackwardBlock {
 
   template <int kBegin, int kEnd, bool kMasked>
   __device__ __forceinline__ void Chunks(int stage, int first) {
-// Not unrolled: the compiler would spread the registers of one over the next.
+// The loop is not unrolled. Otherwise the compiler would keep registers of several chunks at a
+// time.
 #pragma unroll 1
     for (int at = 0; at < Size::kOther; at += kChunk) {
       const LanePlaces<kWidth> places;
@@ -284,14 +289,16 @@ class BackwardBlock {
     }
   }
 
-  // From scores and dp to p (after dropout, but for its scale) and ds. `row` and `column` are
-  // tokens.
+  // Replaces the scores in `p` by the probabilities (0 if dropout drops them, not yet scaled by
+  // keep_scale), and dp in `ds` by the gradients of the scores. `row` and `column` are the tokens
+  // of the first row and column.
   template <bool kMasked>
   __device__ __forceinline__ void Differentiate(Accumulator (&p)[kChunk / 8],
                                                 Accumulator (&ds)[kChunk / 8], int m, int stage,
                                                 int at, int row, int column) const {
     const float factor = call_.scale * kLog2E;
-    uint32_t keep = 0;  // bit e: of accumulator n; bits 4 + e: of the next
+    // Bits 0 to 3 are for the entries of accumulator n, bits 4 to 7 for those of the next.
+    uint32_t keep = 0;
 #pragma unroll
     for (int n = 0; n < kChunk / 8; ++n) {
       if (kDropout) {
@@ -344,7 +351,7 @@ class BackwardBlock {
   Bf16* const owned_;         // [2, kOwned, kWidth]: keys and values, or queries and dy
   Bf16* const others_;        // [2 stages, 2, kOther, kWidth]: queries and dy, or keys and values
   float2* const statistics_;  // [2 stages, kOther]
-  int first_;                 // token of row 0
+  int first_;                 // token of the first owned row
   float2 row_statistics_[kRowTiles][2];
   LeftFactors<kWidth, true> left0_;
   LeftFactors<kWidth, !kKeysOwned> left1_;

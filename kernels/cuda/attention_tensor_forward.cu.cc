@@ -1,6 +1,6 @@
-// Forward attention on tensor cores, after FlashAttention-2 (Dao 2023, arXiv:2307.08691): a block
-// owns 128 queries of one head and walks over the keys that they see, 64 at a time, with the
-// maximum and the sum of each row so far. Scores never leave registers.
+// Forward attention on tensor cores, after FlashAttention-2 (Dao 2023, arXiv:2307.08691). A block
+// owns 128 queries of one head and loops over the keys that they see, 64 (or 32) at a time. It
+// keeps the maximum and the sum of each row so far. Scores never leave the registers.
 #include "kernels/cuda/attention_dropout.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kRowTiles = 2;
 constexpr int kQueries = kRowTiles * kRowTileStep;
-// Keys at a time: what the registers hold beside the results.
+// Number of keys at a time. The results leave no registers for more.
 template <int kWidth>
 constexpr int kKeys = kWidth == 64 ? 64 : 32;
 constexpr float kLog2E = 1.4426950408889634f;
@@ -25,16 +25,17 @@ constexpr size_t SharedBytes() {
 template <int kWidth>
 using Scores = Accumulator[kRowTiles][kKeys<kWidth> / 8];
 
-// The registers of one warp: 16 rows in each of the row tiles. Entry [m][h] is of row
-// m * 64 + 8 * h + lane / 4 of the warp.
+// The results of one warp, in registers: 16 rows in each of the row tiles. Entry [m][h] is of row m
+// * 64 + 8 * h + lane / 4 of the warp.
 template <int kWidth>
 struct Rows {
-  Accumulator mix[kRowTiles][kWidth / 8];  // sum over keys of p * v, p relative to `largest`
-  float largest[kRowTiles][2];             // score so far
-  float sum[kRowTiles][2];                 // of p over the columns that this lane has
+  // Sum over keys of p * v, where p = exp(scale * (score - largest)).
+  Accumulator mix[kRowTiles][kWidth / 8];
+  float largest[kRowTiles][2];  // largest score of the row so far
+  float sum[kRowTiles][2];      // sum of p over the columns of this lane
 };
 
-// Scores of row tiles [kFirst, kRowTiles) with the keys of a tile.
+// Computes the scores of row tiles [kFirst, kRowTiles) with a tile of keys.
 template <int kWidth, int kFirst>
 __device__ __forceinline__ void Multiply(Scores<kWidth>& scores, const LanePlaces<kWidth>& places,
                                          const Bf16* queries, const Bf16* keys, int warp_row) {
@@ -59,8 +60,8 @@ __device__ __forceinline__ void Multiply(Scores<kWidth>& scores, const LanePlace
   }
 }
 
-// `query` is that of the lane's first row, `key` of its first column. Keys beyond the last token
-// are later than every query that exists.
+// Sets the scores of keys that come after their query to -inf. `query` is the lane's first row,
+// `key` its first column. Keys beyond the last token come after every query.
 template <int kCount>
 __device__ __forceinline__ void MaskFuture(Accumulator (&scores)[kCount], int query, int key) {
 #pragma unroll
@@ -81,8 +82,9 @@ __device__ __forceinline__ float RowSum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Scores become p = 2^(factor * (score - largest)); what was summed before is scaled to a new
-// maximum. Key 0 is in the first tile and seen by all queries, so no maximum stays infinite.
+// Replaces scores by p = 2^(factor * (score - largest)). If the row's maximum grows, earlier sums
+// are scaled to the new maximum. All queries see key 0, which is in the first tile, so that the
+// maximum becomes finite there.
 template <int kWidth, int kCount>
 __device__ __forceinline__ void Softmax(Rows<kWidth>& rows, int m, Accumulator (&scores)[kCount],
                                         float factor) {
@@ -148,7 +150,7 @@ __device__ __forceinline__ void Mix(Rows<kWidth>& rows, const LanePlaces<kWidth>
   }
 }
 
-// One block: where it is, and its tiles in shared memory.
+// One thread block: its place in the problem, and its tiles in shared memory.
 template <int kWidth, bool kDropout>
 struct ForwardBlock {
   const AttentionCall<Bf16>& call;
@@ -168,7 +170,8 @@ struct ForwardBlock {
     CopyAsyncCommit();
   }
 
-  // The tile of keys at `first`, whose copy has begun, for row tiles [kFirst, kRowTiles).
+  // Handles the tile of keys that begins at key `first`, for row tiles [kFirst, kRowTiles). The
+  // copy of these keys has begun.
   template <int kFirst, bool kMasked>
   __device__ void Step(Rows<kWidth>& rows, int first, bool more) const {
     CopyAsyncWait<0>();
@@ -192,8 +195,8 @@ struct ForwardBlock {
     Mix<kWidth, kFirst>(rows, places, p, value_tile);
   }
 
-  // `index` is that of the head, whose places are found again: kept over the loops, they would take
-  // registers from the results.
+  // Stores the results. `index` is the number of the head. Its offsets are computed again, because
+  // keeping them during the loops would take registers from the results.
   __device__ void Finish(Rows<kWidth>& rows, int64_t index) const {
     const AttentionHead head(call, index);
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -220,14 +223,14 @@ struct ForwardBlock {
   }
 };
 
-// Results of width 128 and the scores of one step take all 255 registers of a thread, and none
-// spill.
+// With width 128, the results and the scores of one step take all 255 registers of a thread,
+// without a spill.
 template <int kWidth, bool kDropout>
 __global__ void __launch_bounds__(kTileThreads, 2)
     TensorAttentionForwardKernel(const AttentionCall<Bf16> call) {
   const int blocks = (call.tokens + kQueries - 1) / kQueries;
   const int64_t index = blockIdx.x / blocks;
-  // The longest first: they have the most keys.
+  // The blocks with the last queries are started first, as these queries see the most keys.
   const int block = blocks - 1 - static_cast<int>(blockIdx.x - index * blocks);
   Bf16* shared = DynamicShared<Bf16>();
   const ForwardBlock<kWidth, kDropout> forward{call,
@@ -251,8 +254,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       rows.sum[m][h] = 0.0f;
     }
   }
-  // The keys before the queries, those of the first row tile, and those of the second, which only
-  // it sees.
+  // The first loop handles the keys before all queries of the block. The second handles the keys of
+  // the first row tile, the third the keys that only the second row tile sees.
   constexpr int kStep = kKeys<kWidth>;
   const int end = min(call.tokens, forward.first_query + kQueries);
   int first = 0;

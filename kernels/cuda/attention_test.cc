@@ -1,5 +1,5 @@
-// The attention kernels under the emulator against the fp64 oracle: what they compute, that it does
-// not depend on the order of threads, and which version serves a call.
+// Tests the attention kernels under the emulator against the fp64 oracle: their results, that
+// results do not depend on the order of threads, and which version serves a call.
 #include "kernels/cuda/attention.h"
 
 #include <cuda_bf16.h>
@@ -24,7 +24,7 @@ namespace lodestar::cuda {
 namespace {
 
 using Values = std::vector<double>;
-using Results = std::map<std::string, Values>;  // y, log_sum_exp, dq, dk, dv
+using Results = std::map<std::string, Values>;  // keys: y, log_sum_exp, dq, dk, dv
 
 double Rounded(double x) { return __bfloat162float(__float2bfloat16_rn(static_cast<float>(x))); }
 
@@ -37,7 +37,8 @@ struct Problem {
   int64_t rows() const { return shape.batch * shape.heads * shape.tokens; }
 };
 
-// Queries and keys with a standard deviation of 1.2, so that a few keys get most of the weight.
+// Makes queries and keys with a standard deviation of 1.2, so that a few keys get most of the
+// weight.
 Problem MakeProblem(const kernels::AttentionShape& shape, kernels::DType dtype) {
   Problem p{shape, dtype, {}, {}};
   std::mt19937 generator(7);
@@ -55,7 +56,7 @@ Problem MakeProblem(const kernels::AttentionShape& shape, kernels::DType dtype) 
   return p;
 }
 
-// dqkv [batch * tokens, 3, heads * width] into its three parts.
+// Splits dqkv [batch * tokens, 3, heads * width] into dq, dk and dv.
 void Split(const Problem& p, const Values& dqkv, Results& results) {
   const int64_t width = p.shape.heads * p.shape.head_width;
   const char* names[] = {"dq", "dk", "dv"};
@@ -79,8 +80,8 @@ Results OnOracle(const Problem& p) {
   return results;
 }
 
-// Computes attention in the simplest way that bf16 allows: with whole matrices, whose products are
-// added in fp32. Probabilities and their gradients are rounded to bf16 before they are factors.
+// Computes attention in the simplest way in bf16: with products of whole matrices that are added up
+// in fp32. Probabilities and their gradients are rounded to bf16 before the next product.
 Results Naive(const Problem& p) {
   const auto& [batch, tokens, heads, width, mask] = p.shape;
   const float scale = 1.0f / std::sqrt(static_cast<float>(width));
@@ -147,7 +148,7 @@ class AttentionTest : public testing::Test {
     emulator::Configure({});
   }
 
-  // `skew`: elements by which tensors miss the alignment that memory has.
+  // `skew` is the number of elements by which tensors are shifted from an aligned address.
   Results OnCard(const Problem& p, int compute_capability = 80, int64_t skew = 0) {
     const CudaAttention attention(compute_capability);
     const kernels::Buf qkv = Upload(p.qkv, p.dtype, skew);
@@ -212,19 +213,20 @@ double Distance(const Values& a, const Values& b) {
   EXPECT_EQ(a.size(), b.size());
   double sum = 0.0;
   for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
-  return std::sqrt(sum);  // NaN where a poisoned output was not written
+  return std::sqrt(sum);  // NaN if an output that began as NaN was not written
 }
 
 bool SameBits(const Results& a, const Results& b) { return a == b; }
 
-// log_sum_exp is fp32 in both: 2^-24 relative of scores up to 30, several times.
+// Both values are fp32 with some roundings. A rounding errs by 2^-24 of a score, and scores reach
+// 30.
 void ExpectSameLogSumExp(const Values& got, const Values& want) {
   for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5) << i;
 }
 
-// FlashAttention's own rule: at most twice (gradients: three times) the error of a naive
-// implementation in the same type. The term that is added is fp32's own rounding, for results that
-// are sums of cancelling terms.
+// Expects at most twice the error of a naive implementation in the same type, for gradients three
+// times (the rule of FlashAttention's tests). `rounding` is added because results whose terms
+// cancel have an error of fp32 even if the naive error is smaller.
 void ExpectAsGoodAsNaive(const Problem& p, const Results& got) {
   const Results want = OnOracle(p);
   const Results naive = Naive(p);
@@ -240,7 +242,7 @@ void ExpectAsGoodAsNaive(const Problem& p, const Results& got) {
 
 void ExpectNearInFloat(const Problem& p, const Results& got) {
   for (const auto& [name, want] : OnOracle(p)) {
-    // A few hundred roundings of 2^-24, as a random walk.
+    // The limit allows for a few hundred roundings of 2^-24 whose errors add up at random.
     const double size = Distance(want, Values(want.size())) + std::sqrt(double(want.size()));
     EXPECT_LE(Distance(got.at(name), want), 2e-6 * size)
         << name << " of tokens=" << p.shape.tokens << " head_width=" << p.shape.head_width;
@@ -335,8 +337,8 @@ TEST(AttentionVersionTest, OneTablePerTypeWidthAndCard) {
   EXPECT_EQ(hopper.VersionFor(kernels::DType::kBf16, 96), AttentionVersion::kFloat);
 }
 
-// Recorded and not run, which an emulated card would take hours for: what CUDA has against grids
-// and shared memory shows.
+// An emulated card would need hours for these kernels, so they are recorded into a graph and do not
+// run. Recording checks the sizes of grids and shared memory.
 TEST(AttentionVersionTest, EightThousandTokensAreTaken) {
   emulator::Configure({});
   emulator::ClearStickyError();

@@ -1,8 +1,8 @@
-// Tiles of bf16 rows in shared memory and the fragments that tensor cores take from them. For
-// device code of the attention kernels: blocks of kTileThreads, four warps.
+// Tiles of bf16 rows in shared memory, and the fragments of tiles that tensor cores take. For
+// device code of the attention kernels, in blocks of kTileThreads threads (four warps).
 //
-// A tile row of kWidth elements is cut into 16-byte chunks, and chunk c of row r lies at place
-// c ^ (r % 8): the 8 rows of one chunk that ldmatrix reads at once then lie in different banks.
+// A tile row of kWidth elements is cut into 16-byte chunks. Chunk c of row r lies at place c ^ (r %
+// 8). So the same chunk of 8 rows, which ldmatrix reads at once, lies in different banks.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,14 +17,14 @@ namespace lodestar::cuda {
 
 inline constexpr int kTileWarps = 4;
 inline constexpr int kTileThreads = 32 * kTileWarps;
-// Rows that one product of a warp has; row tile m of warp w are rows m * 64 + w * 16 ... + 15 of
-// the block's, so that each diagonal tile of 64 x 64 gives all warps the same work.
+// Number of rows in one product of a warp. Row tile m of warp w has the block's rows m * 64 + w *
+// 16 to m * 64 + w * 16 + 15. So all warps have the same work in each 64 x 64 tile on the diagonal.
 inline constexpr int kWarpRows = 16;
 inline constexpr int kRowTileStep = kTileWarps * kWarpRows;
 
 using Bf16 = __nv_bfloat16;
 
-// Accumulators of 16 x 8 results: of lane 4 g + t, rows g and g + 8, columns 2 t and 2 t + 1, in
+// A lane's part of 16 x 8 results. Lane 4 g + t has rows g and g + 8, columns 2 t and 2 t + 1, in
 // the order (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
 using Accumulator = float[4];
 
@@ -33,8 +33,8 @@ __device__ __forceinline__ int ChunkOffset(int row, int chunk) {
   return row * kWidth + ((chunk ^ (row & 7)) * 8);
 }
 
-// Begins to copy rows [first, first + kRows) of matrix [end, kWidth], whose rows lie `step`
-// elements apart, into tile [kRows, kWidth]; rows from `end` on are zero.
+// Begins to copy rows [first, first + kRows) of matrix [end, kWidth] into tile [kRows, kWidth].
+// Rows of the matrix lie `step` elements apart. Tile rows beyond the matrix become 0.
 template <int kRows, int kWidth>
 __device__ __forceinline__ void LoadTileAsync(Bf16* tile, const Bf16* matrix, int64_t step,
                                               int first, int end) {
@@ -55,13 +55,14 @@ __device__ __forceinline__ void LoadTileAsync(Bf16* tile, const Bf16* matrix, in
   }
 }
 
-// Where a lane's rows of a 16 x 16 piece begin, in elements from the piece's first row: XOR with
-// 16 c leads to the piece at columns 16 c. To be taken anew in each step of a loop, or else the
-// compiler keeps all the sums in registers.
+// Offsets of a lane's rows in a 16 x 16 piece, in elements from the piece's first row. XOR with 16
+// c gives the offset in the piece that begins at column 16 c. Make a new object in each step of a
+// loop, or the compiler keeps all these offsets in registers.
 template <int kWidth>
 struct LanePlaces {
-  int tall;  // rows lane % 16, the left 8 columns for lanes 0-15
-  int wide;  // 8 rows, then 8 more; the left 8 columns for lanes 0-7 and 16-23
+  int tall;  // row lane % 16; lanes 0-15 take the left 8 columns
+  // Rows 0-7 for lanes 0-15, rows 8-15 for the others. Lanes 0-7 and 16-23 take the left 8 columns.
+  int wide;
 
   __device__ __forceinline__ LanePlaces() {
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -70,15 +71,16 @@ struct LanePlaces {
   }
 };
 
-// A 16 x 16 left factor: rows [row, row + 16), columns [16 k, 16 k + 16) of the tile.
+// Loads a 16 x 16 left factor: rows [row, row + 16), columns [16 k, 16 k + 16) of the tile.
 template <int kWidth>
 __device__ __forceinline__ void LoadLeft(uint32_t (&a)[4], const LanePlaces<kWidth>& places,
                                          const Bf16* tile, int row, int k) {
   LoadMatrixX4(a, tile + row * kWidth + (places.tall ^ (16 * k)));
 }
 
-// Two 16 x 8 right factors of X in A X^T: columns 16 j ... + 15 of the product are rows of the
-// tile, its columns [16 k, 16 k + 16) are summed over. Words 0, 1: the first factor.
+// Loads two 16 x 8 right factors for A X^T, where X is the tile. Rows [16 j, 16 j + 16) of the tile
+// are columns of the product. The sum is over columns [16 k, 16 k + 16) of the tile. b[0] and b[1]
+// are the first factor.
 template <int kWidth>
 __device__ __forceinline__ void LoadRightTransposed(uint32_t (&b)[4],
                                                     const LanePlaces<kWidth>& places,
@@ -86,23 +88,24 @@ __device__ __forceinline__ void LoadRightTransposed(uint32_t (&b)[4],
   LoadMatrixX4(b, tile + 16 * j * kWidth + (places.wide ^ (16 * k)));
 }
 
-// Two 16 x 8 right factors of X in A X: rows [16 k, 16 k + 16) of the tile are summed over,
-// columns 16 j ... + 15.
+// Loads two 16 x 8 right factors for A X, where X is the tile. The sum is over rows [16 k, 16 k +
+// 16) of the tile, for its columns [16 j, 16 j + 16).
 template <int kWidth>
 __device__ __forceinline__ void LoadRight(uint32_t (&b)[4], const LanePlaces<kWidth>& places,
                                           const Bf16* tile, int j, int k) {
   LoadMatrixX4Transposed(b, tile + 16 * k * kWidth + (places.tall ^ (16 * j)));
 }
 
-// Two bf16 in a register, `low` in its low half.
+// Returns two bf16 in one register, with `low` in the lower half.
 __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);  // one instruction
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);  // compiles to one instruction
   uint32_t bits;
   memcpy(&bits, &pair, sizeof(bits));
   return bits;
 }
 
-// Two neighbouring accumulators as a left factor: their layouts agree.
+// Converts two neighbouring accumulators to a left factor. The two layouts have the same element in
+// the same lane.
 __device__ __forceinline__ void PackLeft(uint32_t (&a)[4], const Accumulator& left,
                                          const Accumulator& right) {
   a[0] = PackBf16(left[0], left[1]);
@@ -111,7 +114,7 @@ __device__ __forceinline__ void PackLeft(uint32_t (&a)[4], const Accumulator& le
   a[3] = PackBf16(right[2], right[3]);
 }
 
-// left, right += A B for the two right factors that one load brings.
+// Computes left += A B0 and right += A B1 for the two right factors that one load brings.
 __device__ __forceinline__ void MultiplyAddPair(Accumulator& left, Accumulator& right,
                                                 const uint32_t (&a)[4], const uint32_t (&b)[4]) {
   const uint32_t first[2] = {b[0], b[1]};
@@ -129,10 +132,10 @@ __device__ __forceinline__ void SetZero(Accumulator (&sums)[kCount]) {
   }
 }
 
-// Rounds 16 x kWidth results into rows of tile [rows, kWidth] from `row` on. From there 16-byte
-// stores take them to rows [first, end) of matrix [end, kWidth], whose rows lie `step` elements
-// apart: row 0 of the tile is row `first` of the matrix. No other warp may use these rows of the
-// tile.
+// Rounds 16 x kWidth results and stores them to rows [first + row, first + row + 16) of matrix
+// [end, kWidth], as far as they lie before `end`. Rows of the matrix lie `step` elements apart. The
+// results pass through rows [row, row + 16) of tile [rows, kWidth], so that stores have 16 bytes.
+// No other warp may use these rows of the tile.
 template <int kWidth>
 __device__ __forceinline__ void StoreRows(Bf16* matrix, int64_t step, Bf16* tile, int row,
                                           int first, int end,

@@ -105,8 +105,8 @@ void CardGroup::Fail(const absl::Status& why) {
 
 void CardGroup::Reset() {
   if (!meeting_.Reset()) return;
-  // If a member went on without the others, its stream may still use their memory, so all streams
-  // are awaited. All members must give the next operation the same number.
+  // A member may have gone on without the others, so that its stream still uses their memory. So
+  // this waits for all streams. All members must give the next operation the same number.
   int64_t next = 0;
   for (Member& member : members_) {
     cudaSetDevice(member.card.ordinal);
@@ -151,7 +151,8 @@ absl::StatusOr<int64_t> CardGroup::Run(Operation operation, int member, kernels:
   if (absl::Status alike = CheckAlike(parts); !alike.ok()) return alike;
   errors.Check(cudaStreamWaitEvent(stream, ready), "cudaStreamWaitEvent");
   (links_.get()->*operation)(member, parts, stream);
-  // An aborted operation leaves values unchanged or partly changed, so its result must not be used.
+  // An aborted operation leaves the values unchanged or partly changed, so its result must not be
+  // used.
   if (absl::Status failure = meeting_.failure(); !failure.ok()) return failure;
   if (links_->reaches_into_others()) {
     if (absl::Status met = AwaitOthers(member); !met.ok()) return met;

@@ -1,4 +1,4 @@
-// CardGroup is the DeviceGroup of the cards of one process.
+// CardGroup implements DeviceGroup for the cards of one process.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,10 +24,10 @@ namespace lodestar::cuda {
 class Meeting {
  public:
   explicit Meeting(int members) : members_(members) {}
-  // Blocks until all members have called it. Errors: the status that was given to Fail().
+  // Blocks until all members have called Meet(). Errors: the status that was given to Fail().
   absl::Status Meet();
   void Fail(const absl::Status& why);
-  // Clears the failure. Returns whether there was one.
+  // Clears the failure. Returns true if there was a failure.
   bool Reset();
   absl::Status failure();
 
@@ -42,8 +42,8 @@ class Meeting {
 
 class CardGroup final : public kernels::DeviceGroup {
  public:
-  // `cards` has at least one card. Their streams and Errors must outlive the group. Errors: those
-  // of MakeCardLinks() and of making streams and events.
+  // `cards` must not be empty. The streams and Errors of `cards` must outlive the group. Errors:
+  // those of MakeCardLinks() and of making streams and events.
   static absl::StatusOr<std::unique_ptr<kernels::DeviceGroup>> Create(
       const std::vector<GroupCard>& cards, NcclLoader load_nccl);
   // Blocks until queued operations have run.
@@ -61,15 +61,16 @@ class CardGroup final : public kernels::DeviceGroup {
  private:
   static constexpr int64_t kEvents = 256;
 
-  // Only the member's thread uses it, but other threads read `done` between two meetings.
+  // Only the member's own thread uses its Member, but other threads read `done` between two
+  // meetings.
   struct Member {
     GroupCard card;
     Stream stream;
     Event ready;  // the current operation may read the values after this event
     Event begun;  // the event that Begin() records
     Event done;   // the member's own part of the current operation is done
-    // Event i is recorded after operations i, i + kEvents and so on. Waiting for an event that was
-    // recorded again means waiting for a later operation.
+    // Event i is recorded after operations i, i + kEvents and so on. If the event was recorded
+    // again in the meantime, a wait for it waits for the later operation.
     std::array<Event, kEvents> finished;
     int64_t num_operations = 0;
   };
@@ -79,12 +80,13 @@ class CardGroup final : public kernels::DeviceGroup {
   CardGroup(const std::vector<GroupCard>& cards, std::unique_ptr<CardLinks> links);
   absl::StatusOr<int64_t> Run(Operation operation, int member, kernels::Buf values,
                               cudaEvent_t ready);
-  // Has the member's stream wait until all members are done with the current operation.
+  // Makes the member's stream wait until all members have finished their part of the current
+  // operation.
   absl::Status AwaitOthers(int member);
 
   std::vector<Member> members_;
-  // The parts of two operations: [number % 2]. A member that is done with an operation writes its
-  // part of the next one while other members still read.
+  // Parts of operation `number` are in [number % 2]. A member that has finished an operation writes
+  // its part of the next operation while other members still read parts of the last one.
   std::array<std::vector<CardPart>, 2> parts_;
   const std::unique_ptr<CardLinks> links_;
   Meeting meeting_;

@@ -46,13 +46,13 @@ class CardGroupTest : public ::testing::TestWithParam<Links> {
   kernels::Device& card(int member) { return *cards_.devices[member]; }
   kernels::DeviceGroup& group() { return *cards_.group; }
 
-  // Calls `work` from one thread per card.
+  // Calls `work` in one thread for each card.
   void OnAll(const std::function<void(int member)>& work) {
     std::vector<std::thread> threads;
     for (int member = 0; member < group().size(); ++member) threads.emplace_back(work, member);
     for (std::thread& thread : threads) thread.join();
   }
-  // Returns a card's values after all work that its compute stream was given.
+  // Returns a card's values after all work that was queued on its compute stream.
   std::vector<float> Read(int member) {
     std::vector<float> host(kElements);
     card(member).Copy(host.data(), values_[member].data, kElements * sizeof(float),
@@ -96,7 +96,7 @@ TEST_P(CardGroupTest, ReduceSumsIntoTheFirstCardAndLeavesTheOthers) {
   EXPECT_THAT(Read(2), Each(3.0f));
 }
 
-// Work that a member's stream is given after Await() runs after the operation on all cards.
+// Work that is queued on a member's stream after Await() must run after the operation on all cards.
 TEST_P(CardGroupTest, ValuesMayBeWrittenAfterAwait) {
   constexpr int kSteps = 5;
   OnAll([&](int member) {
@@ -115,7 +115,7 @@ TEST_P(CardGroupTest, ValuesMayBeWrittenAfterAwait) {
   for (int member = 0; member < group().size(); ++member) EXPECT_THAT(Read(member), Each(sum));
 }
 
-// The order must not depend on which card's stream runs first.
+// The order of the work must not depend on which card's stream runs first.
 TEST_P(CardGroupTest, AwaitOfTheOthersComesAfterTheFirstCardHasRead) {
   OnAll([&](int member) {
     card(member).Fill(values_[member], member + 1.0);
@@ -160,7 +160,7 @@ TEST_P(CardGroupTest, MemberThatFailsEndsTheCallsOfAll) {
   EXPECT_THAT(Read(0), Each(3.0f));
 }
 
-// Operations of NCCL run on the cards until all members have called them. If one member fails, the
+// Operations of NCCL run on the cards until all members have called them. If one member failed, the
 // others would run for ever, and Reset() would wait for them.
 TEST_P(CardGroupTest, AFailureEndsOperationsThatWaitOnTheCards) {
   const absl::Status why = absl::DataLossError("card 2 fell off the bus");

@@ -14,7 +14,8 @@
 namespace lodestar::cuda {
 namespace {
 
-// Links by copies. Reduce() copies pieces of other members to memory of member 0, which adds them.
+// Links that copy. In Reduce(), pieces of the other members are copied to memory of member 0, which
+// adds them to its values.
 class CopyLinks final : public CardLinks {
  public:
   static absl::StatusOr<std::unique_ptr<CardLinks>> Create(const std::vector<GroupCard>& cards,
@@ -74,7 +75,7 @@ class CopyLinks final : public CardLinks {
   CopyLinks(const std::vector<GroupCard>& cards, std::string why_not_nccl)
       : cards_(cards), why_not_nccl_(std::move(why_not_nccl)) {}
 
-  // Returns whether `card` can copy from and to memory of `other`.
+  // Returns true if `card` can copy from and to memory of `other`.
   static bool EnablePeerAccess(int card, int other) {
     int can = 0;
     cudaSetDevice(card);
@@ -128,8 +129,9 @@ class NcclLinks final : public CardLinks {
     });
   }
 
-  // Waits for calls that are queueing operations, as aborting frees their communicators. These
-  // calls do not block for another member: Connect() has made the calls that do.
+  // Waits for calls that are queueing operations, because aborting frees the communicators that
+  // these calls use. The calls do not block until another member calls: RunFirstOperations() has
+  // made the calls that block.
   void Abort() override {
     std::unique_lock lock(mutex_);
     if (std::exchange(is_aborted_, true)) return;
@@ -174,9 +176,9 @@ class NcclLinks final : public CardLinks {
     return status;
   }
 
-  // NCCL connects the cards at the first operation of a kind, which blocks until all members have
-  // called it. If one member failed, the others could not be aborted there. So this thread makes
-  // the first calls for all members.
+  // The first operation of a kind makes NCCL connect the cards, and blocks until all members have
+  // called it. If one member failed, the others could not be aborted there. So one thread makes the
+  // first calls for all members.
   absl::Status RunFirstOperations() {
     std::vector<DeviceMemory> values(cards_.size());
     for (size_t i = 0; i < cards_.size(); ++i) {
@@ -209,7 +211,7 @@ class NcclLinks final : public CardLinks {
   }
 
   // Queues an operation, unless the communicators are aborted. Also asks NCCL for errors of earlier
-  // operations, as no call returns these, and notes them.
+  // operations and notes them, because no other call returns these errors.
   void Queue(int member, const char* call, absl::FunctionRef<NcclResult(NcclCommunicator*)> queue) {
     NcclCommunicator* communicator = nullptr;
     {

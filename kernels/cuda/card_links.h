@@ -1,5 +1,5 @@
-// CardLinks sends vectors between the cards of a group. One class uses NCCL, one uses copies of the
-// CUDA runtime; MakeCardLinks() chooses.
+// CardLinks sends vectors between the cards of a group. One implementation uses NCCL, the other
+// uses copies of the CUDA runtime. MakeCardLinks() chooses the implementation.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,33 +28,34 @@ struct GroupCard {
 struct CardPart {
   float* values = nullptr;  // [num_elements]
   int64_t num_elements = 0;
-  cudaEvent_t ready = nullptr;  // values may be read and written after this event
+  cudaEvent_t ready = nullptr;  // the stream may read and write `values` after this event
 };
 
-// Every member queues each operation for itself, from its own thread, with its card as the current
-// device, on its own stream. The stream must have waited for the member's `ready`. Failures go to
+// Each member queues each operation from its own thread, on its own stream, with its card as the
+// current device. Requires: the stream has waited for the member's `ready`. Failures are noted in
 // the member's Errors.
 class CardLinks {
  public:
   virtual ~CardLinks() = default;
   virtual std::string Describe() const = 0;
   // Returns true if streams read and write memory of other members. Then no stream may go on before
-  // all streams are done with the operation. False means that each stream waits only for itself.
+  // all streams have finished the operation. False means that each stream waits only for its own
+  // work.
   virtual bool reaches_into_others() const = 0;
-  // Copies member 0's values to all members.
+  // Copies the values of member 0 to all members.
   virtual void Broadcast(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;
-  // Sets member 0's values to the sum over all members.
+  // Sets the values of member 0 to the sum over all members.
   virtual void Reduce(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;
-  // Ends operations that wait on their cards for a missing member. Later operations do nothing.
-  // Any thread may call it.
+  // Ends operations that wait on their cards for a missing member. Operations that are queued later
+  // do nothing. Any thread may call Abort().
   virtual void Abort() {}
   // Lets operations work again after Abort(). No member may be in an operation. Errors: the reason
   // why operations still do not work.
   virtual absl::Status Renew() { return absl::OkStatus(); }
 };
 
-// Returns links by NCCL if `load_nccl` finds it and it works between the cards, else links by
-// copies. A null `load_nccl` means copies. Errors: those of device memory.
+// Returns links that use NCCL if `load_nccl` finds it and NCCL works between the cards, else links
+// that copy. If `load_nccl` is null, the links copy. Errors: those of device memory.
 absl::StatusOr<std::unique_ptr<CardLinks>> MakeCardLinks(const std::vector<GroupCard>& cards,
                                                          NcclLoader load_nccl);
 

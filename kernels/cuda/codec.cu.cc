@@ -12,15 +12,15 @@
 namespace lodestar::cuda {
 namespace {
 
-constexpr uint32_t kInfinity = 0x7f800000;  // bits of fp32
+constexpr uint32_t kInfinity = 0x7f800000;  // bits of an fp32 Inf
 constexpr uint32_t kMagnitude = 0x7fffffff;
 constexpr uint32_t kNan = 0x7fc00000;
 
-// Both codes of 16 bits: nearest, ties to even; a finite value stays finite, NaN and Inf stay what
-// they are.
+// Bf16Code and Fp16Code round to the nearest value, ties to even. A finite value stays finite. NaN
+// and Inf stay NaN and Inf.
 struct Bf16Code {
   static __device__ inline uint16_t Of(float value) {
-    constexpr uint32_t kLargest = 0x7f7f0000;  // that bf16 has
+    constexpr uint32_t kLargest = 0x7f7f0000;  // largest finite bf16
     const uint32_t bits = __float_as_uint(value);
     const uint32_t magnitude = bits & kMagnitude;
     const uint32_t rounded = magnitude + 0x7fff + ((magnitude >> 16) & 1);
@@ -36,7 +36,7 @@ struct Bf16Code {
 
 struct Fp16Code {
   static __device__ inline uint16_t Of(float value) {
-    constexpr uint32_t kLargest = 0x477fe000;  // 65504
+    constexpr uint32_t kLargest = 0x477fe000;  // 65504, the largest finite fp16
     const uint32_t bits = __float_as_uint(value);
     const uint32_t magnitude = bits & kMagnitude;
     const uint32_t bounded = magnitude < kLargest ? magnitude : kLargest;
@@ -102,14 +102,15 @@ cudaError_t Lost(float* lost, const CodecInput& input, const uint16_t* codes, fl
 }
 
 constexpr int kWarps = 8;
-// Each lane has so many consecutive elements, which share a block of random words where the
-// first one is at a multiple of four.
+// Number of consecutive elements of each lane. If the first element's index is a multiple of four,
+// one block of random words serves all of them.
 constexpr int kPerLane = 4;
 constexpr int kPerWarp = kPerLane * kWarpSize;
 constexpr float kSmallestNormal = 0x1p-126f;
 
-// Both formats of blocks, [scale | codes]: ScaleOf() is of a block whose largest magnitude, which
-// is finite and gives no subnormal scale, is this.
+// Int8Format and Int4Format are the formats of blocks [scale | codes]. ScaleOf() returns the scale
+// of a block from its largest magnitude. Requires: the magnitude is finite, and its scale is not
+// subnormal.
 struct Int8Format {
   static constexpr int kBlock = static_cast<int>(kInt8BlockElements);
   static constexpr int kBlockBytes = static_cast<int>(Int8EncodedBytes(kBlock));
@@ -125,7 +126,8 @@ struct Int8Format {
   static __device__ inline Scale Stored(float scale) { return scale; }
   static __device__ inline float Loaded(Scale scale) { return scale; }
 
-  // The codes of [at, at + kPerLane), where `at` is a multiple of kPerLane.
+  // Stores the codes of elements [at, at + kPerLane) of the block. `at` must be a multiple of
+  // kPerLane.
   static __device__ inline void StoreLane(unsigned char* codes_of_block, int at,
                                           const int (&codes)[kPerLane]) {
     Lanes<int8_t, kPerLane> lanes;
@@ -133,7 +135,7 @@ struct Int8Format {
     for (int k = 0; k < kPerLane; ++k) lanes.at[k] = static_cast<int8_t>(codes[k]);
     *reinterpret_cast<Lanes<int8_t, kPerLane>*>(codes_of_block + at) = lanes;
   }
-  // The first `count` of them.
+  // Stores only the first `count` of the codes.
   static __device__ inline void StoreSome(unsigned char* codes_of_block, int at,
                                           const int (&codes)[kPerLane], int count) {
 #pragma unroll
@@ -141,7 +143,8 @@ struct Int8Format {
       if (k < count) codes_of_block[at + k] = static_cast<unsigned char>(codes[k]);
     }
   }
-  // kLanes is kPerLane, and `at` a multiple of it, or 1.
+  // Loads the codes of elements [at, at + kLanes). kLanes is 1, or it is kPerLane and `at` is a
+  // multiple of kPerLane.
   template <int kLanes>
   static __device__ inline void Load(int (&codes)[kLanes], const unsigned char* codes_of_block,
                                      int at) {
@@ -157,7 +160,7 @@ struct Int4Format {
   static constexpr int kLargestCode = 7;
   using Scale = uint16_t;
 
-  // Rounded up to bf16.
+  // Returns the scale, rounded up to bf16.
   static __device__ inline float ScaleOf(float largest) {
     const float exact = __fdiv_rn(largest, static_cast<float>(kLargestCode));
     const uint32_t bits = (__float_as_uint(exact) + 0xffff) & 0xffff0000;
@@ -180,7 +183,8 @@ struct Int4Format {
     for (int k = 0; k < kPerLane / 2; ++k) lanes.at[k] = Packed(codes[2 * k], codes[2 * k + 1]);
     *reinterpret_cast<Lanes<unsigned char, kPerLane / 2>*>(codes_of_block + at / 2) = lanes;
   }
-  // Codes beyond `count` are 0.
+  // Stores the first `count` codes. Requires: the codes behind them are 0, as the last byte has two
+  // codes.
   static __device__ inline void StoreSome(unsigned char* codes_of_block, int at,
                                           const int (&codes)[kPerLane], int count) {
 #pragma unroll
@@ -196,25 +200,26 @@ struct Int4Format {
         *reinterpret_cast<const Lanes<unsigned char, kBytes>*>(codes_of_block + at / 2);
 #pragma unroll
     for (int k = 0; k < kLanes; ++k) {
-      // `at` is odd only of one lane.
+      // Only if kLanes is 1 can `at` be odd.
       const int half = (lanes.at[k / 2] >> 4 * ((at + k) % 2)) & 0xf;
       codes[k] = (half ^ 8) - 8;
     }
   }
 };
 
-// Returns the scale of a block whose largest magnitude has these bits. 0 means that all elements of
-// the block are taken as zeros.
+// Returns the scale of a block whose largest magnitude has the bits `largest_bits`. 0 means that
+// all elements of the block are encoded as zeros.
 template <typename Format>
 __device__ inline float ScaleFor(uint32_t largest_bits) {
   if (largest_bits >= kInfinity) return __uint_as_float(kNan);
   const float largest = __uint_as_float(largest_bits);
-  // The scale would be subnormal and its inverse infinite.
+  // With a smaller magnitude, the scale would be subnormal and its inverse infinite.
   if (largest < Format::kLargestCode * kSmallestNormal) return 0.0f;
   return Format::ScaleOf(largest);
 }
 
-// Rounds up with the probability of what rounding down would lose.
+// Rounds the quotient up or down at random. The probability of rounding up is the fraction that
+// rounding down would lose.
 template <int kLargestCode>
 __device__ inline int Quantized(float value, float inverse_scale, uint32_t word) {
   const float quotient = __fmul_rn(value, inverse_scale);
@@ -245,8 +250,8 @@ __device__ inline void WordsFor(uint32_t (&words)[kPerLane], const kernels::Roun
   }
 }
 
-// One warp per block, which takes one part of it after the other; encoded [blocks, kBlockBytes].
-// kVectors: values and residual are 16-byte aligned.
+// Each warp encodes one block of the encoding, kPerWarp elements at a time. `encoded` is [blocks,
+// kBlockBytes]. With kVectors, values and residual are 16-byte aligned.
 template <typename Format, bool kSharesWords, bool kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     EncodeBlocksKernel(unsigned char* encoded, CodecInput input, kernels::Rounding rounding) {
@@ -295,7 +300,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
     uint32_t words[kPerLane];
     WordsFor<kSharesWords>(words, rounding,
                            static_cast<uint64_t>(rounding.first_element + begin + at));
-    // Neither 0 nor NaN.
+    // False if the scale is 0 or NaN.
     const bool has_scale = scale > 0.0f;
     int codes[kPerLane];
 #pragma unroll
@@ -337,7 +342,7 @@ cudaError_t EncodeBlocks(void* encoded, const CodecInput& input, const kernels::
   return LaunchEncodeBlocks<Format, false, false>(encoded, input, rounding, stream);
 }
 
-// A group of elements never crosses a block.
+// The elements that a thread handles at once lie in one block of the encoding.
 template <typename Format>
 struct LostInBlocksOperation {
   float* lost;  // [n]

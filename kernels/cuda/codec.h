@@ -1,5 +1,5 @@
-// Encodings of vectors for the wire, on the card: the same bytes as kernels/codec makes of them.
-// Fastest with 16-byte aligned addresses.
+// Encodings of vectors for the wire, on the card. They give the same bytes as kernels/codec.
+// 16-byte aligned addresses are the fastest.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,24 +11,25 @@
 
 namespace lodestar::cuda {
 
-// What is encoded: scale * values + residual.
+// The vector to be encoded: scale * values + residual.
 struct CodecInput {
   const float* values;  // [n]
   float scale;
-  const float* residual;  // [n]; null: none
+  const float* residual;  // [n]; null means no residual
   int64_t n;
 };
 
-// codes [n]
+// Encode the input to codes [n].
 cudaError_t EncodeBf16(uint16_t* codes, const CodecInput& input, cudaStream_t stream);
 cudaError_t EncodeFp16(uint16_t* codes, const CodecInput& input, cudaStream_t stream);
 
-// Elements of a block; the last one of a vector may be shorter.
+// Number of elements of a block. The last block of a vector may be shorter.
 inline constexpr int64_t kInt8BlockElements = 256;
 constexpr int64_t Int8EncodedBytes(int64_t n) {
   return n + 4 * ((n + kInt8BlockElements - 1) / kInt8BlockElements);
 }
-// encoded: Int8EncodedBytes(n), 4-byte aligned; blocks of [scale: fp32 | codes].
+// Encodes to blocks of [scale: fp32 | codes]. `encoded` has Int8EncodedBytes(n) bytes and is 4-byte
+// aligned.
 cudaError_t EncodeInt8(void* encoded, const CodecInput& input, const kernels::Rounding& rounding,
                        cudaStream_t stream);
 
@@ -36,11 +37,12 @@ inline constexpr int64_t kInt4BlockElements = 128;
 constexpr int64_t Int4EncodedBytes(int64_t n) {
   return (n + 1) / 2 + 2 * ((n + kInt4BlockElements - 1) / kInt4BlockElements);
 }
-// encoded: Int4EncodedBytes(n), 2-byte aligned; blocks of [scale: bf16 | two codes in a byte].
+// Encodes to blocks of [scale: bf16 | two codes in each byte]. `encoded` has Int4EncodedBytes(n)
+// bytes and is 2-byte aligned.
 cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const kernels::Rounding& rounding,
                        cudaStream_t stream);
 
-// lost [n] = decay * (input - decoded); it may be input.residual.
+// Compute lost [n] = decay * (input - decoded). `lost` may be input.residual.
 cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,
                        cudaStream_t stream);
 cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,

@@ -1,6 +1,7 @@
-// What encoders read: scale * values + residual. For device code.
+// Reads the vector that encoders encode: scale * values + residual. For device code.
 //
-// Products and sums are rounded one by one, as on the host: a fused one would show in the bytes.
+// Products and sums are rounded one after the other, as on the host. A fused multiply-add rounds
+// once and would give other bytes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +13,7 @@
 
 namespace lodestar::cuda {
 
-// In accesses of up to 16 bytes, from addresses that are multiples of theirs.
+// Loads by accesses of up to 16 bytes. `from` must be a multiple of the size of an access.
 template <int kLanes>
 __device__ inline void LoadFloats(float (&values)[kLanes], const float* from) {
   constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
@@ -36,7 +37,7 @@ __device__ inline void StoreFloats(float* to, const float (&values)[kLanes]) {
   }
 }
 
-// The elements [i, i + kLanes) of what is encoded.
+// Loads elements [i, i + kLanes) of scale * values + residual.
 template <int kLanes>
 __device__ inline void LoadSum(float (&sum)[kLanes], const CodecInput& input, int64_t i) {
   LoadFloats(sum, input.values + i);

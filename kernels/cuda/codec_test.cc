@@ -16,11 +16,11 @@
 namespace lodestar::cuda {
 namespace {
 
-// Blocks of ordinary numbers, of zeros, of numbers that are too small for int8 and int4 or
-// subnormal in fp16, with the largest there are, with ties, with Inf and with NaN; the rest
-// ordinary.
 constexpr float kDecay = 0.95f;
 
+// Returns random values, of which seven blocks of 256 are replaced: by zeros, by numbers that are
+// too small for int8 and int4 or subnormal in fp16, by ties, by the largest numbers, by Inf and by
+// NaN.
 std::vector<float> Values(int64_t n) {
   std::vector<float> values = Noises<float>(n, 1);
   const auto set = [&](int64_t block, int64_t i, float value) {
@@ -30,7 +30,7 @@ std::vector<float> Values(int64_t n) {
     set(1, i, 0.0f);
     set(2, i, 1e-40f * static_cast<float>(i));
     set(3, i, values[i % n] * (i % 2 == 0 ? 1e-20f : 1e-5f));
-    // Halfway between two of bf16, and of fp16.
+    // Halfway between two neighbours in bf16, or in fp16.
     set(4, i, 1.0f + static_cast<float>(2 * i + 1) * (i % 2 == 0 ? 0x1p-8f : 0x1p-11f));
   }
   set(5, 7, std::numeric_limits<float>::max());
@@ -90,7 +90,7 @@ Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
               int64_t offset) {
   const int64_t n = static_cast<int64_t>(values.size());
   const size_t size = EncodedBytes(encoding, n);
-  // [bytes | residual]
+  // The result has the encoded bytes, then the residual.
   const std::vector<std::byte> all = InBothOrders([&](KernelTestRig& rig) {
     std::vector<float> shifted(offset + n);
     std::copy(values.begin(), values.end(), shifted.begin() + offset);
@@ -112,7 +112,7 @@ Result OnCard(Encoding encoding, const std::vector<float>& values, float scale,
   return result;
 }
 
-// NaN for NaN, else the same bits.
+// Expects NaN where `want` is NaN, else the same bits.
 void ExpectSameNumbers(const std::vector<float>& got, const std::vector<float>& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
@@ -161,7 +161,7 @@ TEST(CodecTest, GivesTheBytesOfTheHost) {
   for (Encoding encoding : kEncodings) {
     for (int64_t n : {1, 3, 127, 128, 129, 255, 256, 257, 1000, 2 * 2048 + 5}) {
       for (bool has_residual : {false, true}) {
-        // The largest of a block is then the largest that there is, or an ordinary number.
+        // With a scale of 1, one block has the largest fp32 number. With 0.37, no block has it.
         for (float scale : {1.0f, 0.37f}) {
           for (kernels::Rounding::Kind kind :
                {kernels::Rounding::Kind::kStochastic, kernels::Rounding::Kind::kToNearest}) {
@@ -184,13 +184,15 @@ TEST(CodecTest, GivesTheBytesOfTheHostAtOddAddressesAndPositions) {
   }
 }
 
-// The blocks of Values() have all of that, but most of the first block would be spoilt by it.
+// The NaN and Inf of Values() would spoil most of a block of top-k, so this test has vectors of its
+// own.
 TEST(CodecTest, KeepsTheSameElementsAsTheHostOfWholeBlocksAndTies) {
   for (const Encoding encoding : kEncodings) {
     if (!encoding.is_topk()) continue;
     std::vector<std::vector<float>> vectors = {Noises<float>(2 * 4096 + 777, 3),
                                                Noises<float>(4096, 4)};
-    // Few magnitudes, so that many are equal; all equal; few that are not 0; very small ones.
+    // Vectors with few magnitudes, so that many are equal; with equal magnitudes only; with one
+    // element that is not 0; with very small magnitudes.
     for (float& value : vectors.emplace_back(Noises<float>(5000, 5))) {
       value = std::round(value * 2.0f) * 0.25f;
     }
@@ -198,7 +200,7 @@ TEST(CodecTest, KeepsTheSameElementsAsTheHostOfWholeBlocksAndTies) {
     vectors.emplace_back(4096, 0.0f)[4000] = -3.0f;
     for (float& value : vectors.emplace_back(Noises<float>(4096, 6))) value *= 0x1p-99f;
     for (float& value : vectors.emplace_back(Noises<float>(4096, 7))) value *= 0x1p-110f;
-    // The largest there are.
+    // All magnitudes are the largest fp32 number.
     for (float& value : vectors.emplace_back(Noises<float>(4096, 8))) {
       value = std::copysign(std::numeric_limits<float>::max(), value);
     }

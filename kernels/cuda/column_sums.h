@@ -1,5 +1,5 @@
-// The first stage of sums over the rows of a matrix, whatever its elements come from. For .cu.cc
-// files.
+// The first stage of sums over the rows of a matrix: sums over parts (ranges of rows). The elements
+// come from a functor. For .cu.cc files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,8 +12,8 @@
 
 namespace lodestar::cuda {
 
-// A block of 32 x 8 threads adds one range of rows, a part: threadIdx.x owns kLanes columns,
-// threadIdx.y every eighth row.
+// A block of 32 x 8 threads adds up one part. threadIdx.x owns kLanes columns, threadIdx.y takes
+// every eighth row.
 inline constexpr int kColumnSumWarps = 8;
 inline constexpr int64_t kMaxColumnSumParts = 128;
 
@@ -26,7 +26,7 @@ inline constexpr int64_t NumColumnSumParts(int64_t rows) {
   return CeilDiv(rows, RowsPerColumnSumPart(rows));
 }
 
-// partials [parts, columns]; `elements` as below.
+// partials is [parts, columns]. PartialColumnSums() says what `elements` is.
 template <int kLanes, typename Elements>
 __global__ void __launch_bounds__(kColumnSumWarps* kWarpSize)
     PartialColumnSumsKernel(float* partials, Elements elements, int64_t rows, int64_t columns,
@@ -55,8 +55,9 @@ __global__ void __launch_bounds__(kColumnSumWarps* kWarpSize)
   partials[static_cast<int64_t>(blockIdx.y) * columns + column + k] = total;
 }
 
-// partials [NumColumnSumParts(rows), columns]. elements.Take(values, i), a device function, gives
-// the elements [i, i + kLanes) of the matrix, in fp32; columns is a multiple of kLanes.
+// Queues the sums of each part into partials [NumColumnSumParts(rows), columns]. The device
+// function elements.Take(values, i) must set `values` to elements [i, i + kLanes) of the matrix, in
+// fp32. `columns` must be a multiple of kLanes.
 template <int kLanes, typename Elements>
 cudaError_t PartialColumnSums(float* partials, const Elements& elements, int64_t rows,
                               int64_t columns, cudaStream_t stream) {

@@ -1,16 +1,16 @@
-// The seam between the two compilers of kernels: dynamic shared memory, which nvcc alone declares,
-// and instructions that have no name in CUDA's C++. nvcc takes them from here; the host's compiler,
-// which runs kernels in tests, takes the same functions in software from the emulator. No other
-// file of ours knows which of the two is at work. For .cu.cc files.
+// The seam between the two compilers of kernels: dynamic shared memory, which only nvcc declares,
+// and instructions that have no name in CUDA's C++. nvcc takes these functions from here. In tests
+// the host's compiler takes functions of the same names from the emulator, which has them in
+// software. No other file of ours depends on the compiler. For .cu.cc files.
 //
-// What the functions do is in NVIDIA's PTX ISA (9.7.14 "mma.m16n8k16", "ldmatrix"; 9.7.9.25
-// "cp.async"). All threads of a warp call MultiplyAdd() and the loads together. Which element a
-// register holds, for lane = 4 * group + member:
+// NVIDIA's PTX ISA describes the instructions (9.7.14 "mma.m16n8k16", "ldmatrix"; 9.7.9.25
+// "cp.async"). All threads of a warp call MultiplyAdd() and the loads together. With lane = 4 *
+// group + member, the registers hold these elements (row, column):
 //   A 16x16 bf16  a[0] (group, 2 member + {0,1})      a[1] (group + 8, same columns)
 //                 a[2] (group, 2 member + 8 + {0,1})  a[3] (group + 8, 2 member + 8 + {0,1})
 //   B 16x8 bf16   b[0] (2 member + {0,1}, group)      b[1] (2 member + 8 + {0,1}, group)
 //   C 16x8 f32    c[0], c[1] (group, 2 member + {0,1})   c[2], c[3] (group + 8, same columns)
-// A pair {0,1} lies in one register, the first in the low half.
+// A pair {0,1} lies in one register, with element 0 in the lower half.
 #pragma once
 
 #ifndef __CUDACC__
@@ -23,7 +23,7 @@
 
 namespace lodestar::cuda {
 
-// The block's dynamic shared memory, 128-byte aligned.
+// Returns the block's dynamic shared memory, 128-byte aligned.
 template <typename T>
 __device__ __forceinline__ T* DynamicShared() {
   extern __shared__ __align__(128) unsigned char lodestar_dynamic_shared[];
@@ -34,21 +34,21 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// x, and the compiler does not know that: what is computed from the result inside a loop is not
-// computed before it and kept in registers that the loop needs.
+// Returns x, but hides its value from the compiler. If the compiler knew x, it would compute
+// results of x before a loop and keep them in registers that the loop needs.
 __device__ __forceinline__ int Opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-// 2^x to 2 ulp; what would be below 2^-126 is 0.
+// Returns 2^x, wrong by at most 2 ulp. Results below 2^-126 become 0.
 __device__ __forceinline__ float Exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
   return y;
 }
 
-// c += A B. Needs compute capability 8.0.
+// Computes c += A B. Needs compute capability 8.0.
 __device__ __forceinline__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4],
                                             const uint32_t (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
@@ -62,9 +62,9 @@ __device__ __forceinline__ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4
 #endif
 }
 
-// Four 8x8 matrices of 16-bit elements: `row` of lane 8 i + j is row j of matrix i, 16 bytes of
-// shared memory, 16-byte aligned. Lane 4 g + m gets elements (g, 2 m + {0,1}) of matrix i in
-// r[i]; transposed: elements (2 m + {0,1}, g).
+// Loads four 8x8 matrices of 16-bit elements from shared memory. `row` of lane 8 i + j is the
+// address of row j of matrix i: 16 bytes, 16-byte aligned. Lane 4 g + m gets elements (g, 2 m +
+// {0,1}) of matrix i in r[i]. LoadMatrixX4Transposed() gives elements (2 m + {0,1}, g).
 __device__ __forceinline__ void LoadMatrixX4(uint32_t (&r)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -78,9 +78,10 @@ __device__ __forceinline__ void LoadMatrixX4Transposed(uint32_t (&r)[4], const v
                : "memory");
 }
 
-// Begins a copy of 16 bytes, both 16-byte aligned, from global to shared memory; zeros where
-// `valid` is false (`global` is then not read). It is there after a CopyAsyncWait that covers its
-// group and a barrier. Below compute capability 8.0 it is an ordinary copy.
+// Begins a copy of 16 bytes from global to shared memory. Both addresses are 16-byte aligned. If
+// `valid` is false, zeros are written and `global` is not read. The copy has arrived after a
+// CopyAsyncWait() that covers its group and a barrier. Below compute capability 8.0 the copy is
+// done at once.
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bool valid = true) {
 #if __CUDA_ARCH__ >= 800
   const int source_bytes = valid ? 16 : 0;
@@ -93,14 +94,14 @@ __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bo
 #endif
 }
 
-// Closes a group of this thread's copies.
+// Ends a group of copies. The group has this thread's copies since the last call.
 __device__ __forceinline__ void CopyAsyncCommit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;\n" ::: "memory");
 #endif
 }
 
-// Waits until at most `kGroupsLeft` of this thread's last closed groups are under way.
+// Waits until at most the last `kGroupsLeft` groups of this thread have not arrived.
 template <int kGroupsLeft>
 __device__ __forceinline__ void CopyAsyncWait() {
 #if __CUDA_ARCH__ >= 800

@@ -1,4 +1,4 @@
-// What the emulator gives for compiler_seam.h, against plain loops.
+// Tests the emulator's functions of compiler_seam.h against plain loops.
 #include "kernels/cuda/compiler_seam.h"
 
 #include <cuda_bf16.h>
@@ -14,7 +14,8 @@
 namespace lodestar::cuda {
 namespace {
 
-// c[16,8] = a[16,16] b[16,8], all row-major: A straight from rows, B through the transposed load.
+// Computes c[16,8] = a[16,16] b[16,8], all row-major. A is loaded row by row, B through the
+// transposed load.
 __global__ void Multiply(float* c, const __nv_bfloat16* a, const __nv_bfloat16* b) {
   __nv_bfloat16* tile_a = DynamicShared<__nv_bfloat16>();
   __nv_bfloat16* tile_b = tile_a + 16 * 16;
@@ -22,13 +23,14 @@ __global__ void Multiply(float* c, const __nv_bfloat16* a, const __nv_bfloat16* 
   CopyAsync16(tile_a + lane * 8, a + lane * 8);
   if (lane < 16) CopyAsync16(tile_b + lane * 8, b + lane * 8);
   CopyAsyncCommit();
-  // These zeros are in no closed group, so they do not arrive.
+  // These zeros are in no group, so the wait below does not make them arrive.
   if (lane >= 16) CopyAsync16(tile_b + lane % 16 * 8, b, false);
   CopyAsyncWait<0>();
   __syncwarp();
   uint32_t fragment_a[4];
   LoadMatrixX4(fragment_a, tile_a + lane % 16 * 16 + lane / 16 * 8);
-  // Its 16 rows twice: two of the four matrices are the factor.
+  // Lanes 16 to 31 give the addresses of the same 16 rows again. Only two of the four matrices are
+  // used.
   uint32_t loaded_b[4];
   LoadMatrixX4Transposed(loaded_b, tile_b + lane % 16 * 8);
   const uint32_t fragment_b[2] = {loaded_b[0], loaded_b[1]};
@@ -37,7 +39,7 @@ __global__ void Multiply(float* c, const __nv_bfloat16* a, const __nv_bfloat16* 
   for (int i = 0; i < 4; ++i) c[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sums[i];
 }
 
-// The identity by loads: row-major through X4, transposed through X4Transposed.
+// Loads the same rows through both loads, for the comparison of their layouts.
 __global__ void Load(uint32_t* plain, uint32_t* transposed, const uint16_t* rows) {
   uint16_t* tile = DynamicShared<uint16_t>();
   for (int i = 0; i < 8; ++i) tile[threadIdx.x * 8 + i] = rows[threadIdx.x * 8 + i];
@@ -69,7 +71,7 @@ class CompilerSeamTest : public testing::Test {
 };
 
 TEST_F(CompilerSeamTest, MultipliesByTheFragmentLayouts) {
-  // Small integers: exact in bf16, and so is every sum.
+  // Small integers are exact in bf16, and so are all sums of their products.
   std::vector<__nv_bfloat16> a, b;
   for (int i = 0; i < 256; ++i) a.push_back(__float2bfloat16_rn(static_cast<float>(i * 7 % 23)));
   for (int i = 0; i < 128; ++i) b.push_back(__float2bfloat16_rn(static_cast<float>(i * 5 % 19)));

@@ -1,4 +1,4 @@
-// Threads along x own a column (a pixel of a sample); the blocks along y are channels.
+// The column of a thread is a pixel of a sample. blockIdx.y is a channel.
 #include "kernels/cuda/conv.h"
 
 #include <cuda_bf16.h>
@@ -17,13 +17,13 @@ constexpr int kTaps = 9;
 
 struct Columns {
   int samples, height, width;
-  int channels;  // of the images
+  int channels;  // number of channels of the images
 
   __device__ int plane() const { return height * width; }
   __device__ int count() const { return samples * plane(); }
 };
 
-// The column of this thread, taken apart.
+// The column of this thread, split into sample, row and x.
 struct Place {
   int column, sample, pixel, row, x;
 };
@@ -42,18 +42,19 @@ __device__ inline bool IsInside(const Columns& c, int row, int x) {
   return row >= 0 && row < c.height && x >= 0 && x < c.width;
 }
 
-// The index in an image tensor of this block's channel and the thread's pixel.
+// Returns the index in an image tensor of the block's channel and the thread's pixel.
 __device__ inline int64_t ImageIndex(const Columns& c, const Place& place) {
   return (static_cast<int64_t>(place.sample) * c.channels + blockIdx.y) * c.plane() + place.pixel;
 }
-// The same in a matrix of `rows_per_channel` rows per channel.
+// Returns the index in a matrix with `rows_per_channel` rows per channel, for row `row` of the
+// block's channel and the thread's column.
 __device__ inline int64_t MatrixIndex(const Columns& c, const Place& place, int rows_per_channel,
                                       int row) {
   return (static_cast<int64_t>(blockIdx.y) * rows_per_channel + row) * c.count() + place.column;
 }
 
-// The kernels: images x, dx, y, dy [samples, channels, height, width]; patches [channels, kTaps,
-// columns]; products, gradient [channels, columns]; bias [channels].
+// Shapes in all kernels: images x, dx, y, dy are [samples, channels, height, width]; patches are
+// [channels, kTaps, columns]; products and gradient are [channels, columns]; bias is [channels].
 template <typename T>
 __global__ void __launch_bounds__(kThreads) ConvUnfoldKernel(T* patches, const T* x, Columns c) {
   Place place;
@@ -69,7 +70,8 @@ __global__ void __launch_bounds__(kThreads) ConvUnfoldKernel(T* patches, const T
   }
 }
 
-// The pixel was read by the column that lies tap's move before it.
+// Adds up the patches that have read the thread's pixel. Tap (down, right) has read it in the
+// column of the pixel at (row - down, x - right).
 template <typename T>
 __global__ void __launch_bounds__(kThreads) ConvFoldKernel(T* dx, const T* patches, Columns c) {
   Place place;

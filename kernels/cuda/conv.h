@@ -1,12 +1,13 @@
-// 3x3 convolutions, stride 1, padding 1, as matrix products over unfolded patches; here is all but
-// the products. Some samples are taken at a time, so that the patches fit a bounded workspace:
+// 3x3 convolutions, stride 1, padding 1, as matrix products over unfolded patches. The functions
+// here do all steps but the products. A pass takes only some of the samples, so that the patches
+// fit into a bounded workspace:
 //   forward   patches = Unfold(x), products = w patches, y = AddBiasRelu(products)
 //   backward  gradient = ReluGradient(dy, y), patches = Unfold(x), dw += gradient patches^T,
 //             db += row sums of gradient, patches = w^T gradient, dx = Fold(patches)
-// x, dx [samples, in_channels, height, width]; y, dy [samples, out_channels, height, width]; w
-// [out_channels, in_channels * 9]; bias, db [out_channels]; patches [in_channels * 9, columns];
-// products, gradient [out_channels, columns]; columns = samples * height * width, pixels of a
-// sample side by side.
+// Shapes: x, dx [samples, in_channels, height, width]; y, dy [samples, out_channels, height,
+// width]; w [out_channels, in_channels * 9]; bias, db [out_channels]; patches [in_channels * 9,
+// columns]; products, gradient [out_channels, columns]. columns = samples * height * width, where
+// the pixels of a sample lie side by side.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,25 +18,28 @@
 
 namespace lodestar::cuda {
 
-// How many samples to take at a time, at least 1.
+// Returns the number of samples of a pass, at least 1.
 int64_t ConvSamplesPerPass(const kernels::ConvShape& shape);
-// Elements of patches and of products (or gradient) of one pass.
+// Return the number of elements of `patches`, and of `products` or `gradient`, of one pass.
 int64_t ConvPatchElements(const kernels::ConvShape& shape);
 int64_t ConvProductElements(const kernels::ConvShape& shape);
 
-// T: float, __nv_bfloat16. shape.samples: those of the pass, at least 1. Channels < 2^16.
+// In the functions below, T is float or __nv_bfloat16. shape.samples is the number of samples of
+// the pass, at least 1. Channels are fewer than 2^16.
 
-// patches[in * 9 + tap][pixel] = x[in][pixel moved by tap], 0 outside.
+// Sets patches[in * 9 + tap][pixel] to x[in][pixel moved by tap], or to 0 outside of the image.
 template <typename T>
 cudaError_t Unfold(T* patches, const T* x, const kernels::ConvShape& shape, cudaStream_t stream);
-// The adjoint: dx is set to the sums, in fp32, over taps.
+// Sets dx to the sums over taps of the patches that Unfold() would have filled from each pixel.
+// Sums are in fp32.
 template <typename T>
 cudaError_t Fold(T* dx, const T* patches, const kernels::ConvShape& shape, cudaStream_t stream);
-// y = relu(products + bias)
+// Computes y = relu(products + bias).
 template <typename T>
 cudaError_t AddBiasRelu(T* y, const T* products, const T* bias, const kernels::ConvShape& shape,
                         cudaStream_t stream);
-// dy = 0 where y is not positive; the same in the order of products.
+// Sets dy to 0 where y is not positive. Stores the same values in `gradient`, in the order of
+// products.
 template <typename T>
 cudaError_t ReluGradient(T* gradient, T* dy, const T* y, const kernels::ConvShape& shape,
                          cudaStream_t stream);

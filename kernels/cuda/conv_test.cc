@@ -9,7 +9,7 @@ namespace lodestar::cuda {
 namespace {
 
 TEST(ConvTest, PassesAreBoundedAndNeverEmpty) {
-  // A batch that would need 925 MB at once.
+  // Without passes, this batch would need 925 MB.
   const kernels::ConvShape large{
       .samples = 1024, .in_channels = 32, .height = 28, .width = 28, .out_channels = 64};
   const int64_t samples = ConvSamplesPerPass(large);
@@ -27,7 +27,7 @@ TEST(ConvTest, PassesAreBoundedAndNeverEmpty) {
   EXPECT_EQ(ConvSamplesPerPass(few), 3);
 }
 
-// <Unfold(x), p> = <x, Fold(p)>; small integers, so that all sums are exact.
+// <Unfold(x), p> = <x, Fold(p)> must hold. Values are small integers, so that all sums are exact.
 TEST(ConvTest, FoldIsTheAdjointOfUnfold) {
   for (const kernels::ConvShape& s :
        {kernels::ConvShape{1, 1, 1, 1, 1}, kernels::ConvShape{3, 2, 5, 7, 1},
@@ -38,7 +38,7 @@ TEST(ConvTest, FoldIsTheAdjointOfUnfold) {
     std::vector<float> p(9 * inputs);
     for (int64_t i = 0; i < inputs; ++i) x[i] = static_cast<float>(i * 7 % 5 - 2);
     for (int64_t i = 0; i < 9 * inputs; ++i) p[i] = static_cast<float>(i * 11 % 7 - 3);
-    // [Unfold(x) | Fold(p)]
+    // The result has Unfold(x), then Fold(p).
     const std::vector<float> got = InBothOrders([&](KernelTestRig& rig) {
       float* patches = rig.Allocate<float>(9 * inputs);
       float* dx = rig.Allocate<float>(inputs);
@@ -54,7 +54,8 @@ TEST(ConvTest, FoldIsTheAdjointOfUnfold) {
     for (int64_t i = 0; i < 9 * inputs; ++i) of_patches += double{got[i]} * p[i];
     for (int64_t i = 0; i < inputs; ++i) of_images += double{got[9 * inputs + i]} * x[i];
     EXPECT_EQ(of_patches, of_images) << s.height << " x " << s.width;
-    // The middle tap moves nothing: row 4 of each channel is the image, sample after sample.
+    // The middle tap moves no pixel. So row 4 of each channel is the image, one sample after the
+    // other.
     const int64_t plane = s.height * s.width;
     for (int64_t i = 0; i < inputs; ++i) {
       const int64_t sample = i / (s.in_channels * plane);

@@ -1,4 +1,4 @@
-// The card itself, its memory, streams, events and graphs.
+// CudaDevice's functions for the card itself: memory, streams, events and graphs.
 #include "kernels/cuda/cuda_device.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ constexpr size_t kFirstScratchBytes = size_t{4} << 20;
 constexpr FusionWords kAttentionWords = {
     .fused = "library", .separate = "own kernels", .what_breaks = ""};
 
-// Ids of timed events are odd.
+// Returns an even id for an event without time, an odd id for a timed event.
 kernels::EventId IdOf(int64_t slot, bool is_timed) { return 2 * slot + (is_timed ? 1 : 0); }
 
 std::string DeviceName(int ordinal) { return absl::StrCat("CUDA device ", ordinal); }
@@ -54,7 +54,7 @@ struct CardMemory {
   size_t total_bytes = 0;
 };
 
-// Returns the memory of the present device, or zeros if CUDA does not tell.
+// Returns the free and total memory of the current device, or zeros if CUDA fails.
 CardMemory MemoryInfo() {
   CardMemory memory;
   if (cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes) != cudaSuccess) return {};
@@ -62,7 +62,7 @@ CardMemory MemoryInfo() {
 }
 
 absl::Status OutOfMemory(const std::string& device, const char* what, size_t bytes) {
-  cudaGetLastError();  // it is handled here
+  cudaGetLastError();  // clears the error, which is handled here
   const auto [free_bytes, total_bytes] = MemoryInfo();
   return absl::ResourceExhaustedError(
       absl::StrCat(device, " could not allocate ", bytes, " bytes of ", what, ": ", free_bytes,
@@ -93,7 +93,7 @@ CudaDevice::CudaDevice(const factory::CudaPluginOptions& options, CudaLibraries 
       tuning_(options.tuning, origin),
       fusion_(options.fusion, options.compute, &tuning_, &errors_),
       attention_(origin.compute_capability),
-      // With kNever the library is not loaded, as loading takes time.
+      // kNever does not load the library, as loading takes time.
       library_attention_(options.fusion == factory::FusionPolicy::kNever
                              ? nullptr
                              : std::move(libraries.load_attention)),
@@ -128,7 +128,7 @@ absl::StatusOr<std::unique_ptr<kernels::Device>> CudaDevice::Create(
     });
     if (!device->Check(error, "cudaStreamCreateWithFlags")) return device->errors_.first();
   }
-  // Waiting threads sleep: the cores belong to the data pipeline.
+  // Threads that wait for an event sleep, because the data pipeline needs the cores.
   if (!device->events_.Create(cudaEventDisableTiming | cudaEventBlockingSync, &device->errors_) ||
       !device->timed_events_.Create(cudaEventBlockingSync, &device->errors_)) {
     return device->errors_.first();
@@ -193,8 +193,8 @@ void CudaDevice::ReleaseHost(void* memory) { Check(cudaFreeHost(memory), "cudaFr
 
 absl::Status CudaDevice::RegisterHostMemory(void* memory, size_t bytes) {
   Check(cudaSetDevice(ordinal_), "cudaSetDevice");
-  // The memory is registered for all cards, because another card of this process may also copy
-  // there.
+  // The memory is registered for all cards, because another card of this process may also copy to
+  // and from it.
   const cudaError_t error = cudaHostRegister(memory, bytes, cudaHostRegisterPortable);
   if (error == cudaSuccess) return absl::OkStatus();
   return absl::Status(CudaStatus(errors_.device(), error, "cudaHostRegister").code(),
@@ -280,7 +280,7 @@ void CudaDevice::BeginGraph() {
 }
 
 absl::StatusOr<kernels::GraphId> CudaDevice::EndGraph() {
-  if (!is_recording_) return errors_.first();  // BeginGraph() failed
+  if (!is_recording_) return errors_.first();  // false if BeginGraph() failed
   is_recording_ = false;
   Graph graph;
   GraphExecutable executable;

@@ -1,10 +1,10 @@
-// A CUDA card as a Device: fp32, or bf16 with fp32 sums from compute capability 8.0 on. Kernels are
-// ours (the other files of this folder), matrix products cuBLASLt's.
+// A CUDA card as a Device. It computes in fp32, or from compute capability 8.0 on in bf16 with fp32
+// sums. The kernels are those of this folder, matrix products are cuBLASLt's.
 //
-// Three streams, none ordered with another but by events, and two of CopyNow(). Some operations use
-// scratch memory of the device, which grows at the first use of a shape and never shrinks;
-// recording a graph needs that every shape in it was used before. The same calls give the same
-// bits, unless CudaPluginOptions::is_repeatable says that they need not.
+// There are three streams for work and two for CopyNow(). Only events order one stream with
+// another. Some operations use scratch memory of the device, which grows at the first use of a
+// shape and never shrinks. So every shape must have been used before a graph with it is recorded.
+// Equal calls give equal bits, unless CudaPluginOptions::is_repeatable is false.
 #pragma once
 
 #include <array>
@@ -31,19 +31,19 @@
 
 namespace lodestar::cuda {
 
-// What is found on the machine at run time; everything works without it.
+// Loaders of libraries that may be missing on the machine. The device works without them.
 struct CudaLibraries {
-  AttentionLibraryLoader load_attention = {};  // the first use asks for it; null: none
-  NcclLoader load_nccl = nullptr;              // groups ask for it; null: none
+  AttentionLibraryLoader load_attention = {};  // called at the first use; null means none
+  NcclLoader load_nccl = nullptr;              // called by groups of cards; null means none
 };
 
 class CudaDevice final : public kernels::Device {
  public:
-  // Errors: Unavailable without driver or card; NotFound for an ordinal that there is not;
-  // InvalidArgument for a dtype that the card cannot compute in; ResourceExhausted.
+  // Errors: Unavailable (there is no driver or no card); NotFound (there is no card with this
+  // ordinal); InvalidArgument (the card cannot compute in the dtype); ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<kernels::Device>> Create(
       const factory::CudaPluginOptions& options, CudaLibraries libraries = {});
-  // Errors: Unavailable without driver or card.
+  // Returns the number of cards. Errors: Unavailable (there is no driver or no card).
   static absl::StatusOr<int> Count();
   ~CudaDevice() override;
 
@@ -79,22 +79,25 @@ class CudaDevice final : public kernels::Device {
   CudaDevice(const factory::CudaPluginOptions& options, CudaLibraries libraries,
              const std::string& device, const TuningOrigin& origin);
 
-  // The card is chosen per thread, so each entry chooses it.
+  // CUDA's current card belongs to a thread, so each public function calls On() to choose this
+  // card.
   cudaStream_t On(kernels::StreamKind stream);
   cudaStream_t Compute() { return On(kernels::StreamKind::kCompute); }
   bool Check(cudaError_t error, const char* call,
              std::source_location where = std::source_location::current()) {
     return errors_.Check(error, call, where);
   }
-  // At least that much device memory for one operation on the compute stream; null, and a failure
-  // is noted, if there is none. Never null for 0.
+  // Returns at least `bytes` bytes of device memory for one operation on the compute stream. If
+  // there is no memory, notes the failure and returns null. Not null if `bytes` is 0.
   void* Scratch(size_t bytes);
-  // The same, but for the caller to do without it: the failure is not noted.
+  // Does the same, but does not note a failure, as the caller can do without the memory.
   absl::StatusOr<void*> TryScratch(size_t bytes);
-  // By `own` kernels, or by a library that can and is faster.
+  // Runs attention by the kernels that `own` queues, or by a library if it can serve the call and
+  // is faster.
   void RunAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                     const AttentionTensors& tensors, absl::FunctionRef<void()> own);
-  // A product with no rows, columns or depth has nothing to ask cuBLASLt for.
+  // Queues a matrix product. If the depth is 0, sets c to zeros, or leaves c as it is if the
+  // product is added. Does nothing if there are no rows or columns.
   void Multiply(const MatMulCall& call);
 
   const int ordinal_;
@@ -115,7 +118,7 @@ class CudaDevice final : public kernels::Device {
   FusionChoice attention_choice_;
   bool is_recording_ = false;
   std::vector<GraphExecutable> graphs_;
-  // The last is the one in use; earlier ones may be part of a graph.
+  // The last buffer is in use. Earlier ones stay allocated, as recorded graphs may use them.
   std::vector<DeviceMemory> scratch_;
   size_t scratch_bytes_ = 0;
 };

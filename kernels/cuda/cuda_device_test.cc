@@ -1,5 +1,5 @@
-// What the conformance suite does not ask of a CUDA device: errors, memory, graphs, times, and how
-// matrix products are chosen. On the emulated card.
+// Tests on the emulated card what the conformance suite does not cover of a CUDA device: errors,
+// memory, graphs, times, and the choice of algorithms for matrix products.
 #include "kernels/cuda/cuda_device.h"
 
 #include <cuda_runtime.h>
@@ -123,7 +123,7 @@ TEST_F(CudaDeviceTest, ALaunchWhoseFailureIsNotedLeavesNoErrorForLaterCalls) {
   Errors errors("card");
   cudaLaunchConfig_t config = {};
   config.gridDim = 1;
-  config.blockDim = 2048;  // a block has at most 1024 threads
+  config.blockDim = 2048;  // invalid, a block has at most 1024 threads
   EXPECT_FALSE(errors.Check(cudaLaunchKernelEx(&config, EmptyKernel), "EmptyKernel"));
   EXPECT_EQ(errors.first().code(), absl::StatusCode::kInternal);
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
@@ -152,7 +152,7 @@ TEST_F(CudaDeviceTest, SynchronizesFromAnyThread) {
   absl::Status status = absl::UnknownError("not run");
   std::thread([&] { status = device->Synchronize(event); }).join();
   EXPECT_TRUE(status.ok()) << status;
-  // Long past events stay waitable.
+  // Events that were recorded long ago can still be waited for.
   for (int i = 0; i < 2000; ++i) device->Record(kernels::StreamKind::kCompute);
   EXPECT_TRUE(device->Synchronize(event).ok());
 }
@@ -239,7 +239,7 @@ TEST_F(CudaDeviceTest, TimesWhatRunsBetweenTwoEvents) {
   const kernels::EventId to = device->RecordTimed(kernels::StreamKind::kCompute);
   const auto seconds = device->SecondsBetween(from, to);
   ASSERT_TRUE(seconds.ok()) << seconds.status();
-  EXPECT_NEAR(*seconds, 3e-6, 1e-9);  // an operation takes the emulated card a microsecond
+  EXPECT_NEAR(*seconds, 3e-6, 1e-9);  // one microsecond per operation
   for (int i = 0; i < 2000; ++i) device->RecordTimed(kernels::StreamKind::kCompute);
   EXPECT_EQ(device->SecondsBetween(from, to).status().code(),
             absl::StatusCode::kFailedPrecondition);
@@ -278,7 +278,7 @@ TEST_F(CudaDeviceTest, AGraphWithoutWarmUpSaysSo) {
   EXPECT_TRUE(Contains(graph.status().message(), "ran once")) << graph.status();
 }
 
-// A layer forward and backward; returns what it wrote.
+// Runs a layer forward and backward. Returns its outputs.
 kernels::Outputs RunLayer(kernels::Device& device, int times) {
   kernels::DeviceTestRig rig(&device, device.capabilities().compute);
   const int64_t rows = 16, in = 24, out = 32;
@@ -308,7 +308,7 @@ TEST_F(CudaDeviceTest, AsksForAnAlgorithmOncePerShape) {
 }
 
 TEST_F(CudaDeviceTest, MeasuresWhetherToFuseOncePerShape) {
-  Reset({.epilogue_microseconds = 1.5});  // separate kernels take 2 (forward) and 3 (backward)
+  Reset({.epilogue_microseconds = 1.5});  // separate kernels take 2 us forward, 3 us backward
   const auto device = Make({.compute = kernels::DType::kBf16});
   RunLayer(*device, 1);
   const std::string choices = device->DescribeChoices();
@@ -325,7 +325,7 @@ TEST_F(CudaDeviceTest, MeasuresWhetherToFuseOncePerShape) {
   EXPECT_TRUE(Contains(slow->DescribeChoices(), "GELU kept: separate")) << slow->DescribeChoices();
 }
 
-// Through the GELU between two layers; returns what it wrote.
+// Runs the backward pass through the GELU between two layers. Returns its outputs.
 kernels::Outputs RunBackwardInput(kernels::Device& device, kernels::Accumulate weights, int times) {
   kernels::DeviceTestRig rig(&device, device.capabilities().compute);
   const int64_t rows = 16, in = 32, out = 24;
@@ -341,7 +341,8 @@ kernels::Outputs RunBackwardInput(kernels::Device& device, kernels::Accumulate w
   return rig.Collect();
 }
 
-// Within some roundings to bf16 of the largest: fused, the gradient after the GELU is not stored.
+// Allows some roundings to bf16 of the largest value, as the fused call does not round the gradient
+// before the GELU's slope.
 void ExpectNear(const kernels::Outputs& got, const kernels::Outputs& want) {
   for (const auto& [name, values] : want) {
     double largest = 0.0;
@@ -357,7 +358,8 @@ TEST_F(CudaDeviceTest, MeasuresWhetherToFuseTheGradientOfAGelu) {
       Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kNever});
   const kernels::Outputs want = RunBackwardInput(*never, kernels::Accumulate::kSet, 1);
   for (const bool is_fast : {true, false}) {
-    // With a kernel for the partial sums, after which come the sums, fused or not.
+    // Both measured times include a kernel for partial sums (1 us). The kernel that adds up the
+    // partial sums is not measured.
     Reset({.epilogue_microseconds = is_fast ? 0.5 : 1.5});
     const auto device = Make({.compute = kernels::DType::kBf16});
     const kernels::Outputs got = RunBackwardInput(*device, kernels::Accumulate::kSet, 1);
@@ -371,8 +373,8 @@ TEST_F(CudaDeviceTest, MeasuresWhetherToFuseTheGradientOfAGelu) {
   }
 }
 
-// Measuring repeats what is measured; the sums are added once all the same, and the same in each
-// call.
+// Measuring runs an operation several times. The sums must still be added only once, and be equal
+// in each call.
 TEST_F(CudaDeviceTest, WhatIsMeasuredAddsOnce) {
   const auto always =
       Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kAlways});
@@ -416,7 +418,7 @@ TEST_F(CudaDeviceTest, WithoutEpiloguesNothingIsFused) {
   }
 }
 
-// The emulated epilogue has an approximate tanh, which would show.
+// The emulated epilogue has an approximate tanh, so that results of a fused GELU would differ.
 TEST_F(CudaDeviceTest, Fp32HasNoGeluOfAnEpilogue) {
   const auto separate = Make({.fusion = factory::FusionPolicy::kNever});
   const kernels::Outputs want = RunLayer(*separate, 1);
@@ -481,10 +483,10 @@ TEST_F(CudaDeviceTest, AFusedCallThatBreaksTheCardIsNamed) {
   }
 }
 
-// With several algorithms per product, which tell themselves apart by their last bits.
+// Each product has several algorithms whose results differ in the last bits.
 class CudaTuningTest : public CudaDeviceTest {
  protected:
-  // The heuristic's second guess is the fastest.
+  // The second algorithm that the heuristic names is the fastest.
   static emulator::Settings SecondIsFastest() { return {.algorithm_microseconds = {3, 1, 2}}; }
   static emulator::Settings ThirdIsFastest() { return {.algorithm_microseconds = {3, 2, 1}}; }
 
@@ -494,7 +496,8 @@ class CudaTuningTest : public CudaDeviceTest {
     Reset(settings);
     return Make({.fusion = fusion, .tuning = text});
   }
-  // What a device gives that takes the heuristic's first, which is algorithm 0, 1 or 2.
+  // Returns the outputs of a device on which algorithm 0, 1 or 2 of the heuristic's list is the
+  // fastest and is chosen.
   static kernels::Outputs OfAlgorithm(const std::function<kernels::Outputs(kernels::Device&)>& run,
                                       int algorithm) {
     emulator::Settings settings = SecondIsFastest();
@@ -505,7 +508,7 @@ class CudaTuningTest : public CudaDeviceTest {
   }
 };
 
-// A product that sets c and two that add to it.
+// Runs a product that sets c, and two that add to c.
 kernels::Outputs RunProducts(kernels::Device& device) {
   kernels::DeviceTestRig rig(&device, device.capabilities().compute);
   const kernels::MatMulShape shape{.m = 9, .n = 16, .k = 40};
@@ -518,7 +521,8 @@ kernels::Outputs RunProducts(kernels::Device& device) {
   return rig.Collect();
 }
 
-// Two batches that add to a part of each row, and are the first use of their shape.
+// Runs a product of two batches that add to a part of each row of c. The call is the first of its
+// shape.
 kernels::Outputs RunAddingBatches(kernels::Device& device) {
   kernels::DeviceTestRig rig(&device, device.capabilities().compute);
   const int64_t ldc = 24;
@@ -556,11 +560,11 @@ TEST_F(CudaTuningTest, TakesTheFastestAndSpoilsNothing) {
   }
 }
 
-// One call tells of most of the 32 that the heuristic advises that they are too slow.
+// The heuristic names 32 algorithms. Most are so slow that one timed call suffices.
 TEST_F(CudaTuningTest, OnlyWhatComesNearTheFastestIsTimedLonger) {
   emulator::Settings settings = {.algorithm_microseconds = {3, 1.25, 1}};
   settings.algorithm_microseconds.resize(40, 10.0);
-  settings.algorithm_microseconds[33] = 0.5;  // beyond what is asked for
+  settings.algorithm_microseconds[33] = 0.5;  // beyond the 32 that are asked for
   const auto device = MakeTuned(settings);
   kernels::DeviceTestRig rig(device.get(), kernels::DType::kF32);
   const int64_t products = emulator::num_products();
@@ -571,7 +575,7 @@ TEST_F(CudaTuningTest, OnlyWhatComesNearTheFastestIsTimedLonger) {
   EXPECT_EQ(emulator::num_products() - products, 32 * 2 + 3 * 3 * 4 + 1);
 }
 
-// Two runs give the same bits unless measuring was asked for.
+// Two runs must give equal bits, unless measuring was asked for.
 TEST_F(CudaTuningTest, NothingIsMeasuredWhereFusionIsPinned) {
   const kernels::Outputs first = OfAlgorithm(RunProducts, 0);
   const std::string text = [] {
@@ -643,7 +647,7 @@ TEST_F(CudaTuningTest, WhatIsFusedIsRepeatedToo) {
     EXPECT_TRUE(Contains(second->DescribeChoices(), "as an earlier run has chosen"))
         << second->DescribeChoices();
     EXPECT_EQ(second->MergeTuning(text), text);
-    // Operations of both dtypes may have one text.
+    // One text may have choices of operations in both dtypes.
     Reset(slow);
     const auto bf16 = Make({.compute = kernels::DType::kBf16, .tuning = text});
     RunLayer(*bf16, 1);
@@ -699,7 +703,8 @@ TEST_F(CudaTuningTest, WhatCublasDoesNotTakeAnyMoreIsMeasuredAgain) {
   EXPECT_EQ(third->DescribeChoices(), "") << "nothing is left to be measured";
 }
 
-// What is recorded is neither measured nor, where it was measured before, anything else than it.
+// A recorded product is not measured. If it was measured before, it uses the algorithm that was
+// chosen.
 TEST_F(CudaTuningTest, NothingIsMeasuredWhileAGraphIsRecorded) {
   const kernels::Outputs want_first = OfAlgorithm(RunProducts, 0);
   const kernels::Outputs want_second = OfAlgorithm(RunProducts, 1);

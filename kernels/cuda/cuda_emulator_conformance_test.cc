@@ -1,11 +1,11 @@
-// The whole CUDA device, kernels and all, on the emulated card against the fp64 oracle: fp32 and
-// bf16, with the threads of a block in either order, with cuBLASLt's epilogues and without, and
-// with algorithms that are timed.
+// Runs the conformance suite for the whole CUDA device on the emulated card, against the fp64
+// oracle. Cases: fp32 and bf16, the threads of a block in either order, with and without cuBLASLt's
+// epilogues, and with timed algorithms.
 //
-// For bf16 the suite allows kMostBf16Units roundings of the largest value of an output. That is
-// within twice (forward) or three times (backward) the error of a naive bf16 implementation, which
-// rounds every product and every sum: it errs by far more than two roundings wherever something is
-// summed, and operations that sum nothing round once or twice.
+// In bf16 the suite allows kMostBf16Units roundings of the largest value of an output. This is
+// within twice (backward: three times) the error of a naive bf16 implementation, which rounds each
+// product and each sum. If an operation sums up many terms, the naive error is far more than two
+// roundings. Operations without sums round once or twice.
 #include <string>
 #include <vector>
 

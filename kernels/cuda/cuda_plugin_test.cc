@@ -1,5 +1,5 @@
-// The real plugin: that it loads, and that the error says why where there is no card. What it
-// computes on a card is tested by tests/gpu.
+// Tests that the real plugin loads, and that without a card the error says why. tests/gpu tests
+// what it computes on a card.
 #include "kernels/factory/cuda_plugin.h"
 
 #include <iostream>
@@ -19,7 +19,7 @@ TEST(CudaPluginTest, LoadsOrSaysWhyNot) {
   }
   std::cout << device.status() << "\n";
 #ifdef LODESTAR_HAS_CUDA_PLUGIN
-  // Found, with the version asked for; what is missing is a driver, a card or cuBLASLt.
+  // The plugin is found and has the right version. Only a driver, a card or cuBLASLt is missing.
   EXPECT_EQ(device.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(device.status().message().find(
                 factory::HasCudaDriver() ? "no CUDA device: CUDA device 0: cudaGetDeviceCount"

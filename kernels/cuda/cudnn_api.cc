@@ -11,9 +11,9 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr char kFile[] = "libcudnn.so.9";
-// In NVIDIA's Python packages, which PyTorch brings.
+// Folder in NVIDIA's Python packages, which are installed with PyTorch.
 constexpr char kPythonFolder[] = "nvidia/cudnn/lib/";
-// The first for CUDA 13. It says 91200.
+// The first version for CUDA 13, as cudnnGetVersion() gives it.
 constexpr size_t kOldestVersion = 91200;
 constexpr int kMajor = 10000, kMinor = 100;
 

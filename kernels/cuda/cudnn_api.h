@@ -1,5 +1,5 @@
-// cuDNN's functions, of a library that is found when a process asks for it, and never linked: it is
-// half a gigabyte, and only attention is done with it.
+// Loads cuDNN's functions when a process asks for them. The plugin is not linked with cuDNN, as the
+// library has half a gigabyte and only attention uses it.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -27,16 +27,16 @@ struct CudnnApi {
   decltype(&cudnnBackendExecute) execute;
 };
 
-// Loads libcudnn.so.9 from where libraries are searched, else from a Python environment on the
-// PATH. It is never unloaded. Errors: NotFound with what was tried; Unimplemented for a version
-// that is too old.
+// Loads libcudnn.so.9 from the paths of the dynamic linker, else from a Python environment on the
+// PATH. The library is never unloaded. Errors: NotFound (with the paths that were tried);
+// Unimplemented (the version is too old).
 absl::StatusOr<std::shared_ptr<const CudnnApi>> LoadCudnn();
 
-// "cuDNN 9.19.0".
+// Returns name and version, such as "cuDNN 9.19.0".
 std::string CudnnName(const CudnnApi& api);
 
-// "finalize engine: CUDNN_STATUS_X: why". Errors: Unimplemented for what cuDNN does not support,
-// else Internal.
+// Returns a status such as "finalize engine: CUDNN_STATUS_X: why". Errors: Unimplemented (cuDNN
+// does not support the call); Internal.
 absl::Status CudnnStatus(const CudnnApi& api, cudnnStatus_t status, const char* call);
 
 }  // namespace lodestar::cuda

@@ -15,7 +15,7 @@ using Tensor = CudnnGraph::Tensor;
 
 constexpr int64_t kBf16Bytes = 2;
 constexpr size_t kWorkspaceAlignment = 256;
-// Before it, attention wants tokens padded to whole blocks.
+// Earlier versions want the number of tokens to be a multiple of kTokensOfBlock.
 constexpr size_t kFirstVersionOfAnyTokens = 91600;
 constexpr int64_t kTokensOfBlock = 128;
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
@@ -24,7 +24,7 @@ size_t Aligned(size_t bytes) {
   return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
 }
 
-// Where a tensor of the graph begins.
+// The place where a tensor of the graph begins.
 struct Place {
   enum class In : uint8_t { kQkv, kY, kLogSumExp, kDy, kDqkv, kWorkspace };
   int64_t id;
@@ -32,8 +32,8 @@ struct Place {
   int64_t offset_bytes = 0;
 };
 
-// The tensors of the operations, as cuDNN sees them: [batch, heads, tokens, head_width], by strides
-// in ours.
+// The graph of one pass. cuDNN sees tensors as [batch, heads, tokens, head_width]. Strides give the
+// places of their elements in our tensors.
 class AttentionGraph {
  public:
   AttentionGraph(std::shared_ptr<const CudnnTarget> target, const kernels::AttentionShape& shape)
@@ -41,8 +41,8 @@ class AttentionGraph {
 
   void BuildForward();
   void BuildBackward(bool is_ordered);
-  // Bytes that BuildBackward() wants at the begin of the workspace, before the plan's own. The
-  // first zeroed_bytes() of them have to be 0 before a run.
+  // Returns the bytes that BuildBackward() needs at the beginning of the workspace. The plan's own
+  // workspace lies behind them. The first zeroed_bytes() must be 0 before a run.
   size_t own_bytes() const { return own_bytes_; }
   size_t zeroed_bytes() const { return zeroed_bytes_; }
   CudnnGraph& graph() { return graph_; }
@@ -58,7 +58,7 @@ class AttentionGraph {
     return {{shape_.batch, shape_.heads, shape_.tokens, shape_.head_width},
             {shape_.tokens * width(), shape_.head_width, width(), 1}};
   }
-  // One number per query.
+  // Layout of one number per query.
   CudnnLayout RowLayout() const {
     return {{shape_.batch, shape_.heads, shape_.tokens, 1},
             {shape_.heads * shape_.tokens, shape_.tokens, 1, 1}};
@@ -68,7 +68,7 @@ class AttentionGraph {
     return {{shape_.batch, shape_.heads, shape_.tokens, shape_.tokens},
             {shape_.heads * matrix, matrix, shape_.tokens, 1}};
   }
-  // 0, 1, 2: queries, keys, values, or their gradients.
+  // Returns part 0, 1 or 2: queries, keys or values, or their gradients.
   Tensor PartOf(Place::In in, int part, const CudnnLayout& layout) {
     return At({.id = 0, .in = in, .offset_bytes = part * width() * kBf16Bytes}, layout,
               CUDNN_DATA_BFLOAT16, /*alignment=*/16);
@@ -83,27 +83,29 @@ class AttentionGraph {
     return At({.id = 0, .in = Place::In::kLogSumExp}, RowLayout(), CUDNN_DATA_FLOAT,
               alignof(float));
   }
-  // Scaled, of all pairs of tokens.
+  // Returns the scaled scores of all pairs of tokens.
   Tensor Scores(Tensor queries, Tensor keys_transposed);
-  // Scores, or what was subtracted from them, without those of later keys.
+  // Sets elements whose key comes after the query to -inf. `scores` are scores, or scores minus
+  // another tensor.
   Tensor Masked(Tensor scores);
   Tensor Scaled(Tensor x) {
     return graph_.Binary(CUDNN_POINTWISE_MUL, x, graph_.Scalar(scale_), Scores());
   }
   Tensor Scores() { return graph_.Passing(ScoreLayout()); }
   Tensor Rows() { return graph_.Passing(RowLayout()); }
-  // One that nothing else has.
+  // Layout of a tensor of the graph's own, without gaps.
   CudnnLayout DenseLayout() const {
     return {{shape_.batch, shape_.heads, shape_.tokens, shape_.head_width},
             {shape_.tokens * width(), shape_.tokens * shape_.head_width, shape_.head_width, 1}};
   }
-  // Memory at the begin of the workspace, behind what has some already. Returns where.
+  // Reserves `elements` floats of the workspace, behind the memory that is already reserved.
+  // Returns the offset in bytes.
   int64_t OwnMemory(int64_t elements) {
     const auto begin = static_cast<int64_t>(own_bytes_);
     own_bytes_ = Aligned(own_bytes_ + elements * sizeof(float));
     return begin;
   }
-  // As a factor in bf16.
+  // Returns the transpose, in bf16, as a factor of a product.
   Tensor TransposedFactor(Tensor scores) {
     return graph_.Reshape(scores, graph_.Passing(ScoreLayout().Transposed(), CUDNN_DATA_BFLOAT16));
   }
@@ -150,9 +152,9 @@ void AttentionGraph::BuildForward() {
   graph_.Multiply(probabilities, v, y);
 }
 
-// cuDNN adds the gradients of queries up by atomics where the graph has a tensor to add them in. If
-// they are to be ordered, there is none: dq is one product, of scores' gradients that cuDNN keeps
-// in its workspace, and repeats to the bit.
+// If the graph has a tensor in which gradients of queries are added up, cuDNN adds them by atomics,
+// in any order. If `is_ordered`, there is no such tensor. dq is then one product of the scores'
+// gradients, which cuDNN keeps in its workspace, and equal calls give equal bits.
 void AttentionGraph::BuildBackward(bool is_ordered) {
   const Tensor q = PartOf(Place::In::kQkv, 0, QkvLayout());
   const Tensor k = PartOf(Place::In::kQkv, 1, QkvLayout().Transposed());
@@ -205,7 +207,7 @@ absl::Status InCudnn(const CudnnApi& api, const absl::Status& status) {
 
 class CudnnAttentionPlan final : public AttentionPlan {
  public:
-  // `own_bytes`: of the workspace's begin, which are the graph's own.
+  // The first `own_bytes` of the workspace belong to the graph, the rest to the plan.
   CudnnAttentionPlan(std::shared_ptr<const CudnnTarget> target, CudnnPlan plan,
                      std::vector<Place> places, std::vector<CudnnScalar> scalars, size_t own_bytes,
                      size_t zeroed_bytes)
@@ -247,7 +249,7 @@ void* BeginOf(const Place& place, const AttentionTensors& tensors, void* workspa
     }
     return nullptr;
   };
-  // cuDNN has one type of pointers for what it reads and what it writes.
+  // cuDNN takes pointers of one type for inputs and outputs, so const is cast away.
   return const_cast<char*>(static_cast<const char*>(address())) + place.offset_bytes;
 }
 

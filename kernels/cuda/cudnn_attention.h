@@ -1,5 +1,5 @@
-// cuDNN's fused attention. Its forward pass keeps what ours keeps, the natural logarithm of the sum
-// of exponentials per query ("stats"), so the two passes may be of different versions.
+// Attention by cuDNN. Its forward pass stores the same log_sum_exp as ours (cuDNN's "stats"), so
+// one pass may run by cuDNN and the other by our kernels.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,8 @@ class CudnnAttention final : public AttentionLibrary {
   explicit CudnnAttention(std::shared_ptr<const CudnnTarget> target) : target_(std::move(target)) {}
 
   std::string name() const override { return CudnnName(target_->api()); }
-  // Unimplemented also for versions before 9.16 where tokens are no multiple of 128.
+  // Errors: those of AttentionLibrary; Unimplemented (the version is older than 9.16 and tokens are
+  // not a multiple of 128).
   absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(
       AttentionPass pass, const kernels::AttentionShape& shape) override;
 

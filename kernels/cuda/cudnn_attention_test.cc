@@ -1,6 +1,6 @@
-// cuDNN's own word on the graphs, without a card: it makes plans for cards of which it is told the
-// properties. That it has kernels for a graph does not prove that the graph is attention: it has
-// some for another mask, too. What they compute, only a card tells (tests/gpu).
+// Tests whether cuDNN accepts the graphs, without a card: cuDNN makes plans for cards that only
+// exist as properties. A plan does not prove that the graph is attention, as cuDNN also has kernels
+// for other masks. Only tests/gpu, on a card, compares values.
 #include <gtest/gtest.h>
 
 #ifdef LODESTAR_HAS_CUDNN
@@ -18,7 +18,7 @@
 namespace lodestar::cuda {
 namespace {
 
-// That the properties below were tried with.
+// The newest version that the properties below were tried with.
 constexpr size_t kNewestVersion = 92801;
 
 std::string Properties(int version, int multiprocessors, int shared_bytes_per_block) {
@@ -38,7 +38,8 @@ std::string Properties(int version, int multiprocessors, int shared_bytes_per_bl
 class CudnnAttentionTest : public testing::Test {
  protected:
   void SetUp() override {
-    // In the driver's place: cuDNN finds what is loaded under its name.
+    // The stand-in must be loaded before cuDNN. It has the driver's name, so cuDNN takes it for the
+    // driver.
     ASSERT_NE(dlopen(LODESTAR_CUDA_DRIVER_STAND_IN, RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
     auto api = LoadCudnn();
     if (!api.ok()) GTEST_SKIP() << api.status().message();
@@ -75,11 +76,13 @@ TEST_F(CudnnAttentionTest, HasPlansForBothPassesInOurLayout) {
       const auto unordered = attention->Plan(AttentionPass::kUnorderedBackward, shape);
       ASSERT_TRUE(unordered.ok()) << name << ", tokens=" << shape.tokens << ": "
                                   << unordered.status();
-      // The whole batch at once, and nothing that grows with the square of the tokens.
+      // The plan takes the whole batch at once, and no memory of it grows with the square of the
+      // tokens.
       const int64_t outputs = shape.batch * shape.tokens * shape.heads * shape.head_width;
       EXPECT_LE((*unordered)->workspace_bytes(), 2 * outputs * sizeof(float) + (size_t{1} << 20))
           << name;
-      // Nothing of the workspace is shared by what is ours in it and the plan's own.
+      // The workspace has one float per query and head for the graph, in addition to the plan's own
+      // part.
       EXPECT_GE((*backward)->workspace_bytes(),
                 shape.batch * shape.heads * shape.tokens * sizeof(float))
           << name;

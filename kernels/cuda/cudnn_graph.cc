@@ -7,11 +7,10 @@
 namespace lodestar::cuda {
 namespace {
 
-// Makes one descriptor. The first failure goes to *status; if there is one already, nothing is
-// done.
+// Makes one descriptor. The first failure is stored in *status. After a failure, calls do nothing.
 class Builder {
  public:
-  // `what` it describes, for messages.
+  // `what` names the descriptor in messages.
   Builder(const CudnnApi& api, cudnnBackendDescriptorType_t type, const char* what,
           absl::Status* status)
       : api_(api), what_(what), status_(status) {
@@ -66,7 +65,7 @@ class Builder {
   CudnnDescriptor descriptor_;
 };
 
-// A single number of a finished descriptor; 0 and a failure in *status if it is not told.
+// Returns one number of a finished descriptor. On failure, returns 0 and sets *status.
 int64_t NumberOf(const CudnnApi& api, void* descriptor, cudnnBackendAttributeName_t name,
                  const char* what, absl::Status* status) {
   int64_t value = 0, count = 0;
@@ -279,7 +278,7 @@ std::vector<CudnnDescriptor> CudnnGraph::FindConfigurations(void* graph) {
     configurations.emplace_back(configuration, CudnnDescriptorReleaser(&api));
     handles.push_back(configuration);
   }
-  // Those that do not work on this machine are left out.
+  // cuDNN leaves out configurations that do not work on this machine.
   get(known, &usable, handles.data());
   configurations.resize(usable);
   return configurations;
@@ -300,7 +299,8 @@ bool CudnnGraph::Repeats(void* configuration) {
                         notes.size(), &count, notes.data()) != CUDNN_STATUS_SUCCESS) {
     return false;
   }
-  // A newer library may have notes that are not known here.
+  // If there are more notes than this program knows of, a newer cuDNN may have notes that say the
+  // same.
   if (count > static_cast<int64_t>(notes.size())) return false;
   for (int64_t i = 0; i < count; ++i) {
     if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;

@@ -1,5 +1,5 @@
-// CudnnGraph is a graph of operations as cuDNN's backend API takes it. cuDNN makes a plan of it: it
-// looks for patterns in the graph and has kernels for whole patterns, attention among them.
+// A graph of operations in the form of cuDNN's backend API. cuDNN looks for patterns in the graph.
+// It has kernels for whole patterns, such as attention, and makes a plan from them.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -21,7 +21,7 @@ namespace lodestar::cuda {
 class CudnnDescriptorReleaser {
  public:
   CudnnDescriptorReleaser() = default;
-  // `api` must outlive what is released.
+  // `api` must outlive all descriptors that it releases.
   explicit CudnnDescriptorReleaser(const CudnnApi* api) : api_(api) {}
   void operator()(void* descriptor) const { api_->destroy_descriptor(descriptor); }
 
@@ -30,21 +30,21 @@ class CudnnDescriptorReleaser {
 };
 using CudnnDescriptor = std::unique_ptr<void, CudnnDescriptorReleaser>;
 
-// The device that plans are made for: the present CUDA device, or a device of which only the
+// The device that plans are made for: the current CUDA device, or a device of which only the
 // properties are known.
 class CudnnTarget {
  public:
-  // Errors: those of cuDNN, which loads its code here.
+  // Loads cuDNN's code for the current device. Errors: those of cuDNN.
   static absl::StatusOr<std::shared_ptr<const CudnnTarget>> PresentDevice(
       std::shared_ptr<const CudnnApi> api);
-  // Plans for such a target can be made but not run. `json` has the form of
+  // Returns a target for which plans can be made, but not run. `json` has the form of
   // CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION.
   static absl::StatusOr<std::shared_ptr<const CudnnTarget>> WithProperties(
       std::shared_ptr<const CudnnApi> api, const std::string& json);
   ~CudnnTarget();
 
   const CudnnApi& api() const { return *api_; }
-  // handle() is null if only the properties of the device are known; else properties() is null.
+  // If only the properties of the device are known, handle() is null. Else properties() is null.
   cudnnHandle_t handle() const { return handle_; }
   void* properties() const { return properties_.get(); }
 
@@ -56,7 +56,7 @@ class CudnnTarget {
   CudnnDescriptor properties_;
 };
 
-// The layout of a tensor with four dimensions; sizes and strides are in elements.
+// The layout of a tensor with four dimensions. Sizes and strides are in elements.
 struct CudnnLayout {
   std::array<int64_t, 4> sizes;
   std::array<int64_t, 4> strides;
@@ -65,14 +65,14 @@ struct CudnnLayout {
   CudnnLayout Transposed() const;
 };
 
-// An edge of the graph.
+// A tensor, which is an edge of the graph.
 struct CudnnTensor {
   int64_t id;
   CudnnLayout layout;
   CudnnDescriptor descriptor;
 };
 
-// A number that operations take from host memory.
+// A number in host memory that operations use.
 struct CudnnScalar {
   int64_t id;
   float value;
@@ -83,49 +83,51 @@ struct CudnnPlan {
   size_t workspace_bytes = 0;
 };
 
-// Queues a plan of `target`. `ids` are those of the stored tensors and scalars, and `pointers` say
-// where each of them is. Scalars are in host memory, which is read before this returns. Errors:
-// those of cuDNN; FailedPrecondition if only the properties of the device are known.
+// Queues a plan of `target`. `ids` are the ids of stored tensors and scalars, and `pointers` are
+// their places. Scalars are in host memory, which is read before this returns. Errors: those of
+// cuDNN; FailedPrecondition (only the properties of the device are known).
 absl::Status RunCudnnPlan(const CudnnTarget& target, const CudnnPlan& plan,
                           std::span<const int64_t> ids, std::span<void* const> pointers,
                           void* workspace, cudaStream_t stream);
 
-// Sums are in fp32, and so are results that are not stored, unless their type is given. The graph
-// keeps the first failure and does nothing after it: Plan() returns the failure.
+// Sums are in fp32. Results that are not stored are in fp32, unless their type is given. The graph
+// keeps the first failure and does nothing afterwards. Plan() returns that failure.
 class CudnnGraph {
  public:
   using Tensor = const CudnnTensor*;  // a tensor lives as long as the graph
 
   explicit CudnnGraph(std::shared_ptr<const CudnnTarget> target) : target_(std::move(target)) {}
 
-  // Adds a tensor in device memory, at a multiple of `alignment` bytes.
+  // Adds a tensor in device memory that begins at a multiple of `alignment` bytes.
   Tensor Stored(const CudnnLayout& layout, cudnnDataType_t type, int64_t alignment = 16);
-  // Adds an fp32 tensor that products are added to. Its device memory is set to 0 before a run, and
-  // its elements lie in an order of cuDNN's own.
+  // Adds an fp32 tensor that products are added to. The caller must set its device memory to 0
+  // before a run. cuDNN chooses the order of its elements.
   Tensor Accumulator(const CudnnLayout& layout);
-  // Adds a tensor that one operation passes to another, and that is not in memory.
+  // Adds a tensor that one operation passes to another without storing it in memory.
   Tensor Passing(const CudnnLayout& layout, cudnnDataType_t type = CUDNN_DATA_FLOAT);
   Tensor Scalar(float value);
   const std::vector<CudnnScalar>& scalars() const { return scalars_; }
 
-  // Each function below returns its last argument. Operands with a size of 1 are repeated.
+  // Each function below adds an operation and returns its last argument, the result. If an operand
+  // has a size of 1 in a dimension, its elements are repeated along the dimension.
   Tensor Unary(cudnnPointwiseMode_t mode, Tensor x, Tensor y);
   Tensor Binary(cudnnPointwiseMode_t mode, Tensor a, Tensor b, Tensor y);
   // Sets y to the booleans a >= b.
   Tensor IsAtLeast(Tensor a, Tensor b, Tensor y);
   // Sets y to each element's index along `axis`, as int32.
   Tensor Index(Tensor x, int64_t axis, Tensor y);
-  // y = condition ? a : b
+  // Sets y to a where `condition` is true, else to b.
   Tensor Select(Tensor condition, Tensor a, Tensor b, Tensor y);
-  // Reduces x along the dimensions in which y has a size of 1.
+  // Reduces x to y along the dimensions in which y has a size of 1.
   Tensor Reduce(cudnnReduceTensorOp_t mode, Tensor x, Tensor y);
-  // y = a b, where the last two dimensions are those of matrices.
+  // Sets y to the matrix product a b. The last two dimensions are those of the matrices.
   Tensor Multiply(Tensor a, Tensor b, Tensor y);
-  // Sets y to the elements of x, with y's layout.
+  // Gives the elements of x the layout of y.
   Tensor Reshape(Tensor x, Tensor y);
 
-  // Returns the plan that cuDNN's heuristic finds fastest. If `repeats`, only plans that repeat to
-  // the bit count. Errors: Unimplemented if there is no plan; those of cuDNN.
+  // Returns the plan that cuDNN's heuristic expects to be the fastest. With `repeats`, takes only
+  // plans whose equal runs give equal bits. Errors: Unimplemented (there is no plan); those of
+  // cuDNN.
   absl::StatusOr<CudnnPlan> Plan(bool repeats);
 
  private:
@@ -136,7 +138,8 @@ class CudnnGraph {
              bool is_scalar, bool is_accumulator = false);
   Tensor Pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math, const Operands& operands,
                    const int64_t* axis = nullptr);
-  // Returns the configurations that cuDNN's heuristic finds, the fastest first.
+  // Returns the configurations that cuDNN's heuristic names, the one it expects to be fastest
+  // first.
   std::vector<CudnnDescriptor> FindConfigurations(void* graph);
   bool Repeats(void* configuration);
 
@@ -145,7 +148,7 @@ class CudnnGraph {
   std::deque<CudnnTensor> tensors_;
   std::vector<CudnnScalar> scalars_;
   std::vector<CudnnDescriptor> operations_;
-  std::vector<CudnnDescriptor> parts_;  // of the operations
+  std::vector<CudnnDescriptor> parts_;  // descriptors of parts of operations
 };
 
 }  // namespace lodestar::cuda

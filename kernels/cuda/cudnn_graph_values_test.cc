@@ -1,5 +1,5 @@
-// What our graphs mean: cuDNN's backend API is emulated, which computes them node by node in fp64,
-// and the results are those of the oracle.
+// Tests that our graphs compute attention. An emulation of cuDNN's backend API computes the graphs
+// node by node in fp64, and the results must be those of the oracle.
 #include <gtest/gtest.h>
 
 #ifdef LODESTAR_HAS_CUDNN
@@ -18,7 +18,7 @@
 namespace lodestar::cuda {
 namespace {
 
-// Stored results are rounded to bf16 once, log_sum_exp and the sums of dy y to fp32.
+// Stored results are rounded to bf16 once. log_sum_exp and the sums of dy * y are rounded to fp32.
 constexpr double kBf16Rounding = 1.0 / 256;
 constexpr double kFloatRounding = 1e-6;
 
@@ -32,7 +32,7 @@ struct Aligned {
   alignas(256) std::byte bytes[256];
 };
 
-// Memory that graphs find at multiples of 256 bytes, and values in it.
+// Values in memory that begins at a multiple of 256 bytes.
 template <typename T>
 class Tensor {
  public:
@@ -60,7 +60,8 @@ Tensor<uint16_t> Rounded(const std::vector<double>& values) {
   return tensor;
 }
 
-// Inputs that bf16 has, and what the oracle makes of them; backward reads y as bf16 has it.
+// Returns inputs rounded to bf16, and the oracle's results. The backward pass reads y rounded to
+// bf16.
 Numbers OfOracle(const kernels::AttentionShape& shape) {
   const std::unique_ptr<kernels::Device> oracle = oracle::MakeOracleDevice();
   kernels::DeviceTestRig rig(oracle.get(), kernels::DType::kBf16);

@@ -1,4 +1,5 @@
-// Convolutions, as matrix products over unfolded patches of some samples at a time, and pooling.
+// CudaDevice's convolutions and pooling. A convolution is a matrix product over unfolded patches of
+// some samples at a time.
 #include <algorithm>
 
 #include "kernels/buffer_checks.h"
@@ -14,11 +15,11 @@ namespace {
 
 constexpr int64_t kTaps = 9;
 
-// The samples of one pass, and the workspace: [patches | products].
+// One pass: its samples, and its workspace [patches | products].
 struct ConvPass {
   kernels::ConvShape shape;
   int64_t first_sample;
-  int64_t columns;        // pixels of all samples
+  int64_t columns;        // pixels of all samples of the pass
   kernels::Buf patches;   // [in_channels * 9, columns]
   kernels::Buf products;  // [out_channels, columns]
 
@@ -29,7 +30,7 @@ struct ConvPass {
     patches = workspace.Slice(0, all.in_channels * kTaps * columns);
     products = workspace.Slice(ConvPatchElements(all), all.out_channels * columns);
   }
-  // The part of an image tensor that belongs to the pass.
+  // Returns the part of an image tensor with the samples of the pass.
   kernels::Buf Images(const kernels::Buf& all, int64_t channels) const {
     const int64_t elements = channels * shape.height * shape.width;
     return all.Slice(first_sample * elements, shape.samples * elements);

@@ -1,4 +1,5 @@
-// What the conformance suite is too small for: convolutions whose patches do not fit one pass.
+// Tests convolutions whose patches do not fit into one pass, which the conformance suite does not
+// have.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -23,7 +24,7 @@ kernels::Outputs Convolve(kernels::Device* device, const kernels::ConvShape& s) 
   const kernels::Buf y = rig.Output("y", s.out_channels * pixels);
   const kernels::Buf workspace = rig.Workspace(device->ConvWorkspaceElements(s));
   device->ConvReluForward(y, x, w, rig.Random(s.out_channels), workspace, s);
-  // Set by the first pass, added to by the others.
+  // The first pass sets dw and db, the other passes add to them.
   const kernels::Buf dw = rig.Output("dw", taps, rig.statistics_dtype());
   const kernels::Buf db = rig.Output("db", s.out_channels, rig.statistics_dtype());
   device->ConvReluBackward(rig.Output("dx", s.in_channels * pixels), dw, db,
@@ -43,7 +44,7 @@ TEST(DeviceImageTest, ConvolvesInSeveralPasses) {
     double largest = 1.0;
     for (double value : values) largest = std::max(largest, std::abs(value));
     for (size_t i = 0; i < values.size(); ++i) {
-      // Sums of up to a million terms in fp32.
+      // The sums have up to a million terms in fp32.
       ASSERT_NEAR(got.at(name)[i], values[i], 1e-4 * largest) << name << "[" << i << "]";
     }
   }

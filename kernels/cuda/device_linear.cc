@@ -1,4 +1,4 @@
-// Matrix products, fully connected layers and normalisation.
+// CudaDevice's matrix products, fully connected layers and normalisation.
 #include "absl/strings/str_cat.h"
 #include "kernels/buffer_checks.h"
 #include "kernels/cuda/activation.h"
@@ -22,8 +22,9 @@ const char* NameOf(kernels::Activation activation) {
   return "";
 }
 
-// NVIDIA does not say how exact the GELU of its epilogues is: that of bf16 is rounded to 2^-8
-// anyway, but an approximate tanh is wrong by thousands of units of fp32.
+// NVIDIA does not say how exact the GELU of its epilogues is. In bf16 results are rounded to 2^-8,
+// which hides an approximate tanh. In fp32 an approximate tanh would err by thousands of units in
+// the last place.
 bool IsExactWhenFused(kernels::Activation activation, kernels::DType compute) {
   return activation != kernels::Activation::kGeluTanh || compute == kernels::DType::kBf16;
 }
@@ -152,7 +153,7 @@ void CudaDevice::LinearBackward(kernels::Buf dx, kernels::Buf dw, kernels::Buf d
   };
   MatMulCall fused = product;
   (is_in_out ? fused.column_sums : fused.row_sums) = db.data;
-  // cuBLASLt sets the sums: it cannot add to them.
+  // cuBLASLt can set the sums for the bias, but not add to them.
   if (adds || rows == 0 || in == 0 || out == 0 || !matmul_->Supports(fused)) {
     separate();
     return;
@@ -179,7 +180,8 @@ void CudaDevice::LinearBackwardInput(kernels::Buf dx, kernels::Buf db, kernels::
       .c = dx,
       .a = dy,
       .b = w};
-  // Both may be repeated: they end with partial sums, which only then become, or are added to, db.
+  // `separate` and `fused` may run several times, as they end with partial sums in scratch memory.
+  // The partial sums are added to db, or set it, only after the choice.
   const auto separate = [&] {
     Multiply(product);
     WithComputeType(compute_, [&]<typename T>() {
@@ -196,7 +198,7 @@ void CudaDevice::LinearBackwardInput(kernels::Buf dx, kernels::Buf db, kernels::
   call.pre_activation = pre_activation.data;
   call.activation = activation;
   call.is_gradient = true;
-  // The epilogue's own sums for a bias would be in bf16.
+  // The epilogue's own sums for a bias would be in bf16, so our kernel computes them.
   const auto fused = [&] {
     const cublasStatus_t status = matmul_->TryRun(call, is_recording_, Compute());
     if (status != CUBLAS_STATUS_SUCCESS || !db) return status;

@@ -1,4 +1,4 @@
-// Attention, embedding and loss.
+// CudaDevice's attention, embedding and loss.
 #include "absl/strings/str_cat.h"
 #include "kernels/buffer_checks.h"
 #include "kernels/cuda/attention_comparison.h"

@@ -1,4 +1,5 @@
-// Vectors: copies, casts, sums, wire encodings, activations, dropout and optimizers.
+// CudaDevice's operations on vectors: copies, casts, sums, wire encodings, activations, dropout and
+// optimizers.
 #include "kernels/buffer_checks.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/codec.h"

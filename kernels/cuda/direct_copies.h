@@ -1,5 +1,6 @@
-// Copies between device and host memory that are done when the call returns, from any thread: each
-// direction on a stream of its own, so that none waits for what the device computes.
+// Copies between device and host memory that are finished when the call returns. Any thread may
+// call. Each direction has a stream of its own, so that copies do not wait for computations of the
+// device.
 #pragma once
 
 #include <array>
@@ -15,26 +16,28 @@ namespace lodestar::cuda {
 
 class DirectCopies {
  public:
-  // On the calling thread's card; errors, also those of Run(), go to `errors`, which outlives the
-  // object. False: not usable.
+  // Makes the streams on the calling thread's current card. Errors, also those of Run(), go to
+  // `errors`, which must outlive the object. Returns false if the object cannot be used.
   bool Create(Errors* errors);
-  // Waits for copies under way.
+  // Blocks until running copies have finished.
   ~DirectCopies();
 
-  // `meanwhile` is called, on this thread, while the copy runs; also if it could not be begun. The
-  // card is the calling thread's. Thread-safe.
+  // Copies `bytes` bytes and blocks until they have arrived. Calls `meanwhile` on this thread while
+  // the copy runs, also if the copy could not begin. The calling thread's current card must be that
+  // of Create(). Thread-safe.
   void Run(void* destination, const void* source, size_t bytes, bool to_host,
            absl::FunctionRef<void()> meanwhile);
 
  private:
   Event TakeEvent();
-  // On which the card has nothing left to do.
+  // Keeps an event for later copies. Requires: the card has reached the event.
   void ReturnEvent(Event event);
 
   Errors* errors_ = nullptr;
-  std::array<Stream, 2> streams_;  // to the device, to the host
+  std::array<Stream, 2> streams_;  // the first copies to the device, the second to the host
   std::mutex mutex_;
-  std::vector<Event> idle_events_;  // guarded by mutex_; as many as copies ran at once
+  // Guarded by mutex_. There are as many events as copies have run at the same time.
+  std::vector<Event> idle_events_;
 };
 
 }  // namespace lodestar::cuda

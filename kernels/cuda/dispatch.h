@@ -1,4 +1,4 @@
-// From a DType to the C++ type of its elements on the card.
+// Calls templates with the C++ type that a DType has on the card.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,7 +11,7 @@
 
 namespace lodestar::cuda {
 
-// Calls body.operator()<T>(), T one of float, __nv_bfloat16.
+// Calls body.operator()<T>(), where T is float or __nv_bfloat16.
 template <typename Body>
 void WithComputeType(kernels::DType dtype, Body body) {
   LODESTAR_CHECK(dtype == kernels::DType::kF32 || dtype == kernels::DType::kBf16);
@@ -22,7 +22,7 @@ void WithComputeType(kernels::DType dtype, Body body) {
   }
 }
 
-// The same with any floating type.
+// Calls body.operator()<T>() for any floating type.
 template <typename Body>
 void WithFloatingType(kernels::DType dtype, Body body) {
   switch (dtype) {

@@ -8,7 +8,7 @@
 namespace lodestar::cuda {
 namespace {
 
-// Elements that share one block of random words.
+// Number of elements that one block of random words serves.
 constexpr int kWords = 4;
 
 template <typename T>
@@ -19,7 +19,7 @@ struct DropoutOperation {
   uint32_t threshold;
   float scale;
 
-  // More than one lane only where element i begins a block.
+  // kLanes is more than 1 only if element i begins a block of random words.
   template <int kLanes>
   __device__ void Do(int64_t i) const {
     float values[kLanes];

@@ -1,4 +1,4 @@
-// Dropout of activations; see Device::Dropout.
+// Dropout of activations, as Device::Dropout() describes it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,8 +9,8 @@
 
 namespace lodestar::cuda {
 
-// y, x [n]; T: float, __nv_bfloat16. y may be x. Fastest where mask.first_element is a multiple
-// of 4.
+// y and x are [n], and y may be x. T is float or __nv_bfloat16. Calls are fastest if
+// mask.first_element is a multiple of 4.
 template <typename T>
 cudaError_t Dropout(T* y, const T* x, int64_t n, const kernels::DropoutMask& mask,
                     cudaStream_t stream);

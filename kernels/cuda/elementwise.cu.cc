@@ -40,7 +40,8 @@ __device__ inline double Scaled<double, double, double>(double x, double scale) 
   return x * scale;
 }
 
-// The lanes of one 16-byte access of the narrower type; the wider one takes two or four.
+// Scales and converts elements. kLanes is at most the number of elements of the narrower type in 16
+// bytes. The wider type then takes two or four accesses of 16 bytes.
 template <typename To, typename From, typename Scale>
 struct CastOperation {
   To* y;          // [n]

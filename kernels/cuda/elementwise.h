@@ -1,5 +1,5 @@
-// Vectors: filling, conversion, sums, differences. Launchers queue on `stream` and return what the
-// launch returned; vectors are [n], and n may be 0. No alignment is required; 16-byte aligned
+// Vectors: fill, convert, add, subtract. Functions queue kernels on `stream` and return the error
+// of the launch. Vectors are [n], and n may be 0. No alignment is required, but 16-byte aligned
 // pointers are faster.
 #pragma once
 
@@ -9,19 +9,19 @@
 
 namespace lodestar::cuda {
 
-// y = value. T: float, double, __nv_bfloat16, __half, int32_t, uint8_t.
+// Sets all elements of y to `value`. T is float, double, __nv_bfloat16, __half, int32_t or uint8_t.
 template <typename T>
 cudaError_t Fill(T* y, double value, int64_t n, cudaStream_t stream);
 
-// y [n] = scale * x [n], between any two of float, double, __nv_bfloat16, __half: computed in fp32,
-// or in fp64 where one of the two is double, and rounded once to nearest even. y must not overlap x
-// unless it is x.
+// Computes y [n] = scale * x [n], where the types are any two of float, double, __nv_bfloat16 and
+// __half. If one type is double, the product is in fp64, else in fp32. It is rounded once to
+// nearest even. y may be x, but must not overlap x otherwise.
 template <typename To, typename From>
 cudaError_t Cast(To* y, const From* x, double scale, int64_t n, cudaStream_t stream);
 
-// y += a * x
+// Computes y += a * x.
 cudaError_t AddScaled(float* y, const float* x, double a, int64_t n, cudaStream_t stream);
-// z = x - y; z may be x or y.
+// Computes z = x - y. z may be x or y.
 cudaError_t Subtract(float* z, const float* x, const float* y, int64_t n, cudaStream_t stream);
 
 }  // namespace lodestar::cuda

@@ -41,8 +41,8 @@ struct EmbedForwardOperation {
   }
 };
 
-// dposition_table[position] += dy of that position in every sample, in their order. Per element of
-// the table.
+// Adds to dposition_table[position] the dy of this position in all samples, in the order of
+// samples. Each thread handles elements of the table.
 template <typename T>
 struct EmbedPositionsBackwardOperation {
   float* table;  // [context_tokens, width]
@@ -67,7 +67,8 @@ struct EmbedPositionsBackwardOperation {
   }
 
  private:
-  // Vectors of the table are up to twice as long as those of dy.
+  // kLanes of dy can be twice as many as the floats of a 16-byte access, so the table is accessed
+  // in steps.
   template <int kLanes>
   __device__ static void AddTo(float* to, const float (&sum)[kLanes]) {
     constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
@@ -82,9 +83,10 @@ struct EmbedPositionsBackwardOperation {
   }
 };
 
-// Rows of dy, sorted by token, are cut into runs of equal tokens, and into tiles of kTileRows. The
-// tile where a run begins adds its rows of it to the table; each later tile that the run reaches
-// keeps the sum of its rows, and they are added afterwards.
+// Rows of dy are sorted by token. They form runs of equal tokens, and are cut into tiles of
+// kTileRows. If a run begins in a tile, the tile adds its rows of the run to the table. If a run
+// continues in later tiles, each of them stores the sum of its rows, and a second kernel adds these
+// sums to the table.
 constexpr int kTileRows = 64;
 constexpr int kThreads = 128;
 
@@ -92,10 +94,11 @@ int64_t NumTiles(int64_t rows) { return CeilDiv(rows, kTileRows); }
 
 template <typename T>
 struct Segments {
-  float* table;       // [vocabulary, width]
-  float* continued;   // [tiles, width]: sums of the runs that began in an earlier tile
+  float* table;  // [vocabulary, width]
+  // Per tile, the sum of its rows in a run that began in an earlier tile.
+  float* continued;   // [tiles, width]
   const T* dy;        // [rows, width]
-  SortedKeys sorted;  // of the rows' tokens
+  SortedKeys sorted;  // the rows' tokens, sorted
   int64_t rows;
   int64_t width;
   int32_t vocabulary;
@@ -115,7 +118,7 @@ __device__ inline void AddToTable(const Segments<T>& s, int32_t token, int64_t c
   for (int k = 0; k < kLanes; ++k) to[k] += sum[k];
 }
 
-// Block (x, y): tile x, the columns of y.
+// Block (x, y) handles tile x and the columns of y.
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kThreads) EmbedTileSumsKernel(Segments<T> s) {
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * kLanes;
@@ -144,7 +147,7 @@ __global__ void __launch_bounds__(kThreads) EmbedTileSumsKernel(Segments<T> s) {
   }
 }
 
-// Block (x, y): the run that leaves tile x, if it began there; the columns of y.
+// Block (x, y) handles the columns of y of a run that begins in tile x and continues behind it.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) EmbedContinuedSumsKernel(Segments<T> s) {
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
@@ -193,7 +196,7 @@ cudaError_t EmbedForward(T* y, const int32_t* tokens, const T* token_table, cons
       rows * width, aligned, stream);
 }
 
-// [sort | continued]
+// The workspace has the memory of the sort, then `continued`.
 size_t EmbedBackwardWorkspaceBytes(int64_t rows, int64_t width) {
   return RoundUp(SortKeysWorkspaceBytes(rows)) + NumTiles(rows) * width * sizeof(float);
 }

@@ -15,7 +15,8 @@ struct Case {
   std::function<int32_t(int64_t row)> token;
 };
 
-// [dtoken_table, and a row that lies behind it | dposition_table]; all began at 0.5.
+// The result has dtoken_table, one row that lies behind it, and dposition_table. All values began
+// at 0.5.
 template <typename T>
 std::vector<float> RunBackward(const Case& c, const std::vector<int32_t>& tokens,
                                const std::vector<T>& dy) {
@@ -51,7 +52,7 @@ void ExpectBackward(const Case& c) {
       want[tokens[row] * c.width + i] += value;
     }
   }
-  // Sums of at most 700 terms below 1.
+  // The sums have at most 700 terms, each below 1.
   for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5) << i;
 }
 
@@ -59,7 +60,8 @@ TEST(EmbedTest, BackwardAddsRunsThatSpanTiles) {
   for (int64_t width : {1, 8, 33}) {
     for (const Case& c :
          {Case{1, 1, width, 1, [](int64_t) { return 0; }},
-          // One run over eleven tiles, runs of 65 rows, of one row, and of two tokens in turn.
+          // The cases are: one run over eleven tiles, runs of 65 rows, runs of one row, and two
+          // tokens in turn.
           Case{700, 700, width, 2, [](int64_t) { return 1; }},
           Case{700, 64, width, 20, [](int64_t row) { return static_cast<int32_t>(row / 65); }},
           Case{700, 64, width, 700, [](int64_t row) { return static_cast<int32_t>(699 - row); }},

@@ -31,7 +31,8 @@ absl::StatusCode CodeOf(cudaError_t error) {
 absl::Status CudaStatus(const std::string& device, cudaError_t error, const char* call,
                         std::source_location where) {
   if (error == cudaSuccess) return absl::OkStatus();
-  // Clears the error. The caller has it, and other users of CUDA in this process must not find it.
+  // Clears the error, so that other users of CUDA in this process do not find it. The caller gets
+  // it as a status.
   cudaGetLastError();
   const absl::StatusCode code = CodeOf(error);
   const char* hint = code == absl::StatusCode::kUnavailable

@@ -1,5 +1,6 @@
-// The events of a device's streams, made once and used in turn. An id whose event has been taken
-// again stands for the later point of the same stream: a wait for it is long enough.
+// The events of a device's streams, which are made once and used in turn. If the event of an id was
+// recorded again, the id stands for that later point of the same stream. So a wait for the id never
+// ends too early.
 #pragma once
 
 #include <array>
@@ -13,20 +14,21 @@ namespace lodestar::cuda {
 
 inline constexpr int kNumStreams = 3;
 
-// Recording is for one thread at a time, Get() for any.
+// One thread at a time may call Next(). Any thread may call Get().
 class EventRing {
  public:
-  // cudaEvent flags. Errors go to `errors`; false: not usable.
+  // Makes the events with `flags` of cudaEvent. Errors go to `errors`. Returns false if the ring
+  // cannot be used.
   bool Create(unsigned flags, Errors* errors);
-  // The event to be recorded next on a stream, and its id within the ring.
+  // The event to record next on a stream, and its id in the ring.
   struct Slot {
     cudaEvent_t event;
     int64_t id;
   };
   Slot Next(int stream);
-  // `id` of Next().
+  // Returns the event of an id that Next() has given.
   cudaEvent_t Get(int64_t id) const;
-  // Whether the event has not been taken again since.
+  // Returns true if the event of the id was not taken again.
   bool IsCurrent(int64_t id) const;
 
  private:

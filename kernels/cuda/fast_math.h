@@ -1,4 +1,5 @@
-// Exponentials and quotients that are as exact as the type they are rounded to. For device code.
+// Exponentials and quotients that are as exact as the type that the result is rounded to. For
+// device code.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,8 +9,8 @@
 
 namespace lodestar::cuda {
 
-// For results in fp32: 2 ulp. For bf16 the hardware's: 2 + |1.2 x| ulp of fp32, which rounding to
-// 8 bits hides.
+// Returns e^x. For results in fp32, the error is at most 2 ulp. For results in bf16, the hardware's
+// function errs by at most 2 + |1.2 x| ulp of fp32, which rounding to bf16 hides.
 template <typename T>
 __device__ inline float ExpFor(float x) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {

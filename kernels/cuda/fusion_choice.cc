@@ -8,16 +8,16 @@
 namespace lodestar::cuda {
 namespace {
 
-// The first calls are not timed: they load code, and begin with low clocks.
+// The first calls are not timed, because they load code and run at low clock rates.
 constexpr int kWarmUps = 2;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
 
-// The choices as `tuning_` keeps them.
+// Texts of the choices in `tuning_`.
 constexpr char kFused[] = "fused";
 constexpr char kSeparate[] = "separate";
 
-// Returns why an operation must not be fused, after a call that was not queued.
+// Returns why an operation must not be fused. Call after a fused call that was not queued.
 std::string Refusal(const FusedResult& result) {
   cudaGetLastError();  // clears the error, which is handled here
   return result.refusal();
@@ -44,7 +44,7 @@ double FusionChoice::Measure(cudaStream_t stream, absl::FunctionRef<void()> run)
 }
 
 std::string FusionChoice::Try(const std::string& operation, cudaStream_t stream, Fused fused) {
-  // Errors of earlier operations must not be taken for errors of this call.
+  // An error of earlier operations must not be attributed to this call.
   if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) {
     return "the card had failed before";
   }
@@ -116,8 +116,8 @@ std::optional<FusionChoice::Choice> FusionChoice::FindKept(const std::string& op
 
 const FusionChoice::Choice& FusionChoice::Settle(const std::string& operation,
                                                  const Choice& choice) {
-  // A choice that a broken card has measured is not kept. A choice that a comparison refused is not
-  // kept either: the next process compares again, as it may have another version of the library.
+  // If the card has failed, the choice is not kept. A choice that a comparison refused is not kept
+  // either, so that the next process compares again, maybe with another version of the library.
   if (choice.is_unequal) {
     tuning_->Refuse(KeptName(operation), choice.why);
   } else if (policy_ == factory::FusionPolicy::kMeasure && errors_->first().ok()) {

@@ -1,14 +1,15 @@
 // FusionChoice chooses between a fused call and separate kernels. Some operations can be one call
-// of cuBLASLt or several kernels, and which is faster depends on card, shape and version. The first
-// use of a shape measures both on the card, with its own arguments, and keeps the faster, unless an
-// earlier run has chosen (Tuning).
+// of cuBLASLt or several kernels. Which is faster depends on the card, the shape and the versions.
+// The first use of a shape measures both on the card, with the arguments of the call, and keeps the
+// faster way. If an earlier run has chosen (Tuning), its choice is used.
 //
-// cuBLASLt may refuse a fused call for which it has named an algorithm. The operation is then never
-// fused again, and the device goes on. If the fused call has broken the card, this process
-// cannot use the card any more; the device's error then names the call.
+// cuBLASLt may refuse a fused call although it has named an algorithm. Then the operation is never
+// fused again, and the device goes on. If the fused call has broken the card, this process cannot
+// use the card any more, and the device's error names the call.
 //
-// The choice between a library's attention and our kernels works the same way, with other words.
-// There the caller compares both, and a library whose outputs differ from ours is refused.
+// The choice between a library's attention and our kernels works the same way, with other words in
+// messages. There the caller also compares the outputs, and a library whose outputs differ from
+// ours is refused.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +29,14 @@
 
 namespace lodestar::cuda {
 
-// Names of the two ways in messages.
+// Words for the two ways in messages.
 struct FusionWords {
   const char* fused = "fused";
   const char* separate = "separate";
   const char* what_breaks = " fused into a matrix product";  // follows the operation's name
 };
 
-// Says whether a fused call was queued, and if not, why.
+// Says whether a fused call was queued. If it was not, says why.
 class FusedResult {
  public:
   FusedResult() = default;
@@ -50,12 +51,12 @@ class FusedResult {
   std::string refusal_;
 };
 
-// The result of comparing the outputs of the fused call with those of separate kernels.
+// Result of the comparison of the fused call's outputs with those of separate kernels.
 struct Comparison {
   enum class Verdict : uint8_t {
     kEqual,
     kUnequal,
-    kUndecided,  // these arguments prove nothing, but later ones may
+    kUndecided,  // the outputs for these arguments prove nothing
   };
   Verdict verdict = Verdict::kEqual;
   std::string why = "";  // if kUnequal: what differs, and by how much
@@ -66,8 +67,9 @@ class FusionChoice {
   // Queues the fused call. If the result says that it was not queued, the outputs must not be used.
   using Fused = absl::FunctionRef<FusedResult()>;
   using Separate = absl::FunctionRef<void()>;
-  // Compares the fused call's outputs with those of separate kernels, once the stream has run it.
-  // Errors: the reason why they cannot be compared; the fused call is then not used.
+  // Compares the outputs of the fused call with those of separate kernels, once the stream has run
+  // the fused call. Errors: the reason why they cannot be compared (the fused call is then not
+  // used).
   using Compare = absl::FunctionRef<absl::StatusOr<Comparison>()>;
 
   // `compute` is the dtype of all operations. `tuning` and `errors` must outlive the object.
@@ -75,15 +77,18 @@ class FusionChoice {
                FusionWords words = {})
       : policy_(policy), compute_(compute), tuning_(tuning), errors_(errors), words_(words) {}
 
-  // Runs `fused` or `separate`. Both give the same results and may be run several times.
-  // `operation` names the operation and its shape; equal names share the choice. The first use of a
-  // name blocks until the stream has run. If `is_recording` is set, the stream cannot be awaited,
-  // so a new name runs separately. With `compare`, the fused call is used only after a comparison
-  // in this process, even if an earlier run has chosen it. Until a comparison decides, the
-  // operation runs separately.
+  // Runs `fused` or `separate`. Both must give the same results, and may be run several times.
+  // `operation` names the operation and its shape. Operations of the same name share one choice.
+  //
+  // The first use of a name blocks until the stream has run. With `is_recording`, the stream must
+  // not be waited for, so a new name runs separately.
+  //
+  // With `compare`, the fused call is used only after a comparison in this process, even if an
+  // earlier run has chosen it. Until a comparison has decided, the operation runs separately.
   void RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream, Fused fused,
                  Separate separate, std::optional<Compare> compare = std::nullopt);
-  // Returns one line for each operation that has a choice: the choice, and why. Thread-safe.
+  // Returns one line for each operation that has a choice, with the choice and the reason.
+  // Thread-safe.
   std::string Describe() const;
   // Returns the number of operations that a comparison has refused. Thread-safe.
   int64_t num_unequal() const;
@@ -94,21 +99,23 @@ class FusionChoice {
     std::string why;
     bool is_unequal = false;
   };
-  // Returns the operation's name in `tuning_`, which has operations of other dtypes, too.
+  // Returns the operation's name in `tuning_`, where operations of other dtypes have names, too.
   std::string KeptName(const std::string& operation) const;
   std::optional<Choice> FindKept(const std::string& operation);
-  // Makes a choice final for this process, and keeps it for later runs unless a comparison made it.
+  // Makes a choice final for this process. Keeps it for later runs if choices are measured, the
+  // card works and no comparison has refused the fused call.
   const Choice& Settle(const std::string& operation, const Choice& choice);
   const Choice& Adopt(const std::string& operation, const Choice& choice);
   // Returns the choice, or nothing if the comparison has not decided. `kept` is the choice of an
-  // earlier run.
+  // earlier run, if there is one.
   std::optional<Choice> Choose(const std::string& operation, const std::optional<Choice>& kept,
                                cudaStream_t stream, Fused fused, Separate separate,
                                std::optional<Compare> compare);
-  // Makes the first fused call. Returns why the operation must not be fused, or an empty text if
-  // the stream has run it.
+  // Makes the first fused call. Returns why the operation must not be fused. Empty means that the
+  // stream has run the fused call.
   std::string Try(const std::string& operation, cudaStream_t stream, Fused fused);
-  // Returns the seconds of one call. If it failed, notes the error and returns a negative number.
+  // Returns the seconds of one call. If the call failed, notes the error and returns a negative
+  // number.
   double Measure(cudaStream_t stream, absl::FunctionRef<void()> run);
 
   const factory::FusionPolicy policy_;
@@ -118,7 +125,7 @@ class FusionChoice {
   const FusionWords words_;
   StreamTimer timer_;
   mutable std::mutex mutex_;
-  std::map<std::string, Choice> choices_;  // one thread changes it, with mutex_ held
+  std::map<std::string, Choice> choices_;  // only one thread changes choices_, with mutex_ held
 };
 
 }  // namespace lodestar::cuda

@@ -1,4 +1,4 @@
-// How kernels are started. For .cu.cc files.
+// Starts kernels. For .cu.cc files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,15 +11,15 @@ namespace lodestar::cuda {
 struct LaunchConfig {
   dim3 grid;
   dim3 block;
-  size_t shared_bytes = 0;  // dynamic; up to what the card allows a block
+  size_t shared_bytes = 0;  // dynamic shared memory; up to what the card allows for a block
   cudaStream_t stream = nullptr;
 };
 
-// Queues `kernel(args...)`. Nothing is queued for an empty grid.
+// Queues `kernel(args...)`. An empty grid queues nothing.
 template <typename... Params, typename... Args>
 cudaError_t Launch(void (*kernel)(Params...), const LaunchConfig& config, Args&&... args) {
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return cudaSuccess;
-  // A block gets this much without asking.
+  // A kernel that needs more dynamic shared memory must ask for it.
   constexpr size_t kDefaultSharedBytes = 48 * 1024;
   if (config.shared_bytes > kDefaultSharedBytes) {
     const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

@@ -14,14 +14,14 @@ constexpr int64_t kBf16Bytes = 2;
 
 bool IsAligned(const void* address) { return reinterpret_cast<uintptr_t>(address) % 16 == 0; }
 
-// The largest divisor of `batch` that is at most `most`, which is at least 1.
+// Returns the largest divisor of `batch` that is at most `most`. Requires: most >= 1.
 int64_t DivisorUpTo(int64_t batch, int64_t most) {
   int64_t divisor = most;
   while (batch % divisor != 0) --divisor;
   return divisor;
 }
 
-// Empty: nothing is against it.
+// Returns why no library can serve the call. Empty means that a library can.
 std::string WhyNot(const kernels::AttentionShape& shape, kernels::DType dtype,
                    const AttentionTensors& tensors) {
   if (dtype != kernels::DType::kBf16) return "libraries have attention in bf16 only";

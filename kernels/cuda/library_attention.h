@@ -1,9 +1,10 @@
-// LibraryAttention computes attention by a library, as a version beside our own kernels. It knows
-// which calls the library can serve, and keeps a plan per shape. The library is loaded when the
-// first call asks for it.
+// Computes attention by a library, as an alternative to our own kernels. Knows which calls the
+// library can serve, and keeps a plan for each shape. The library is loaded when the first call
+// asks for it.
 //
-// A backward pass that repeats to the bit may want memory that grows with the square of the tokens.
-// Samples are then computed a few at a time, within kMostWorkspaceBytes.
+// A backward pass whose equal calls give equal bits may need memory that grows with the square of
+// the tokens. It then computes a few samples at a time, so that the memory stays within
+// kMostWorkspaceBytes.
 #pragma once
 
 #include <compare>
@@ -26,24 +27,26 @@ namespace lodestar::cuda {
 class LibraryAttention {
  public:
   static constexpr size_t kMostWorkspaceBytes = size_t{256} << 20;
-  // Returns `bytes` bytes of device memory, for one call. Errors: there is no such memory.
+  // Returns `bytes` bytes of device memory, for one call. Errors: the reason why there is no such
+  // memory.
   using Scratch = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
 
-  // Without `load` there is no library, and nothing is said about it.
+  // If `load` is null, there is no library, and messages do not mention one.
   explicit LibraryAttention(AttentionLibraryLoader load) : load_(std::move(load)) {}
 
   // Returns true if the library may serve calls of this dtype and shape with these tensors. While a
-  // graph is recorded the library is not loaded, and takes nothing if it was not loaded before.
+  // graph is recorded, the library is not loaded. If it was not loaded before, the result is then
+  // false.
   bool Takes(const kernels::AttentionShape& shape, kernels::DType dtype,
              const AttentionTensors& tensors, bool is_recording);
-  // Returns the library's name. Takes() must have returned true before.
+  // Returns the library's name. Requires: Takes() has returned true.
   std::string library_name() const { return (*library_)->name(); }
-  // Queues the pass. Errors say why the library does not compute it; the outputs are then to be
-  // computed otherwise.
+  // Queues the pass. Errors: the reason why the library does not compute the pass (the caller then
+  // computes the outputs in another way).
   absl::Status Run(AttentionPass pass, const kernels::AttentionShape& shape,
                    const AttentionTensors& tensors, Scratch scratch, cudaStream_t stream);
-  // Returns a line saying that the library is there, if it was loaded, and a line for each reason
-  // why calls were not taken. Any thread may call this.
+  // Returns a line with the library's name if it was loaded, and a line for each reason why calls
+  // were not served. Any thread may call this.
   std::string Describe() const;
 
  private:
@@ -55,7 +58,7 @@ class LibraryAttention {
   };
   struct Planned {
     std::unique_ptr<AttentionPlan> plan;
-    int64_t samples;  // of one run; divides the batch
+    int64_t samples;  // samples of one run; a divisor of the batch
   };
 
   absl::StatusOr<Planned*> PlanFor(AttentionPass pass, const kernels::AttentionShape& shape);
@@ -64,7 +67,7 @@ class LibraryAttention {
   const AttentionLibraryLoader load_;
   std::map<Key, Planned> plans_;
   mutable std::mutex mutex_;
-  // The members below are changed with mutex_ held, by the thread that runs calls.
+  // The thread that runs calls changes the members below, with mutex_ held.
   bool is_loaded_ = false;
   absl::StatusOr<std::unique_ptr<AttentionLibrary>> library_ = nullptr;
   std::set<std::string> reasons_;
@@ -74,7 +77,7 @@ class LibraryAttention {
 AttentionTensors SamplesFrom(const AttentionTensors& tensors, int64_t first,
                              const kernels::AttentionShape& shape);
 
-// "attention forward 16 x 1024 tokens, 12 heads of 64".
+// Returns a name such as "attention forward 16 x 1024 tokens, 12 heads of 64".
 std::string NameOf(AttentionPass pass, const kernels::AttentionShape& shape);
 
 }  // namespace lodestar::cuda

@@ -1,5 +1,5 @@
-// Which attention runs where a library has one, with a library that is made here: choice, refusals
-// and what becomes of them, on the emulated card.
+// Tests which attention runs if there is a library: the choice, refusals and their effects. The
+// library is a fake, and the card is emulated.
 #include "kernels/cuda/library_attention.h"
 
 #include <cuda_runtime_api.h>
@@ -24,21 +24,23 @@ namespace {
 constexpr kernels::AttentionShape kShape = {6, 5, 2, 16};
 constexpr size_t kMiB = size_t{1} << 20;
 
-// Says what the library does, and counts what was asked of it.
+// What the fake library does, and counts of its calls.
 struct Behaviour {
   absl::Status load;
   absl::Status plan;
   int runs_before_failure = 1 << 30;
   bool breaks_the_card = false;
-  // This much workspace is what a backward pass asks for.
+  // Workspace that a backward pass asks for.
   size_t workspace_bytes_per_sample = 0;
-  // 0 means that each pass runs our emulated kernels. Otherwise each run of a plan copies what its
-  // first run has computed, in this many operations of a microsecond each (forward at least two).
-  // If samples follow kMarkedSample, its outputs are not compared, and are filled with kMark.
+  // 0 means that each pass runs our emulated kernels. Otherwise each run of a plan copies the
+  // outputs of its first run. The copy takes `marks` operations of a microsecond each, forward at
+  // least two. If the batch has samples behind kMarkedSample, the outputs of that sample are filled
+  // with kMark (no comparison looks at them).
   int marks = 0;
-  // Our kernels compute as for a card of this capability: below 80 all their arithmetic is in fp32.
+  // The fake's kernels compute as on a card of this capability. Below 80 they use fp32 arithmetic
+  // only.
   int compute_capability = 90;
-  // Called with the tensors of a pass that our kernels have computed.
+  // Called with the tensors of a pass after the fake has computed it.
   std::function<void(AttentionPass, const AttentionTensors&, cudaStream_t)> corrupt;
 
   int loads = 0;
@@ -46,8 +48,8 @@ struct Behaviour {
   int runs = 0;
 };
 
-constexpr int kMark = 0x40;      // of each byte
-constexpr double kMarked = 3.0;  // 0x4040 in bf16
+constexpr int kMark = 0x40;      // each byte of a marked output
+constexpr double kMarked = 3.0;  // the bf16 with the bits 0x4040
 constexpr int64_t kMarkedSample = 2;
 
 class FakePlan final : public AttentionPlan {
@@ -131,8 +133,8 @@ class FakePlan final : public AttentionPlan {
   Behaviour* behaviour_;
   const AttentionPass pass_;
   const kernels::AttentionShape shape_;
-  std::vector<char> matrix_;       // y or dqkv of the first run, where it is to be copied
-  std::vector<char> log_sum_exp_;  // the same
+  std::vector<char> matrix_;  // bytes of y or dqkv after the first run, if later runs copy them
+  std::vector<char> log_sum_exp_;  // bytes of log_sum_exp after the first run
 };
 
 class FakeLibrary final : public AttentionLibrary {
@@ -154,7 +156,7 @@ bool Contains(absl::string_view text, absl::string_view part) {
   return text.find(part) != absl::string_view::npos;
 }
 
-// Returns true if sample kMarkedSample of `values`, which are outputs of kShape, has the mark.
+// Returns true if sample kMarkedSample of `values` has the mark. `values` are outputs for kShape.
 bool IsMarked(const std::vector<double>& values) {
   const size_t sample = values.size() / kShape.batch;
   return values[kMarkedSample * sample] == kMarked &&
@@ -201,7 +203,7 @@ class LibraryAttentionTest : public testing::Test {
     return device.Synchronize(device.Record(kernels::StreamKind::kCompute));
   }
 
-  // Both passes, `times` times. The tensors begin `skew` elements after an aligned address.
+  // Runs both passes `times` times. The tensors begin `skew` elements behind an aligned address.
   static kernels::Outputs Run(kernels::Device& device,
                               const kernels::AttentionShape& shape = kShape, int times = 1,
                               int64_t skew = 0, bool dy_is_zero = false) {
@@ -227,7 +229,7 @@ class LibraryAttentionTest : public testing::Test {
     EXPECT_TRUE(device.ok());
     return Run(**device, shape, /*times=*/1, /*skew=*/0, dy_is_zero);
   }
-  // Expects that `device` uses our kernels all the same, and that its choices say `why`.
+  // Expects that `device` uses our kernels, and that its choices give the reason `why`.
   static void ExpectOwnKernels(kernels::Device& device, const std::string& why, int times = 1) {
     EXPECT_EQ(Run(device, kShape, times), OfOwnKernels());
     EXPECT_TRUE(Contains(device.DescribeChoices(), why)) << device.DescribeChoices();
@@ -262,16 +264,16 @@ TEST_F(LibraryAttentionTest, AddsInAnyOrderWhereResultsNeedNotRepeat) {
       << device->DescribeChoices();
 }
 
-// A value of a tensor, of the first or the last sample, that a library gets wrong.
+// An element that the library gets wrong, in the first or the last sample of a tensor.
 struct WrongValue {
   std::string name;
   AttentionPass pass;
-  int64_t element;   // of y or dqkv
-  double factor;     // of what is right; 0 means that NaN is written
-  std::string what;  // the message names it
+  int64_t element;   // index in y or dqkv
+  double factor;     // The right value is multiplied by `factor`. 0 means that NaN is written.
+  std::string what;  // text that the message must have
 };
 
-// Multiplies a bf16 of device memory, or makes it NaN.
+// Multiplies one bf16 of device memory by wrong.factor, or makes it NaN.
 void Spoil(void* tensor, const WrongValue& wrong, cudaStream_t stream) {
   uint16_t bits = 0;
   auto* const at = static_cast<uint16_t*>(tensor) + wrong.element;
@@ -311,7 +313,7 @@ TEST_F(LibraryAttentionTest, RefusesALibraryWhoseOutputsAreNotOurs) {
   }
 }
 
-// Ours round probabilities and their gradients to bf16, and this library rounds results only.
+// Our kernels round probabilities and their gradients to bf16. This library only rounds results.
 TEST_F(LibraryAttentionTest, TakesALibraryThatRoundsDifferently) {
   behaviour_.compute_capability = 75;
   for (const kernels::AttentionShape& shape :
@@ -332,7 +334,7 @@ TEST_F(LibraryAttentionTest, RefusesALibraryWithAnotherLogSumExp) {
                           cudaStream_t stream) {
     if (pass != AttentionPass::kForward) return;
     float value = 0.0f;
-    float* const at = tensors.log_sum_exp + 7;  // of token 2, head 1
+    float* const at = tensors.log_sum_exp + 7;  // log_sum_exp of token 2, head 1
     cudaMemcpyAsync(&value, at, sizeof(value), cudaMemcpyDefault, stream);
     cudaStreamSynchronize(stream);
     value += 0.01f;
@@ -347,7 +349,7 @@ TEST_F(LibraryAttentionTest, RefusesALibraryWithAnotherLogSumExp) {
   }
 }
 
-// Gradients of zeros are zeros, whatever the library computes.
+// If dy is zeros, the gradients are zeros in every library, so they prove nothing.
 TEST_F(LibraryAttentionTest, ADyOfZerosPostponesTheComparison) {
   const auto device = Make();
   EXPECT_EQ(Run(*device, kShape, /*times=*/1, /*skew=*/0, /*dy_is_zero=*/true),
@@ -384,7 +386,7 @@ TEST_F(LibraryAttentionTest, WhatAFileHasChosenIsComparedAgain) {
 }
 
 TEST_F(LibraryAttentionTest, KeepsTheFasterOfTheTwo) {
-  behaviour_.marks = 1;  // 2 microseconds forward, 1 backward; our kernels take 1 and 3
+  behaviour_.marks = 1;  // 2 us forward and 1 us backward; our kernels take 1 and 3 us
   const auto device = Make(factory::FusionPolicy::kMeasure);
   const kernels::Outputs got = Run(*device);
   EXPECT_FALSE(IsMarked(got.at("y")));
@@ -459,7 +461,8 @@ TEST_F(LibraryAttentionTest, WithoutAPlanItIsOurs) {
 }
 
 TEST_F(LibraryAttentionTest, WhatFailsIsDoneAgainByOurs) {
-  // At once, while it is measured, between the samples of a call, and later.
+  // The library fails at the first run, while it is measured, between two samples of a call, or
+  // later.
   behaviour_.workspace_bytes_per_sample = 64 * kMiB;
   for (const factory::FusionPolicy policy :
        {factory::FusionPolicy::kMeasure, factory::FusionPolicy::kAlways}) {

@@ -14,20 +14,23 @@
 namespace lodestar::cuda {
 namespace {
 
-// NVIDIA's advice (cuBLAS manual, "cublasSetWorkspace"): 32 MiB from Hopper on, 4 MiB before.
+// NVIDIA's advice for the workspace (cuBLAS manual, "cublasSetWorkspace"): 32 MiB from Hopper on, 4
+// MiB before.
 constexpr size_t kHopperWorkspaceBytes = size_t{32} << 20;
 constexpr size_t kWorkspaceBytes = size_t{4} << 20;
-// More is the same to the library.
+// A higher alignment makes no difference to the library.
 constexpr uintptr_t kMostAlignment = 256;
 
-// So many of the heuristic's best guesses are timed by one call each. Guesses that come near the
-// fastest are timed again, in turn, so that a clock that rises or falls meanwhile favours none.
+// Maximum number of algorithms that the heuristic names and that are timed, by one call each. Those
+// near the fastest are timed again, in turn, so that a change of the clock rate favours none of
+// them.
 constexpr int kMostCandidates = 32;
 constexpr int kWarmUps = 1;  // the first call loads code
 constexpr double kNearFastest = 1.3;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
-// A lower guess has to be faster by more than what equal calls differ by.
+// An algorithm that the heuristic ranks lower is taken only if it is faster by more than this
+// share. Calls of one algorithm differ by as much.
 constexpr double kLeastGain = 0.01;
 
 uint8_t AlignmentPower(const void* address) {
@@ -41,7 +44,7 @@ cudaDataType_t TypeOf(kernels::DType dtype) {
 }
 
 uint32_t EpilogueOf(const MatMulCall& call) {
-  // The library's A is our B.
+  // cuBLASLt's A is our B.
   if (call.row_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADB;
   if (call.column_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADA;
   if (call.is_gradient) return CUBLASLT_EPILOGUE_DGELU;
@@ -64,7 +67,7 @@ const char* NameOf(kernels::DType dtype) { return dtype == kernels::DType::kF32 
 
 constexpr size_t kDigitsPerWord = 16;
 
-// NVIDIA lets the structure be kept, and used again with the same version of the library.
+// NVIDIA allows to store the structure and to use it again with the same version of the library.
 std::string TextOf(const cublasLtMatmulAlgo_t& algorithm) {
   std::string text;
   for (const uint64_t word : algorithm.data) absl::StrAppendFormat(&text, "%016x", word);
@@ -87,7 +90,7 @@ cublasStatus_t Set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttribute
   return cublasLtMatmulDescSetAttribute(description, attribute, &value, sizeof(value));
 }
 
-// Runs calls until one fails.
+// Runs calls one after the other until a call fails.
 class Chain {
  public:
   template <typename Call>
@@ -250,7 +253,7 @@ cublasStatus_t MatMulEngine::AskHeuristic(const Key& key, Plan* plan) {
           })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(0)); })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(0)); })
-          // The library's A is our B.
+          // cuBLASLt's A is our B.
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(1)); })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(2)); })
           .Then([&] {
@@ -294,7 +297,7 @@ cudaError_t MatMulEngine::TimeCandidate(const MatMulCall& call, const Plan& plan
       },
       &measured);
   if (error != cudaSuccess) return error;
-  if (status != CUBLAS_STATUS_SUCCESS) cudaGetLastError();  // it is handled here
+  if (status != CUBLAS_STATUS_SUCCESS) cudaGetLastError();  // clears an error that is handled here
   *seconds = status == CUBLAS_STATUS_SUCCESS ? measured : -1.0;
   return cudaSuccess;
 }
@@ -318,7 +321,7 @@ cudaError_t MatMulEngine::TimeCandidates(const MatMulCall& call, Plan* plan, cud
   for (const double once : *seconds) {
     if (once >= 0.0) fastest = std::min(fastest, once);
   }
-  // The first is what the others are compared with.
+  // The first algorithm is always timed again, because the others are compared with it.
   for (size_t i = 1; i < seconds->size(); ++i) {
     if ((*seconds)[i] > kNearFastest * fastest) (*seconds)[i] = -1.0;
   }
@@ -334,7 +337,7 @@ cudaError_t MatMulEngine::TimeCandidates(const MatMulCall& call, Plan* plan, cud
 }
 
 void MatMulEngine::ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream) {
-  // What earlier operations have broken is not the fault of what is timed.
+  // If earlier operations have broken the card, the calls that are timed here are not the cause.
   if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) return;
   MatMulCall trial = call;
   DeviceMemory sum;
@@ -342,9 +345,9 @@ void MatMulEngine::ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStrea
     const cudaError_t error =
         Make(&sum, [&](void** memory) { return cudaMalloc(memory, plan->c_bytes); });
     if (error != cudaSuccess) {
-      cudaGetLastError();  // it is handled here
+      cudaGetLastError();  // clears the error, which is handled here
       plan->candidates.clear();
-      // Kept, so that later runs repeat this one.
+      // The choice is kept, so that later runs use the same algorithm.
       tuning_->Keep(plan->name, TextOf(plan->algorithm),
                     "the heuristic's first: there was no memory to time others");
       return;
@@ -361,7 +364,7 @@ void MatMulEngine::ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStrea
     if (seconds[i] < 0.0) continue;
     if (seconds[fastest] < 0.0 || seconds[i] < (1.0 - kLeastGain) * seconds[fastest]) fastest = i;
   }
-  if (seconds[fastest] < 0.0) return;  // all are refused, and so will be the call
+  if (seconds[fastest] < 0.0) return;  // all algorithms are refused, and the call will be, too
   plan->algorithm = candidates[fastest];
   const std::string why =
       absl::StrFormat("candidate %d of %d: %.1f us, the first: %s", fastest + 1, seconds.size(),
@@ -430,7 +433,8 @@ MatMulEngine::Plan& MatMulEngine::PlanFor(const MatMulCall& call) {
 }
 
 bool MatMulEngine::Supports(const MatMulCall& call) {
-  // The bit mask that cuBLASLt would keep, or read, of a ReLU is not what Device has.
+  // For a ReLU, cuBLASLt keeps a bit mask, but Device keeps the pre-activation. So they cannot be
+  // fused.
   if (call.pre_activation != nullptr && call.activation != kernels::Activation::kGeluTanh)
     return false;
   return PlanFor(call).status == CUBLAS_STATUS_SUCCESS;
@@ -463,7 +467,7 @@ cublasStatus_t MatMulEngine::TryRun(const MatMulCall& call, bool is_recording,
       .Then([&] { return SetPointers(call, plan); })
       .Then([&] {
         if (!plan.candidates.empty() && !is_recording) ChooseAlgorithm(call, &plan, stream);
-        // The caller finds out, and tells, what the card says.
+        // The caller reports the error of the card.
         if (plan.timing_error != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
         return Launch(call, plan, plan.algorithm, stream);
       })

@@ -1,16 +1,17 @@
-// Matrix products by cuBLASLt. What a product needs (descriptors and an algorithm) is found once
-// per shape and kept: a call then costs the host about as much as a kernel launch. Row-major here,
-// column-major there: C^T = op(B)^T op(A)^T.
+// Matrix products by cuBLASLt. The descriptors and the algorithm of a product are found once per
+// shape and kept, so that a call costs the host about as much as a kernel launch. Matrices are
+// row-major here and column-major in cuBLASLt: C^T = op(B)^T op(A)^T.
 //
-// The algorithm is what the library's heuristic advises first. Where choices are to be measured and
-// outlive the process (Tuning), it is what an earlier run has chosen, else the fastest of the
-// heuristic's best 32, which the first call times on its own operands: a product that sets c into
-// c, which it sets again afterwards, one that adds to c into memory of its own. The first call then
-// waits for the stream, so while it is recorded, what was not run before takes the heuristic's
-// first.
+// Usually the algorithm is the first that the library's heuristic names. If choices are measured
+// and outlive the process (Tuning), an earlier run's choice is used. If there is none, the first
+// call times the heuristic's 32 best algorithms on its own operands, and takes the fastest. A
+// product that sets c is timed into c, which the call then sets again. A product that adds to c is
+// timed into memory of its own. The first call waits for the stream. While the stream is recorded,
+// this is not possible, and a new product uses the heuristic's first algorithm.
 //
-// bf16 in: fp32 sums, fp32 or bf16 out. fp32 in: fp32 throughout, never TF32. Partial sums of a
-// split product are kept in fp32 and added in a fixed order.
+// With bf16 inputs, sums are in fp32 and outputs in fp32 or bf16. With fp32 inputs, everything is
+// in fp32 and never in TF32. Partial sums of a split product are kept in fp32 and added in a fixed
+// order.
 #pragma once
 
 #include <compare>
@@ -32,45 +33,47 @@
 
 namespace lodestar::cuda {
 
-// A product and what is fused into it.
+// A product, and the operations that are fused into it.
 struct MatMulCall {
   kernels::MatMulShape shape;
   kernels::Buf c;  // [m, n]
   kernels::Buf a;  // op(a) [m, k]
   kernels::Buf b;  // op(b) [k, n]
   kernels::Accumulate accumulate = kernels::Accumulate::kSet;
-  // c = act(alpha op(a) op(b) + bias). The argument of act goes to pre_activation, which is dense.
-  // bias and pre_activation have c's dtype, and null means without. They do not go with batches.
+  // Computes c = act(alpha op(a) op(b) + bias). The argument of act() is stored in pre_activation,
+  // which has no gaps between rows. bias and pre_activation have c's dtype, and may be null. They
+  // cannot be used with batches.
   const void* bias = nullptr;      // [n]
   void* pre_activation = nullptr;  // [m, n]
   kernels::Activation activation = kernels::Activation::kNone;
-  // If true, c = alpha op(a) op(b) * act'(pre_activation). pre_activation is then read, and there
-  // is no bias.
+  // If true, computes c = alpha op(a) op(b) * act'(pre_activation), where pre_activation is an
+  // input. There is no bias.
   bool is_gradient = false;
-  // If not null, is set to the sums of op(a)'s rows, in c's dtype. It does not go with any of the
+  // If not null, is set to the sums of op(a)'s rows, in c's dtype. Cannot be used with the fields
   // above.
   void* row_sums = nullptr;  // [m]
-  // The same for op(b)'s columns.
+  // If not null, is set to the sums of op(b)'s columns, in c's dtype. Cannot be used with the
+  // fields above.
   void* column_sums = nullptr;  // [n]
 };
 
 class MatMulEngine {
  public:
-  // Makes nothing on the card but a workspace that is used on one stream only. If `measures`,
-  // choices may be measured, and may differ between two runs. `tuning` and `errors` must outlive
-  // the engine.
+  // Makes an engine that must be used on one stream only, because its calls share a workspace. With
+  // `measures`, algorithms may be measured, and choices may differ between two runs. `tuning` and
+  // `errors` must outlive the engine.
   static absl::StatusOr<std::unique_ptr<MatMulEngine>> Create(int compute_capability, bool measures,
                                                               Tuning* tuning, Errors* errors);
 
-  // Returns true if cuBLASLt knows an algorithm for the product, with what is fused into it. Run()
-  // may still fail.
+  // Returns true if cuBLASLt names an algorithm for the product with all that is fused into it.
+  // Run() may still fail.
   bool Supports(const MatMulCall& call);
-  // Queues the product. m, n, k and batch must be at least 1. Failures go to `errors`.
+  // Queues the product. Requires: m, n, k and batch are at least 1. Failures go to `errors`.
   void Run(const MatMulCall& call, bool is_recording, cudaStream_t stream);
-  // Does the same, but if cuBLASLt refuses the call, nothing is queued, and the caller must compute
-  // the product otherwise.
+  // Does what Run() does. But if cuBLASLt refuses the call, returns the error and queues nothing.
+  // The caller must then compute the product in another way.
   cublasStatus_t TryRun(const MatMulCall& call, bool is_recording, cudaStream_t stream);
-  // Returns one line for each product whose algorithm was timed, with the times. Thread-safe.
+  // Returns one line with the times for each product whose algorithms were timed. Thread-safe.
   std::string Describe() const;
 
  private:
@@ -79,22 +82,23 @@ class MatMulEngine {
     bool transpose_a, transpose_b;
     kernels::DType inputs, output;
     uint32_t epilogue;
-    // The alignments of c, a, b, the epilogue's vector and its matrix, as powers of two.
+    // The alignments of c, a, b, and of the epilogue's vector and matrix, as powers of two.
     uint8_t alignments[5];
 
     auto operator<=>(const Key&) const = default;
   };
   struct Plan {
     MatMulDescription description;
-    MatrixLayout a, b, c;  // of the library's view: its A is our B
+    // Layouts as the library sees them: its A is our B.
+    MatrixLayout a, b, c;
     cublasLtMatmulAlgo_t algorithm;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    std::string name;    // what it computes, in words
-    size_t c_bytes = 0;  // from the first element to the last
-    // The algorithms from which `algorithm` is to be chosen; it is the first of them until then.
-    // Empty means that it is chosen.
+    std::string name;    // describes the product
+    size_t c_bytes = 0;  // bytes from the first element to the last
+    // Algorithms to choose from. Until the choice, `algorithm` is the first of them. Empty means
+    // that `algorithm` is the final choice.
     std::vector<cublasLtMatmulAlgo_t> candidates;
-    cudaError_t timing_error = cudaSuccess;  // what choosing has come upon
+    cudaError_t timing_error = cudaSuccess;  // error of the card while candidates were timed
   };
 
   MatMulEngine(bool measures, Tuning* tuning, Errors* errors, size_t workspace_bytes)
@@ -104,20 +108,22 @@ class MatMulEngine {
   static std::string NameOf(const Key& key);
   Plan& PlanFor(const MatMulCall& call);
   Plan MakePlan(const Key& key, const MatMulCall& call);
-  // Sets the epilogue's addresses, which the heuristic also looks at.
+  // Sets the epilogue's addresses. The heuristic looks at them, too.
   static cublasStatus_t SetPointers(const MatMulCall& call, const Plan& plan);
   cublasStatus_t FindAlgorithm(const Key& key, Plan* plan);
-  // Tries to set plan->algorithm to that of an earlier run. Returns true if it is set.
+  // Sets plan->algorithm to the algorithm that an earlier run has chosen, if there is one. Returns
+  // true if it is set.
   bool TakeKept(Plan* plan);
   cublasStatus_t AskHeuristic(const Key& key, Plan* plan);
-  // Sets plan->algorithm to the fastest candidate. Afterwards the values of c, and of all else that
-  // the product sets, are undefined, unless it adds to c.
+  // Sets plan->algorithm to the fastest candidate. If the product adds to c, c stays as it is.
+  // Otherwise c is undefined afterwards. All other outputs of the product are undefined.
   void ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream);
-  // Sets *seconds to the seconds of one call with each candidate. They are negative if a candidate
-  // is refused, or so slow that one call has shown it. Errors: those of the card.
+  // Sets *seconds to the seconds of one call with each candidate. A negative number means that the
+  // candidate is refused, or that one timed call was too slow. Errors: those of the card.
   cudaError_t TimeCandidates(const MatMulCall& call, Plan* plan, cudaStream_t stream,
                              std::vector<double>* seconds);
-  // Does the same for one candidate. If *seconds is negative, leaves it as it is.
+  // Sets *seconds to the seconds of one call with `algorithm`, as the mean of `calls` calls. Sets a
+  // negative number if the algorithm is refused. Does nothing if *seconds is negative.
   cudaError_t TimeCandidate(const MatMulCall& call, const Plan& plan,
                             const cublasLtMatmulAlgo_t& algorithm, int calls, cudaStream_t stream,
                             double* seconds);

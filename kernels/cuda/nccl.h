@@ -1,5 +1,5 @@
-// Loads the part of NCCL that a group of cards uses, at run time. NCCL comes with PyTorch and with
-// some installations of CUDA. Without NCCL the cards exchange by copies.
+// Loads NCCL, as far as a group of cards uses it, at run time. NCCL comes with PyTorch and with
+// some installations of CUDA. Without NCCL the cards exchange values by copies.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +12,7 @@
 
 namespace lodestar::cuda {
 
-// These types mirror NVIDIA's nccl.h (2.x), which is not needed to build.
+// These types are equal to those of NVIDIA's nccl.h (2.x). The build does not need that header.
 struct NcclCommunicator;
 enum NcclResult : int { kNcclSuccess = 0 };
 enum NcclDataType : int { kNcclFloat32 = 7 };
@@ -37,8 +37,8 @@ struct NcclFunctions {
 
 using NcclLoader = absl::StatusOr<NcclFunctions> (*)();
 
-// Loads NCCL. Errors: NotFound, naming the paths that were tried; Unavailable if a function is
-// missing.
+// Loads NCCL. Errors: NotFound (with the paths that were tried); Unavailable (a function is
+// missing).
 absl::StatusOr<NcclFunctions> LoadNccl();
 
 // Returns a number of ncclGetVersion() as text, such as "2.28.9".

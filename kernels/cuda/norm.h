@@ -1,5 +1,5 @@
-// Layer normalisation with the residual sum before it; see Device::ResidualNormForward and
-// Device::NormBackward for what is computed.
+// Layer normalisation and the residual sum before it, as Device::ResidualNormForward() and
+// Device::NormBackward() describe them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,19 +9,21 @@
 
 namespace lodestar::cuda {
 
-// y, sum, a, b, dx, dy [rows, width]; mean, rstd [rows]; gamma, beta, dgamma, dbeta [width]. T:
-// float, __nv_bfloat16; statistics and sums in fp32. Rows of whole 16-byte vectors at aligned
-// addresses are read once, up to 2048 elements (backward: 4096).
+// Shapes: y, sum, a, b, dx, dy [rows, width]; mean, rstd [rows]; gamma, beta, dgamma, dbeta
+// [width]. T is float or __nv_bfloat16. Statistics and sums are in fp32. If rows are aligned and
+// consist of whole 16-byte vectors, rows of up to 2048 elements (backward: 4096) are read only
+// once.
 
-// `b` may be null; `sum` may then be `a`. The statistics are those of `sum` as it is stored.
+// `b` may be null, and `sum` may then be `a`. The statistics are those of the rounded values in
+// `sum`.
 template <typename T>
 cudaError_t ResidualNormForward(T* y, T* sum, float* mean, float* rstd, const T* a, const T* b,
                                 const T* gamma, const T* beta, int64_t rows, int64_t width,
                                 cudaStream_t stream);
 
-// Device memory, 16-byte aligned.
+// Returns the size of the workspace, which is device memory, 16-byte aligned.
 size_t NormBackwardWorkspaceBytes(int64_t rows, int64_t width);
-// dx is set or added to, dgamma and dbeta (fp32) too.
+// Sets dx, or adds to it. Sets dgamma and dbeta (fp32), or adds to them.
 template <typename T>
 cudaError_t NormBackward(T* dx, float* dgamma, float* dbeta, const T* dy, const T* sum,
                          const float* mean, const float* rstd, const T* gamma, int64_t rows,

@@ -1,6 +1,6 @@
-// dx by one warp per row, or several for wide ones, the sums for dgamma and dbeta in two stages.
-// Rows of up to 4096 elements stay in registers between the passes over them; others are read
-// again, from the caches.
+// One warp computes a row of dx, or several warps if the row is wide. The sums for dgamma and dbeta
+// take two stages. Rows of up to 4096 elements stay in registers between the two passes over them.
+// Wider rows are read again, from the caches.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -17,17 +17,17 @@ namespace lodestar::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-// The number of warps that share a row if one warp cannot hold it.
+// Number of warps that share a row, if the row is too wide for one warp.
 constexpr int kSomeShare = 4;
 constexpr int kAllShare = kWarps;
 
-// Elements of a row that each lane keeps; more would not fit into registers.
+// Number of elements of a row that each lane keeps in registers. More would not fit.
 constexpr int kFewKept = 8;
 constexpr int kSomeKept = 24;
 constexpr int kManyKept = 32;
 constexpr int BlocksPerMultiprocessor(int kept) { return kept <= kSomeKept ? 2 : 1; }
-// Elements that each lane keeps of a row that several warps share. They are so few that in bf16
-// registers are left for loading the next row meanwhile, which makes up for the time that warps
+// Number of elements that each lane keeps of a row that several warps share. In bf16 this leaves
+// registers to load the next row at the same time. The early load makes up for the time that warps
 // wait for each other.
 constexpr int kSharedKept = 16;
 
@@ -44,7 +44,7 @@ struct NormBackwardCall {
   bool add_to_dx;
 };
 
-// g = dy * gamma; dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat))
+// Computes dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat)), where g = dy * gamma.
 template <typename T, int kLanes>
 __device__ inline void StoreGradient(const NormBackwardCall<T>& b, int64_t at,
                                      const float (&g)[kLanes], const float (&x_hat)[kLanes],
@@ -65,7 +65,7 @@ __device__ inline void LoadNormalised(float (&x_hat)[kLanes], const T* x, float 
   for (int k = 0; k < kLanes; ++k) x_hat[k] = (x_hat[k] - mean) * rstd;
 }
 
-// dy * gamma, of the columns from `column` on.
+// Multiplies dy by gamma, for the columns from `column` on.
 template <typename T, int kLanes>
 __device__ inline void TimesGamma(float (&g)[kLanes], const NormBackwardCall<T>& b,
                                   int64_t column) {
@@ -75,21 +75,22 @@ __device__ inline void TimesGamma(float (&g)[kLanes], const NormBackwardCall<T>&
   for (int k = 0; k < kLanes; ++k) g[k] *= gamma[k];
 }
 
-// The vectors of a row that a lane of a team of kTeamWarps warps owns begin at Column(0..kVectors).
+// Returns the first column of vector v (0 to kVectors - 1) of the lane. A team of kTeamWarps warps
+// shares the row.
 template <int kLanes, int kTeamWarps>
 __device__ inline int Column(int v) {
   constexpr int kTeamLanes = kTeamWarps * kWarpSize;
   return (v * kTeamLanes + static_cast<int>(threadIdx.x) % kTeamLanes) * kLanes;
 }
 
-// Two sums over the lanes of a team, for each of them. All threads of the block must call, `turn`
-// times before.
+// Returns the sums of a and of b over the lanes of the team, to each lane. All threads of the block
+// must call. `turn` is the number of earlier calls.
 template <int kTeamWarps>
 __device__ inline float2 TeamSums(float a, float b, int turn) {
   a = WarpSum(a);
   b = WarpSum(b);
   if constexpr (kTeamWarps == 1) return make_float2(a, b);
-  // Two, so that a warp writes its next sums while others read.
+  // There are two buffers, so that a warp can write its next sums while others read.
   __shared__ float2 sums[2][kWarps];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   if (threadIdx.x % kWarpSize == 0) sums[turn % 2][warp] = make_float2(a, b);
@@ -104,8 +105,8 @@ __device__ inline float2 TeamSums(float a, float b, int turn) {
   return total;
 }
 
-// What the teams of a block add to the sums over rows: one after the other in shared [2, width]
-// (dgamma, dbeta), so that the order is fixed, and from there to partials [blocks, 2, width].
+// Adds up the teams' sums for dgamma and dbeta in shared [2, width]. The teams add one after the
+// other, so that the order is fixed. The totals go to partials [blocks, 2, width].
 template <int kTeamWarps, int kLanes, int kVectors>
 __device__ inline void StoreWeightPartials(float* partials, float* shared,
                                            const float (&dgamma)[kVectors][kLanes],
@@ -131,7 +132,7 @@ __device__ inline void StoreWeightPartials(float* partials, float* shared,
   }
 }
 
-// A lane's part of a row, as it lies in memory: 16 bytes are moved at once, elements one by one.
+// A lane's part of a row, as in memory. It is loaded by 16 bytes and unpacked one vector at a time.
 template <typename T, int kLanes, int kVectors>
 struct RowPart {
   static_assert(kLanes * sizeof(T) == sizeof(uint4));
@@ -153,7 +154,7 @@ struct RowPart {
     dy[v] = *reinterpret_cast<const uint4*>(b.dy + at);
     x[v] = *reinterpret_cast<const uint4*>(b.sum + at);
   }
-  // Loads the lane's part of a row. Does nothing if there is no such row.
+  // Loads the lane's part of a row. Does nothing if the row does not exist.
   template <int kTeamWarps>
   __device__ void LoadRow(const NormBackwardCall<T>& b, int64_t row) {
     if (row >= b.rows) return;
@@ -166,16 +167,16 @@ struct RowPart {
   }
 };
 
-// Teams of kTeamWarps warps take rows in turn and keep their sums for dgamma and dbeta in
-// registers. Width: a multiple of kLanes, at most kTeamWarps * 32 * kLanes * kVectors; partials
-// [blocks, 2, width].
+// Teams of kTeamWarps warps take rows in turn, and keep their sums for dgamma and dbeta in
+// registers. The width must be a multiple of kLanes, at most kTeamWarps * 32 * kLanes * kVectors.
+// `partials` is [blocks, 2, width].
 template <typename T, int kLanes, int kVectors, int kTeamWarps>
 __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLanes* kVectors))
     NormBackwardKernel(NormBackwardCall<T> b, float* partials) {
   constexpr int kTeams = kWarps / kTeamWarps;
   constexpr bool kIsShared = kTeamWarps > 1;
-  // Only bf16 loads ahead: in fp32 there are not enough registers for two rows, and a row has twice
-  // as many bytes.
+  // The next row is loaded early in bf16 only. In fp32 a row has twice as many bytes, and there are
+  // not enough registers for two rows.
   constexpr bool kLoadsAhead = kIsShared && sizeof(T) == 2;
   const float inverse_width = 1.0f / static_cast<float>(b.width);
   float dgamma[kVectors][kLanes] = {};
@@ -186,7 +187,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLa
   RowPart<T, kLanes, kVectors> next;
   if constexpr (kLoadsAhead) next.template LoadRow<kTeamWarps>(b, row);
   int turn = 0;
-  // All teams of a block take as many turns as the first, some on no row: they meet in TeamSums().
+  // All teams of a block take as many turns as the first team, because they meet in TeamSums(). In
+  // the last turn, a team may have no row.
   for (; row - (kIsShared ? team : 0) < b.rows; row += step, ++turn) {
     const int width = !kIsShared || row < b.rows ? static_cast<int>(b.width) : 0;
     const int64_t begin = row * b.width;
@@ -224,7 +226,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLa
     const float mean_gx = totals.y * inverse_width;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      // Found again: registers that kept addresses meanwhile would spill others.
+      // The column is computed again. Keeping it in registers would make other values spill.
       const int column = Opaque(Column<kLanes, kTeamWarps>(v));
       if (column >= width) continue;
       float g[kLanes];
@@ -237,7 +239,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, BlocksPerMultiprocessor(kLa
   StoreWeightPartials<kTeamWarps>(partials, DynamicShared<float>(), dgamma, dbeta, b.width);
 }
 
-// Any width and alignment: dx only.
+// Computes dx, for any width and alignment.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     NormBackwardInputAnyWidthKernel(NormBackwardCall<T> b) {
@@ -269,9 +271,9 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   }
 }
 
-// Any width and alignment: the sums for dgamma and dbeta over one range of rows, into partials
-// [parts, 2, width]. A block of 32 x 8 threads: threadIdx.x owns a column, threadIdx.y every eighth
-// row.
+// Computes the sums for dgamma and dbeta over one part (range of rows), for any width and
+// alignment. `partials` is [parts, 2, width]. In a block of 32 x 8 threads, threadIdx.x owns a
+// column and threadIdx.y takes every eighth row.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     NormBackwardWeightsAnyWidthKernel(NormBackwardCall<T> b, float* partials,
@@ -302,7 +304,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   partials[(static_cast<int64_t>(blockIdx.y) * 2 + which) * b.width + column] = total;
 }
 
-// Two resident blocks on each of 128 multiprocessors: as many as it takes to fill a large device.
+// Maximum number of parts. It gives two blocks to each of 128 multiprocessors, which fills a large
+// card.
 constexpr int64_t kMaxParts = 256;
 
 int64_t RowsPerPart(int64_t rows) {

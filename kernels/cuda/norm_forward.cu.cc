@@ -1,5 +1,5 @@
-// One warp per row. Rows of up to 2048 elements stay in registers between the passes over them;
-// others are read again, from the caches.
+// One warp per row. Rows of up to 2048 elements stay in registers between the passes over them.
+// Wider rows are read again, from the caches.
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/launch.h"
@@ -20,14 +20,14 @@ struct NormForwardCall {
   float* mean;     // [rows]
   float* rstd;     // [rows]
   const T* a;      // [rows, width]
-  const T* b;      // [rows, width]; null: none
+  const T* b;      // [rows, width]; null means no residual
   const T* gamma;  // [width]
   const T* beta;   // [width]
   int64_t rows;
   int64_t width;
 };
 
-// sum = a + b as it is stored, into `kept` and into memory.
+// Computes sum = a + b, rounds it as it is stored, and writes it to memory and to `kept`.
 template <typename T, int kLanes>
 __device__ inline void AddResidual(float (&kept)[kLanes], const NormForwardCall<T>& f, int64_t at) {
   Load(kept, f.a + at);
@@ -54,7 +54,7 @@ __device__ inline void StoreNormalised(const NormForwardCall<T>& f, int64_t at, 
   Store(f.y + at, values);
 }
 
-// Width: a multiple of kLanes, at most 32 * kLanes * kVectors.
+// The width must be a multiple of kLanes, at most 32 * kLanes * kVectors.
 template <typename T, int kLanes, int kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize) NormForwardKernel(NormForwardCall<T> f) {
   const int lane = threadIdx.x % kWarpSize;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) NormForwardKernel(NormForwa
   }
 }
 
-// Any width and alignment. A lane reads of `sum` only what it wrote itself.
+// For any width and alignment. A lane reads only elements of `sum` that it has written itself.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     NormForwardAnyWidthKernel(NormForwardCall<T> f) {
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   }
 }
 
-// Elements of a row that each lane keeps.
+// Number of elements of a row that each lane keeps.
 constexpr int kFewKept = 8;
 constexpr int kSomeKept = 32;
 constexpr int kManyKept = 64;

@@ -11,8 +11,8 @@
 namespace lodestar::cuda {
 namespace {
 
-// Widths on both sides of every limit of what a lane keeps, rows on both sides of a block, and
-// those of which some teams of warps have one more than others.
+// Widths on both sides of each limit of what a lane keeps, and rows on both sides of what a block
+// handles at once. In some cases one team of warps has a row more than the others.
 constexpr std::array<std::array<int64_t, 2>, 17> kShapes = {{{1, 1},
                                                              {9, 33},
                                                              {5, 256},
@@ -30,8 +30,7 @@ constexpr std::array<std::array<int64_t, 2>, 17> kShapes = {{{1, 1},
                                                              {9, 4096},
                                                              {2, 4104},
                                                              {1, 5001}}};
-// Roundings of T in the row's values, relative to the largest (normalised values reach 2, sums of
-// two noises too).
+// Allowed error in roundings of T. Normalised values and sums of two noises reach 2.
 constexpr float kUnits = 16.0f;
 
 template <typename T>
@@ -45,7 +44,7 @@ struct Inputs {
   std::vector<T> a, b, gamma, beta, dy;
 };
 
-// [y | sum | mean, rstd as they are], in fp32.
+// The result has y, sum, mean and rstd, converted to fp32.
 template <typename T>
 std::vector<float> RunForward(const Inputs<T>& in, int64_t rows, int64_t width) {
   return InBothOrders([&](KernelTestRig& rig) {
@@ -134,7 +133,7 @@ void ExpectBackward(int64_t rows, int64_t width, bool add) {
           << rows << " x " << width << ", row " << row << ", " << i;
     }
   }
-  // Sums in fp32 of that many terms, below 2.
+  // Each value is an fp32 sum of rows + 1 terms, each below 2.
   const double tolerance = 16.0 * std::sqrt(static_cast<double>(rows + 1)) * 0x1p-24;
   for (int64_t i = 0; i < width; ++i) {
     ASSERT_NEAR(got[rows * width + i], dgamma[i], tolerance) << rows << " x " << width;
@@ -157,13 +156,14 @@ TEST(NormTest, BackwardAtEveryWidthClass) {
   }
 }
 
-// More rows than the largest number of parts has in one turn of its warps.
+// There are more rows than the largest grid has warps (256 * 8), so that warps take several rows.
 TEST(NormTest, BackwardTakesRowsInTurns) {
   ExpectBackward<float>(2100, 16, false);
   ExpectBackward<float>(2100, 15, false);
 }
 
-// One kernel and the sum of its partial sums, and not two kernels that read all twice.
+// Two launches are one kernel and the sum of its partial sums. Three launches mean that two kernels
+// have read all rows twice.
 TEST(NormTest, BackwardReadsRowsOfUpTo4096ElementsOnce) {
   for (const auto& [width, launches] : {std::pair{1600, 2}, {4096, 2}, {4104, 3}, {1601, 3}}) {
     KernelTestRig rig(emulator::ThreadOrder::kForward);

@@ -16,7 +16,7 @@ struct AdamWOperation {
   float* m;        // [n]
   float* v;        // [n]
   const float* g;  // [n]
-  Narrow* narrow;  // [n]; null: none
+  Narrow* narrow;  // [n]; null means no narrow copy
   simd::AdamWFactors f;
 
   template <int kLanes>
@@ -48,9 +48,9 @@ struct AdamWOperation {
 template <typename Narrow>
 struct MomentumOperation {
   float* w;        // [n]
-  float* state;    // [n]; null: plain SGD
+  float* state;    // [n]; null means plain SGD
   const float* g;  // [n]
-  Narrow* narrow;  // [n]; null: none
+  Narrow* narrow;  // [n]; null means no narrow copy
   simd::MomentumFactors f;
 
   template <int kLanes>

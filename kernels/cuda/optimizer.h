@@ -1,5 +1,6 @@
-// Optimizer updates of fp32 vectors, one pass over memory; see Device::AdamWUpdate and
-// Device::MomentumUpdate. All vectors are [n]. Factors: kernels/vectors/optimizer_factors.h.
+// Optimizer updates of fp32 vectors, in one pass over memory, as Device::AdamWUpdate() and
+// Device::MomentumUpdate() describe them. All vectors are [n]. The factors are described in
+// kernels/vectors/optimizer_factors.h.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,13 +11,14 @@
 
 namespace lodestar::cuda {
 
-// Narrow: float, __nv_bfloat16; `narrow` (may be null) gets the new weights, rounded to nearest.
+// Narrow is float or __nv_bfloat16. If `narrow` is not null, it is set to the new weights, rounded
+// to nearest.
 template <typename Narrow>
 cudaError_t AdamW(float* weights, float* first_moment, float* second_moment, const float* gradient,
                   Narrow* narrow, int64_t n, const simd::AdamWFactors& factors,
                   cudaStream_t stream);
 
-// `state` may be null: plain SGD.
+// A null `state` means plain SGD.
 template <typename Narrow>
 cudaError_t Momentum(float* weights, float* state, const float* gradient, Narrow* narrow, int64_t n,
                      const simd::MomentumFactors& factors, cudaStream_t stream);

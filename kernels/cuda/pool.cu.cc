@@ -40,7 +40,7 @@ struct MaxPoolOperation {
   }
 };
 
-// Per element of dx: it belongs to one window at most.
+// Each thread handles elements of dx. An element belongs to at most one window.
 template <typename T>
 struct MaxPoolBackwardOperation {
   T* dx;                  // [planes, height, width]

@@ -1,6 +1,7 @@
-// Least significant digit first, four bits at a time. One pass: count the digits of each tile of
-// keys, turn the counts into places (digit by digit, tile by tile), move the keys there. Every
-// thread owns consecutive keys and has counters of its own, so that equal digits keep their order.
+// A radix sort, least significant digit first, with digits of four bits. Each pass runs three
+// kernels. The first counts the digits of each tile of keys. The second turns the counts into
+// places (digit by digit, tile by tile). The third moves the keys to their places. Every thread
+// owns consecutive keys and has counters of its own, so that equal digits keep their order.
 #include "kernels/cuda/radix_sort.h"
 
 #include <bit>
@@ -23,7 +24,7 @@ int64_t NumTiles(int64_t n) { return CeilDiv(n, kTileKeys); }
 
 struct Pass {
   const int32_t* keys;        // [n]
-  const int32_t* positions;   // [n]; null: 0, 1, ...
+  const int32_t* positions;   // [n]; null means 0, 1, 2 and so on
   int32_t* sorted_keys;       // [n]
   int32_t* sorted_positions;  // [n]
   int32_t* counts;            // [kDigits, tiles]
@@ -38,7 +39,8 @@ __device__ inline int32_t KeyAt(const Pass& p, int32_t i) {
 }
 __device__ inline int DigitOf(const Pass& p, int32_t key) { return key >> p.shift & (kDigits - 1); }
 
-// Sums of the values of all threads before this one. warps [kThreads / 32], shared.
+// Returns the sum of `value` over all threads before this one. `warps` is [kThreads / 32] in shared
+// memory.
 __device__ inline int ExclusiveBlockSum(int value, int* warps) {
   const int lane = threadIdx.x % kWarpSize;
   const int warp = threadIdx.x / kWarpSize;
@@ -50,7 +52,7 @@ __device__ inline int ExclusiveBlockSum(int value, int* warps) {
   return sum;
 }
 
-// counters [kDigits, kThreads]: of each digit, among the keys that each thread owns.
+// Counts each digit among the keys of each thread. `counters` is [kDigits, kThreads].
 __device__ inline void CountOwnDigits(const Pass& p, int (*counters)[kThreads]) {
 #pragma unroll
   for (int digit = 0; digit < kDigits; ++digit) counters[digit][threadIdx.x] = 0;
@@ -64,7 +66,7 @@ __global__ void __launch_bounds__(kThreads) RadixCountKernel(Pass p) {
   __shared__ int counters[kDigits][kThreads];
   CountOwnDigits(p, counters);
   __syncthreads();
-  // Eight threads per digit: each adds a sixteenth of its counters.
+  // Eight threads add up the 128 counters of a digit, 16 counters each.
   constexpr int kThreadsPerDigit = kThreads / kDigits;
   const int digit = threadIdx.x / kThreadsPerDigit;
   int sum = 0;
@@ -78,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) RadixCountKernel(Pass p) {
   if (threadIdx.x % kThreadsPerDigit == 0) p.counts[digit * gridDim.x + blockIdx.x] = sum;
 }
 
-// One block: counts [n] become the sums of those before.
+// Replaces each of counts [n] by the sum of the counts before it. Runs as one block.
 __global__ void __launch_bounds__(kThreads) RadixPlacesKernel(int32_t* counts, int32_t n) {
   __shared__ int warps[kThreads / kWarpSize];
   __shared__ int total;
@@ -90,7 +92,8 @@ __global__ void __launch_bounds__(kThreads) RadixPlacesKernel(int32_t* counts, i
     if (i < n) counts[i] = carry + before;
     if (threadIdx.x == kThreads - 1) total = before + count;
     __syncthreads();
-    // The barrier of the next sum keeps it from being written before all have read it.
+    // The next write of `total` comes after the barrier in ExclusiveBlockSum(), when all threads
+    // have read it.
     carry += total;
   }
 }
@@ -100,8 +103,9 @@ __global__ void __launch_bounds__(kThreads) RadixMoveKernel(Pass p) {
   __shared__ int warps[kThreads / kWarpSize];
   CountOwnDigits(p, counters);
   __syncthreads();
-  // Counters in the order digit, thread; this thread turns kDigits of them, which follow each
-  // other, into the number of keys of the tile before them.
+  // The counters are ordered by digit, then by thread. This thread takes kDigits consecutive
+  // counters. It replaces each by the number of the tile's keys that come before the keys of that
+  // counter.
   int* own = &counters[0][0] + threadIdx.x * kDigits;
   int sum = 0;
 #pragma unroll
@@ -114,8 +118,9 @@ __global__ void __launch_bounds__(kThreads) RadixMoveKernel(Pass p) {
     before += count;
   }
   __syncthreads();
-  // From a place in the tile to a place among all: the first key of the digit goes to
-  // counts[digit][tile]. Copied, because counters[digit][0] moves on with the keys of thread 0.
+  // The difference between a key's place in all keys and its place in the tile. The first key of a
+  // digit goes to counts[digit][tile]. The value is copied, as counters[digit][0] changes when
+  // thread 0 moves its keys.
   __shared__ int shifts[kDigits];
   if (threadIdx.x < kDigits) {
     shifts[threadIdx.x] = p.counts[threadIdx.x * gridDim.x + blockIdx.x] - counters[threadIdx.x][0];
@@ -146,7 +151,7 @@ cudaError_t QueuePass(const Pass& p, cudaStream_t stream) {
 
 }  // namespace
 
-// [keys | positions | keys | positions | counts]
+// The workspace has keys, positions, keys, positions and counts.
 size_t SortKeysWorkspaceBytes(int64_t n) {
   return (4 * n + kDigits * NumTiles(n)) * sizeof(int32_t);
 }

@@ -1,4 +1,5 @@
-// A stable sort of small integers with their positions, without atomics: equal input, equal output.
+// Sorts small integers stably, together with their positions. Without atomics, equal inputs give
+// equal outputs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,16 +9,16 @@
 
 namespace lodestar::cuda {
 
-// Device memory.
+// Arrays in device memory.
 struct SortedKeys {
   const int32_t* keys;       // [n], ascending
-  const int32_t* positions;  // [n], where each was; ascending among equal keys
+  const int32_t* positions;  // [n], old index of each key; ascending among equal keys
 };
 
-// Device memory, 16-byte aligned.
+// Returns the size of the workspace, which is device memory, 16-byte aligned.
 size_t SortKeysWorkspaceBytes(int64_t n);
-// Sorts keys [n], n < 2^30; those outside [0, end) count as `end` and come last. The result lies
-// in the workspace.
+// Sorts keys [n], where n < 2^30. Keys outside [0, end) count as `end` and come last. The result
+// lies in the workspace.
 cudaError_t SortKeys(SortedKeys* sorted, const int32_t* keys, int64_t n, int32_t end,
                      void* workspace, cudaStream_t stream);
 

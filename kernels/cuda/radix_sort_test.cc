@@ -10,7 +10,7 @@
 namespace lodestar::cuda {
 namespace {
 
-// [keys | positions]
+// Returns the sorted keys, then their old positions.
 std::vector<int32_t> Sorted(const std::vector<int32_t>& keys, int32_t end) {
   return InBothOrders([&](KernelTestRig& rig) {
     SortedKeys sorted;
@@ -36,7 +36,7 @@ std::vector<int32_t> Expected(std::vector<int32_t> keys, int32_t end) {
   return result;
 }
 
-// 20000 keys are tiles whose counts take more than one turn of a block.
+// 20000 keys are 20 tiles with 320 counts, so that RadixPlacesKernel() loops more than once.
 TEST(RadixSortTest, SortsStablyWhateverTheNumberOfDigitsAndTiles) {
   for (int64_t n : {0, 1, 7, 1023, 1025, 20000}) {
     for (int32_t end : {1, 2, 15, 16, 255, 50257}) {

@@ -13,7 +13,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
 
-// Enough blocks to fill the largest device four times over; few enough for one block to add them.
+// Maximum number of blocks. 1024 blocks of 256 threads occupy 128 multiprocessors, and one block
+// can still add up their sums.
 constexpr int64_t kMaxSumBlocks = 1024;
 constexpr int64_t kElementsPerSumBlock = kThreads * 16;
 
@@ -21,7 +22,7 @@ int64_t NumSumBlocks(int64_t n) {
   return std::clamp<int64_t>(CeilDiv(n, kElementsPerSumBlock), 1, kMaxSumBlocks);
 }
 
-// The square of a float is exact in f64.
+// The square of a float is exact in fp64.
 template <int kLanes>
 __device__ inline double SquareSum(const float (&values)[kLanes]) {
   double sum = 0.0;
@@ -30,7 +31,7 @@ __device__ inline double SquareSum(const float (&values)[kLanes]) {
   return sum;
 }
 
-// block_sums [blocks], x [n].
+// block_sums is [blocks], x is [n].
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     PartialSumsOfSquaresKernel(double* block_sums, const float* x, int64_t n) {
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) block_sums[blockIdx.x] = sum;
 }
 
-// total [1], block_sums [blocks].
+// total is [1], block_sums is [blocks].
 __global__ void __launch_bounds__(kThreads)
     TotalOfSquaresKernel(double* total, const double* block_sums, int64_t blocks) {
   double sum = 0.0;
@@ -79,7 +80,7 @@ int64_t NumRowParts(int64_t columns) {
   return std::clamp<int64_t>(CeilDiv(columns, kColumnsPerPart), 1, kMaxRowParts);
 }
 
-// partials [parts, rows], x [rows, columns]. Block (x, y): the sum of one range of row y.
+// Block (x, y) sums part x of row y. Shapes: partials [parts, rows], x [rows, columns].
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     PartialRowSumsKernel(float* partials, const T* x, int64_t columns) {
@@ -93,8 +94,9 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partials[blockIdx.x * gridDim.y + blockIdx.y] = sum;
 }
 
-// first, second [columns]; partials [parts, stride]. Blocks (x, 0) make the columns of the first
-// output, (x, 1) those of the second, whose partials lie `columns` behind.
+// Blocks (x, 0) compute columns of `first`, blocks (x, 1) those of `second`. The partial sums of
+// `second` lie `columns` behind those of `first`. Shapes: first, second [columns]; partials [parts,
+// stride].
 __global__ void __launch_bounds__(kThreads)
     CombinePartialsKernel(float* first, float* second, const float* partials, int64_t parts,
                           int64_t stride, int64_t columns, bool add) {

@@ -1,5 +1,5 @@
-// Sums over vectors and over columns of matrices. Two stages, no atomics: the order, and so the
-// result, depends on the shape only.
+// Sums over vectors, and over rows and columns of matrices. Sums take two stages and no atomics.
+// Their order depends on the shape only, so equal inputs give equal bits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,36 +9,37 @@
 
 namespace lodestar::cuda {
 
-// Workspaces are device memory that is free again when the launched kernels are done, 16-byte
-// aligned.
+// All workspaces are device memory, 16-byte aligned. A workspace is free again when the queued
+// kernels have run.
 size_t SumOfSquaresWorkspaceBytes(int64_t n);
-// sum [1] = sum of the squares of x [n], added in f64.
+// Sets sum [1] to the sum of the squares of x [n], in fp64.
 cudaError_t SumOfSquares(double* sum, const float* x, int64_t n, void* workspace,
                          cudaStream_t stream);
 
 size_t ColumnSumsWorkspaceBytes(int64_t rows, int64_t columns);
-// out [columns] = sums over the rows of x [rows, columns], or += with `add`; in fp32. T: float,
-// __nv_bfloat16. out null: as far as partial sums in the workspace, for CombineColumnSums().
+// Sets out [columns] to the sums over the rows of x [rows, columns], in fp32. With `add`, adds them
+// to `out`. T is float or __nv_bfloat16. If `out` is null, the partial sums stay in the workspace
+// for CombineColumnSums().
 template <typename T>
 cudaError_t ColumnSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
                        void* workspace, cudaStream_t stream);
 
-// What ColumnSums(), or another that makes partial sums alike, has left out.
+// Adds up the partial sums that ColumnSums(), or another function, has left in the workspace.
 cudaError_t CombineColumnSums(float* out, int64_t rows, int64_t columns, bool add,
                               const void* workspace, cudaStream_t stream);
 
 size_t RowSumsWorkspaceBytes(int64_t rows, int64_t columns);
-// out [rows] = sums over the columns of x [rows, columns], or += with `add`; in fp32. rows < 2^16.
-// T: float, __nv_bfloat16.
+// Sets out [rows] to the sums over the columns of x [rows, columns], in fp32. With `add`, adds them
+// to `out`. rows < 2^16. T is float or __nv_bfloat16.
 template <typename T>
 cudaError_t RowSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
                     void* workspace, cudaStream_t stream);
 
-// The second stage: out [columns] = sums over the parts of partials [parts, columns], or += with
-// `add`.
+// The second stage. Sets out [columns] to the sums over the parts of partials [parts, columns].
+// With `add`, adds them to `out`.
 cudaError_t CombinePartials(float* out, const float* partials, int64_t parts, int64_t columns,
                             bool add, cudaStream_t stream);
-// The same for two outputs [columns]; partials [parts, 2, columns].
+// Does the same for two outputs [columns] with partials [parts, 2, columns].
 cudaError_t CombinePartialPairs(float* first, float* second, const float* partials, int64_t parts,
                                 int64_t columns, bool add, cudaStream_t stream);
 

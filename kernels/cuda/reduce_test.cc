@@ -10,10 +10,10 @@
 namespace lodestar::cuda {
 namespace {
 
-// Terms are below 1, and a sum of n of them in fp32 errs by some sqrt(n) units.
+// Terms are below 1. An fp32 sum of n such terms errs by about sqrt(n) units.
 float Tolerance(int64_t terms) { return 8.0f * std::sqrt(static_cast<float>(terms)) * 0x1p-24f; }
 
-// An odd offset into an allocation, so that vectors are not aligned.
+// With an offset of 1, vectors are not aligned.
 constexpr std::array<int64_t, 2> kOffsets = {0, 1};
 
 TEST(ReduceTest, SumsSquaresOfVectorsOfAnySizeAndAlignment) {
@@ -70,7 +70,7 @@ void ExpectRowSums(int64_t rows, int64_t columns, bool add) {
   }
 }
 
-// 8200 rows take more than the smallest number of rows per part.
+// 8200 rows need more than the smallest number of rows per part.
 constexpr std::array<std::array<int64_t, 2>, 8> kShapes = {
     {{1, 1}, {0, 40}, {1, 1000}, {63, 33}, {65, 64}, {200, 256}, {8200, 8}, {3, 9000}}};
 

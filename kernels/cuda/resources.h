@@ -1,5 +1,5 @@
-// Owners of what the CUDA runtime and cuBLASLt hand out. Failures to give something back are not
-// reported: nothing is left to be done about them.
+// Owners of the handles of the CUDA runtime and cuBLASLt. If a handle cannot be released, no error
+// is reported, as nothing could be done.
 #pragma once
 
 #include <cublasLt.h>
@@ -10,7 +10,7 @@
 
 namespace lodestar::cuda {
 
-// Calls a function of the C API.
+// Releases a handle by a function of the C API.
 template <auto kRelease>
 struct Releaser {
   template <typename T>
@@ -33,7 +33,8 @@ using MatMulDescription = Owner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>
 using MatrixLayout = Owner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using MatMulPreference = Owner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// Makes one: create(&handle) returns an error code. Null on failure.
+// Makes a handle by create(&handle), and returns the error code of that call. On failure, *resource
+// is null.
 template <typename Resource, typename Create>
 auto Make(Resource* resource, Create create) {
   typename Resource::pointer handle = nullptr;

@@ -1,11 +1,12 @@
-// One block per row, which is read twice: for the maximum and the sum of exponentials together, and
-// to overwrite it by the gradient, when it is still in the second-level cache.
+// One block computes one row, and reads it twice. The first pass finds the maximum and the sum of
+// exponentials. The second pass overwrites the row by the gradient, while the row is still in the
+// second-level cache.
 //
-// exp(x - largest) = 2^(x log2(e) - anchor), anchor = largest log2(e), rounded: one fused
-// multiply-add and one instruction for the power. That of the largest is then 1 but for the
-// rounding of the anchor; loss and gradient are made of quotients of powers, where it cancels. A
-// power is good to 2 + |1.2 (x - largest)| ulp, and 0 below 2^-126: wrong by at most 2.5 ulp of
-// that of the largest, in either type.
+// exp(x - largest) = 2^(x log2(e) - anchor), where anchor is largest * log2(e), rounded. This takes
+// one fused multiply-add and one instruction for the power. The power of the largest element
+// differs from 1 only by the rounding of the anchor. Loss and gradient are quotients of powers, in
+// which that rounding cancels. A power errs by at most 2 + |1.2 (x - largest)| ulp and is 0 below
+// 2^-126. So its error is at most 2.5 ulp of the largest power, in both types.
 #include "kernels/cuda/softmax.h"
 
 #include <cuda_bf16.h>
@@ -21,8 +22,8 @@
 namespace lodestar::cuda {
 namespace {
 
-// Two rows of a large vocabulary at a time per multiprocessor: together they stay in the
-// second-level cache until they are read again.
+// A multiprocessor handles two rows of a large vocabulary at a time. The rows of all
+// multiprocessors together stay in the second-level cache until they are read again.
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxWarps = kMaxThreads / kWarpSize;
 static_assert(kMaxWarps == kWarpSize, "a warp sums up the warps of a block, one per lane");
@@ -32,32 +33,34 @@ constexpr float kLog2E = 1.4426950408889634f;
 template <typename T>
 struct CrossEntropyCall {
   float* losses;           // [rows]
-  int32_t* correct;        // [rows]; null: not wanted
+  int32_t* correct;        // [rows]; null means that they are not counted
   T* logits;               // [rows, row_stride]
   const int32_t* targets;  // [rows]
   uint32_t classes;
-  uint32_t row_stride;  // elements from a row to the next
+  uint32_t row_stride;  // elements from one row to the next
   float scale;
 };
 
-// A summary of some elements of a row: the largest, and the sum of Power(x, AnchorOf(largest)).
+// A summary of some elements of a row: the largest element, and the sum of Power(x,
+// AnchorOf(largest)).
 struct Summary {
-  float largest;  // -inf: no elements, or only -inf
+  float largest;  // -inf means that there are no elements, or all are -inf
   float sum;
 };
 
 __device__ inline Summary EmptySummary() { return {-INFINITY, 0.0f}; }
 
-// Rounded: nvcc would fuse an ordinary product with a difference behind it.
+// Returns x * log2(e), rounded. nvcc would fuse an ordinary product with a subtraction that
+// follows, which skips the rounding.
 __device__ inline float InBits(float x) { return __fmul_rn(x, kLog2E); }
 
-// Finite, as -inf - -inf is NaN.
+// Returns the anchor, which must be finite, because -inf minus -inf is NaN.
 __device__ inline float AnchorOf(float largest) {
   return largest == -INFINITY ? 0.0f : InBits(largest);
 }
 
-// Returns the factor of a sum when its elements get another anchor. It is 0 for an empty sum, and
-// exactly 1 if the anchor stays the same.
+// Returns the factor of a sum if its elements get another anchor. The factor is 0 for an empty sum,
+// and exactly 1 if the anchor stays the same.
 __device__ inline float Shift(float largest, float anchor) {
   return Exp2(InBits(largest) - anchor);
 }
@@ -76,7 +79,7 @@ __device__ inline void Include(Summary* summary, const float (&x)[kLanes]) {
   *summary = {largest, sum};
 }
 
-// Every lane gets the summary of the warp; all 32 must call.
+// Returns the summary of the warp to every lane. All 32 lanes must call.
 __device__ inline Summary WarpSummary(const Summary& summary) {
   float largest = summary.largest;
 #pragma unroll
@@ -86,7 +89,7 @@ __device__ inline Summary WarpSummary(const Summary& summary) {
   return {largest, WarpSum(summary.sum * Shift(summary.largest, AnchorOf(largest)))};
 }
 
-// Every thread gets the summary of the block.
+// Returns the summary of the block to every thread. All threads of the block must call.
 __device__ inline Summary BlockSummary(const Summary& summary) {
   __shared__ Summary warps[kMaxWarps];
   const unsigned lane = threadIdx.x % kWarpSize;
@@ -96,7 +99,8 @@ __device__ inline Summary BlockSummary(const Summary& summary) {
   return WarpSummary(lane < blockDim.x / kWarpSize ? warps[lane] : EmptySummary());
 }
 
-// What this thread has of row x [classes]: the next vector is under way while one is summed up.
+// Returns the summary of this thread's elements of row x [classes]. The next vector is being loaded
+// while the last one is added.
 template <int kLanes, typename T>
 __device__ inline Summary ThreadSummary(const T* x, uint32_t vectors_end, uint32_t classes) {
   using Vector = Lanes<T, kLanes>;
@@ -120,7 +124,7 @@ __device__ inline Summary ThreadSummary(const T* x, uint32_t vectors_end, uint32
   return summary;
 }
 
-// Elements [first, first + kLanes) of row x become their powers times `factor`.
+// Replaces elements [first, first + kLanes) of row x by their powers times `factor`.
 template <int kLanes, typename T>
 __device__ inline void StorePowers(T* x, uint32_t first, float anchor, float factor) {
   float values[kLanes];
@@ -131,7 +135,7 @@ __device__ inline void StorePowers(T* x, uint32_t first, float anchor, float fac
 }
 
 // Returns true if one of the first `end` elements of row x is equal to `value`. All threads of the
-// block must call this, and get the same result.
+// block must call this and get the same result.
 template <typename T>
 __device__ inline bool IsAmong(float value, const T* x, uint32_t end) {
   int is_among = 0;
@@ -145,16 +149,17 @@ template <typename T, int kLanes>
 __global__ void __launch_bounds__(kMaxThreads) SoftmaxCrossEntropyKernel(CrossEntropyCall<T> call) {
   const int64_t row = blockIdx.x;
   T* x = call.logits + row * call.row_stride;
-  // A negative one is beyond all classes, too.
+  // As an unsigned number, a negative target is beyond all classes.
   const auto target = static_cast<uint32_t>(call.targets[row]);
   const bool has_target = target < call.classes;
-  // Read before the barriers of BlockSummary(), after which other threads overwrite it.
+  // Must be read before the barriers of BlockSummary(), because afterwards other threads overwrite
+  // it.
   const float target_logit = has_target ? ToFloat(x[target]) : NAN;
   const uint32_t vectors_end = call.classes / kLanes * kLanes;
   const Summary summary = BlockSummary(ThreadSummary<kLanes>(x, vectors_end, call.classes));
   const float anchor = AnchorOf(summary.largest);
   if (threadIdx.x == 0) {
-    // Both terms are exactly 0 where the target is all there is, and never less.
+    // Neither term is ever negative. Both are exactly 0 if only the target has a probability.
     call.losses[row] =
         logf(summary.sum / Power(summary.largest, anchor)) + (summary.largest - target_logit);
   }
@@ -175,15 +180,15 @@ __global__ void __launch_bounds__(kMaxThreads) SoftmaxCrossEntropyKernel(CrossEn
       x[i] = FromFloat<T>(0.0f);
     }
   }
-  // The target's element is written again, behind the thread that has its vector: looking for it in
-  // every vector would cost each of them.
+  // The target's element is written a second time, after its thread has written the vector. To look
+  // for the target in every vector would take longer.
   __syncthreads();
   if (threadIdx.x == 0 && has_target) {
     x[target] = FromFloat<T>((Power(target_logit, anchor) / summary.sum - 1.0f) * call.scale);
   }
 }
 
-// One vector per thread, in whole warps.
+// Returns the number of threads: one vector per thread, in whole warps.
 unsigned NumThreads(int64_t classes, int lanes) {
   return static_cast<unsigned>(
       std::clamp<int64_t>(CeilDiv(classes, int64_t{lanes} * kWarpSize), 1, kMaxWarps) * kWarpSize);
@@ -204,7 +209,7 @@ cudaError_t SoftmaxCrossEntropy(float* losses, int32_t* correct, T* logits, cons
                                 int64_t rows, int64_t classes, int64_t row_stride, double scale,
                                 cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
-  // Indices within a row have 32 bits, also one step of all threads behind its end.
+  // Indices within a row have 32 bits, even if all threads step once beyond the row's end.
   if (row_stride > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
   const CrossEntropyCall<T> call{losses,
                                  correct,

@@ -1,4 +1,4 @@
-// The loss over classes, fused with its gradient; see Device::SoftmaxCrossEntropy.
+// The loss over classes, fused with its gradient, as Device::SoftmaxCrossEntropy() describes it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,11 +7,13 @@
 
 namespace lodestar::cuda {
 
-// losses, correct (may be null, which is faster), targets [rows]; logits [rows, row_stride],
-// classes <= row_stride < 2^31, of which the columns beyond `classes` are not read. T: float,
-// __nv_bfloat16; computed in fp32. If `scale` is not 0, logits become (softmax - onehot) * scale,
-// and 0 beyond `classes`. A target outside [0, classes), which a kernel cannot report, gives NaN
-// for the loss and the gradient.
+// Shapes: losses, correct, targets [rows]; logits [rows, row_stride], where classes <= row_stride <
+// 2^31. `correct` may be null, which is faster. Columns from `classes` on are not read. T is float
+// or __nv_bfloat16. Results are computed in fp32.
+//
+// If `scale` is not 0, logits are replaced by (softmax - onehot) * scale, and by 0 from column
+// `classes` on. A target outside [0, classes) makes the loss and the gradient of its row NaN, as a
+// kernel cannot report an error.
 template <typename T>
 cudaError_t SoftmaxCrossEntropy(float* losses, int32_t* correct, T* logits, const int32_t* targets,
                                 int64_t rows, int64_t classes, int64_t row_stride, double scale,

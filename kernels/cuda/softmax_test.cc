@@ -14,7 +14,8 @@ struct Case {
   int64_t rows, classes, row_stride;
 };
 
-// [losses | correct | logits], in fp32. Where it is not counted, correct is -1.
+// The result has losses, correct and logits, converted to fp32. `correct` stays -1 if it is not
+// counted.
 template <typename T>
 std::vector<float> Outcome(const Case& c, const std::vector<T>& logits,
                            const std::vector<int32_t>& targets, double scale, bool counts = true) {
@@ -37,7 +38,7 @@ std::vector<float> Outcome(const Case& c, const std::vector<T>& logits,
 template <typename T>
 void ExpectConforms(const Case& c) {
   constexpr double kScale = 0.5;
-  // Padding that would dominate the loss, or make it NaN.
+  // The padding is NaN, so that the loss is NaN if the padding is read.
   std::vector<T> logits(c.rows * c.row_stride, RoundedTo<T>(NAN));
   std::vector<int32_t> targets(c.rows);
   for (int64_t row = 0; row < c.rows; ++row) {
@@ -90,8 +91,8 @@ TEST(SoftmaxTest, TheLowestOfEqualsIsCorrect) {
   EXPECT_EQ(std::vector<float>(got.begin() + 8, got.end()), logits) << "no gradient was asked for";
 }
 
-// Equals that other threads, warps and the tail behind the vectors have, on either side of the
-// target.
+// Elements equal to the target's logit lie on both sides of the target, in other threads, other
+// warps and behind the last whole vector.
 TEST(SoftmaxTest, EqualsAreFoundInTheWholeRowBeforeTheTarget) {
   const Case c{1, 9001, 9008};
   for (int32_t target : {0, 7, 300, 8999, 9000}) {
@@ -106,8 +107,8 @@ TEST(SoftmaxTest, EqualsAreFoundInTheWholeRowBeforeTheTarget) {
   }
 }
 
-// Logits whose exponentials are beyond fp32 alone, that differ by less than an anchor's rounding,
-// or that are nothing.
+// Logits whose exponentials exceed fp32, logits whose differences are as small as an anchor's
+// rounding, and rows with -inf.
 TEST(SoftmaxTest, LogitsOfEveryMagnitude) {
   const Case c{6, 3, 4};
   const float inf = INFINITY;
@@ -135,7 +136,7 @@ TEST(SoftmaxTest, LogitsOfEveryMagnitude) {
   EXPECT_TRUE(std::isnan(got[5])) << "nothing is possible";
 }
 
-// Whatever its anchor's rounding.
+// The result must not depend on the rounding of the anchor.
 TEST(SoftmaxTest, ACertainTargetHasNoLossAndNoGradient) {
   for (int i = 0; i < 50; ++i) {
     const float certain = 40.0f + 3.7f * static_cast<float>(i);
@@ -144,7 +145,7 @@ TEST(SoftmaxTest, ACertainTargetHasNoLossAndNoGradient) {
   }
 }
 
-// Wherever it is: also in a thread that has no other numbers.
+// A NaN at any position makes the loss NaN, also if NaNs are the only elements of a thread.
 TEST(SoftmaxTest, ANaNShowsInTheLoss) {
   for (size_t at : {0, 9, 511, 4095}) {
     std::vector<float> logits(4096, 1.0f);

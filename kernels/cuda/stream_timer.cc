@@ -4,7 +4,7 @@ namespace lodestar::cuda {
 
 cudaError_t StreamTimer::Measure(cudaStream_t stream, int calls, absl::FunctionRef<void()> run,
                                  double* seconds) {
-  // Waiting threads sleep: the cores belong to the data pipeline.
+  // Threads that wait for an event sleep, because the data pipeline needs the cores.
   const auto make = [](cudaEvent_t* event) {
     return cudaEventCreateWithFlags(event, cudaEventBlockingSync);
   };

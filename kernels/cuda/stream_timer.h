@@ -1,4 +1,4 @@
-// How long the card takes for what is queued on a stream, by events of its own.
+// Measures how long the card takes for work on a stream, by events.
 #pragma once
 
 #include "absl/functional/function_ref.h"
@@ -8,14 +8,14 @@ namespace lodestar::cuda {
 
 class StreamTimer {
  public:
-  // *seconds: of one of `calls` calls of `run`, which queues work on `stream`. Waits until the card
-  // is done with it, so not while the stream is recorded. Errors: also those of what runs; they are
-  // for the caller to note.
+  // Calls `run`, which queues work on `stream`, `calls` times. Sets *seconds to the mean time of
+  // one call. Blocks until the card has finished the work, so the stream must not be recorded.
+  // Errors: those of CUDA, also of the work itself (they are not noted; the caller does that).
   cudaError_t Measure(cudaStream_t stream, int calls, absl::FunctionRef<void()> run,
                       double* seconds);
 
  private:
-  Event begin_, end_;  // made with the first call
+  Event begin_, end_;  // made at the first call
 };
 
 }  // namespace lodestar::cuda

@@ -1,6 +1,7 @@
-// One thread block per block of the encoding, whose elements lie in shared memory meanwhile. The
-// smallest magnitude that travels is found by its digits, from the highest down; then the places
-// are written in order. Counts and sums are of whole numbers: their order shows in no byte.
+// One thread block encodes one block of the encoding, whose elements lie in shared memory. The
+// smallest magnitude to be kept is found digit by digit, from the highest digit on. Then the kept
+// elements are written in order. Counts and sums are whole numbers, so their order does not change
+// the bytes.
 #include "kernels/cuda/topk_codec.h"
 
 #include <algorithm>
@@ -13,14 +14,14 @@
 namespace lodestar::cuda {
 namespace {
 
-constexpr uint32_t kInfinity = 0x7f800000;  // bits of fp32
+constexpr uint32_t kInfinity = 0x7f800000;  // bits of an fp32 Inf
 constexpr uint32_t kMagnitude = 0x7fffffff;
 constexpr uint32_t kNan = 0x7fc00000;
-constexpr float kSmallest = 0x1p-100f;  // of a block that is not taken as zeros
+constexpr float kSmallest = 0x1p-100f;  // below this largest magnitude, a block is encoded as zeros
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kRows = kTopKBlockElements / kThreads;  // element row * kThreads + thread
+constexpr int kRows = kTopKBlockElements / kThreads;  // element = row * kThreads + thread
 constexpr int kDigits = 256;
 constexpr int kDigitsPerLane = kDigits / kWarpSize;
 
@@ -35,31 +36,33 @@ struct Levels {
 
 __device__ inline bool IsFinite(float x) { return (__float_as_uint(x) & kMagnitude) < kInfinity; }
 
-// Bits of the nearest bf16, ties to even; a finite value stays finite.
+// Returns the bits of the nearest bf16, ties to even. A finite value stays finite.
 __device__ inline uint32_t RoundedToBf16(float value) {
-  constexpr uint32_t kLargest = 0x7f7f0000;  // that bf16 has
+  constexpr uint32_t kLargest = 0x7f7f0000;  // largest finite bf16
   const uint32_t bits = __float_as_uint(value);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000;
   return rounded < kLargest ? rounded : kLargest;
 }
 
 struct Shared {
-  uint32_t sums[kTopKBlockElements];  // bits of what is encoded
-  uint32_t counts[kDigits];           // by digit; then by row and warp, those that travel
-  uint32_t tie_counts[kDigits];       // by row and warp
-  uint32_t kept[kMostKept];           // bits of what travels, in order
-  uint32_t parts[kMostKept];          // magnitudes as parts of the largest
+  uint32_t sums[kTopKBlockElements];  // bits of scale * values + residual
+  // Counts by digit. Later, counts of elements above the threshold, by row and warp.
+  uint32_t counts[kDigits];
+  uint32_t tie_counts[kDigits];  // elements equal to the threshold, by row and warp
+  uint32_t kept[kMostKept];      // bits of the kept elements, in order
+  uint32_t parts[kMostKept];     // magnitudes as parts of the largest
   uint16_t places[kMostKept];
   uint8_t codes[kMostKept];
   uint32_t largest;
   uint32_t prefix;
-  uint32_t wanted;  // of those with this prefix
+  uint32_t wanted;  // number of elements to keep of those with `prefix`
   Levels levels;
 };
 static_assert(kRows * kWarps <= kDigits);
 
-// Sets *digit to the digit of the `wanted`-th element from the top, and *wanted_of_digit to the
-// number of elements wanted among those with that digit. `counts` is [kDigits]. Warp 0 calls this.
+// Finds the `wanted`-th largest element by its digit. Sets *digit to that digit, and
+// *wanted_of_digit to the element's rank among the elements with the digit. `counts` is [kDigits].
+// Warp 0 calls this.
 __device__ inline void ChooseDigit(const uint32_t* counts, uint32_t wanted, int* digit,
                                    uint32_t* wanted_of_digit) {
   const int lane = threadIdx.x % kWarpSize;
@@ -89,16 +92,16 @@ __device__ inline void ChooseDigit(const uint32_t* counts, uint32_t wanted, int*
   *wanted_of_digit = __shfl_sync(kAllLanes, rest, __ffs(static_cast<int>(owner)) - 1);
 }
 
-// Leaves in shared.prefix the bits of the `kept`-th largest magnitude of the block, and in
-// shared.wanted how many of those that are equal to it travel.
+// Sets shared.prefix to the bits of the `kept`-th largest magnitude of the block. Sets
+// shared.wanted to the number of elements with that magnitude that are kept.
 __device__ inline void FindThreshold(Shared& shared, int size, int kept) {
   const int thread = threadIdx.x;
   if (thread == 0) {
     shared.prefix = 0;
     shared.wanted = static_cast<uint32_t>(kept);
   }
-  uint32_t known = 0;  // bits that are
-  // 31 bits: the lowest digit has one of those above it once more.
+  uint32_t known = 0;  // mask of the final bits of shared.prefix
+  // A magnitude has 31 bits, so the last digit overlaps the one before by one bit.
   for (int shift = 23; shift > -8; shift -= 8) {
     const int low = shift > 0 ? shift : 0;
     shared.counts[thread] = 0;
@@ -145,7 +148,8 @@ __device__ inline void SumBefore(uint32_t* counts) {
   }
 }
 
-// What is above the threshold travels, and the first shared.wanted of what is equal to it.
+// Keeps the elements above the threshold, and the first shared.wanted elements that are equal to
+// it.
 __device__ inline void KeepInOrder(Shared& shared, int size) {
   const int thread = threadIdx.x;
   const int lane = thread % kWarpSize;
@@ -188,7 +192,8 @@ __device__ inline void KeepInOrder(Shared& shared, int size) {
   __syncthreads();
 }
 
-// The means of the smaller and of the larger magnitudes, in whole parts of the largest. Of warp 0.
+// Returns the means of the smaller and of the larger magnitudes, computed in whole parts of the
+// largest. Warp 0 calls this.
 __device__ inline Levels TwoMeans(Shared& shared, int kept) {
   constexpr float kParts = 0x1p20f;
   constexpr int kPasses = 4;
@@ -214,7 +219,7 @@ __device__ inline Levels TwoMeans(Shared& shared, int kept) {
     }
     count = WarpSum(count);
     sum = WarpSum(sum);
-    if (count == 0) break;  // all are alike
+    if (count == 0) break;  // all magnitudes are equal
     high = sum / count;
     low = (total - sum) / (static_cast<uint32_t>(kept) - count);
     split = (low + high) / 2;
@@ -238,7 +243,7 @@ __device__ inline Levels WholeRange(const Shared& shared, int kept) {
   return {__uint_as_float(least), __uint_as_float(shared.largest)};
 }
 
-// `range`: lowest and highest level.
+// Returns the levels of a block. range.low is the lowest level, range.step the highest.
 __device__ inline Levels LevelsFrom(const Levels& range, int largest_level) {
   const float low = __uint_as_float(RoundedToBf16(range.low));
   const float exact = range.step > low
@@ -289,7 +294,7 @@ __device__ inline void WriteBlock(const Shared& shared, const TopKFormat& format
   }
 }
 
-// encoded [blocks, format.BlockBytes(format.topk)]
+// encoded is [blocks, format.BlockBytes(format.topk)].
 __global__ void __launch_bounds__(kThreads)
     EncodeTopKKernel(unsigned char* encoded, CodecInput input, TopKFormat format) {
   __shared__ Shared shared;
@@ -345,7 +350,7 @@ __global__ void __launch_bounds__(kThreads)
              encoded + static_cast<int64_t>(blockIdx.x) * format.BlockBytes(format.topk));
 }
 
-// lost [n], encoded [blocks, format.BlockBytes(format.topk)]
+// lost is [n], encoded is [blocks, format.BlockBytes(format.topk)].
 __global__ void __launch_bounds__(kThreads)
     LostInTopKKernel(float* lost, CodecInput input, TopKFormat format, const unsigned char* encoded,
                      float decay) {

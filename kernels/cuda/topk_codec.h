@@ -1,4 +1,4 @@
-// Top-k on the card: the same bytes as kernels/codec/topk_codec.h makes.
+// Top-k on the card. It gives the same bytes as kernels/codec/topk_codec.h.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,15 +9,15 @@
 
 namespace lodestar::cuda {
 
-inline constexpr int kTopKBlockElements = 4096;  // the last block of a vector may be shorter
+inline constexpr int kTopKBlockElements = 4096;  // the last block may be shorter
 inline constexpr int kMostKept = 1024;
 
-// The number of elements kept of a block, from 1 to kMostKept, and the bits of each, 2 or 4.
+// Number of elements kept of a block, from 1 to kMostKept, and number of bits of each code, 2 or 4.
 struct TopKFormat {
   int topk;
   int bits;
 
-  // If `kept` elements of a block travel, it is encoded as two levels in bf16, then the places of
+  // A block of which `kept` elements are kept is encoded as two levels in bf16, then the places of
   // the elements (12 bits each), then their codes.
   static constexpr int kLevelBytes = 4;
   static constexpr int PlaceBytes(int kept) { return (12 * kept + 7) / 8; }
@@ -27,10 +27,10 @@ struct TopKFormat {
   }
 };
 
-// Sets `encoded`, which may be at any address.
+// Encodes to `encoded`, which may begin at any address.
 cudaError_t EncodeTopK(void* encoded, const CodecInput& input, const TopKFormat& format,
                        cudaStream_t stream);
-// lost [n] = decay * (input - decoded); it may be input.residual.
+// Computes lost [n] = decay * (input - decoded). `lost` may be input.residual.
 cudaError_t LostInTopK(float* lost, const CodecInput& input, const TopKFormat& format,
                        const void* encoded, float decay, cudaStream_t stream);
 

@@ -17,7 +17,7 @@ namespace {
 constexpr absl::string_view kFormat = "1";
 constexpr size_t kSumDigits = 8;
 constexpr size_t kMostQuoted = 40;
-constexpr size_t kCardLine = 1;  // number of the line of a header that names the card
+constexpr size_t kCardLine = 1;  // index of the header's line that names the card
 
 std::string FirstLine() { return absl::StrCat(kernels::kTuningTextBegin, kFormat); }
 
@@ -44,8 +44,8 @@ std::string ChecksumOf(absl::string_view text) {
 
 std::vector<absl::string_view> LinesOf(absl::string_view text) {
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  // The empty text after the last newline is no line. A last line without a newline stays: it was
-  // cut short, and its checksum is wrong.
+  // The empty text after the last newline is not a line. A last line without a newline was cut
+  // short. It stays, and its checksum is wrong.
   if (lines.back().empty()) lines.pop_back();
   return lines;
 }
@@ -78,15 +78,15 @@ std::vector<TuningSection> SectionsOf(const std::vector<absl::string_view>& line
   return sections;
 }
 
-// Returns whether a section has choices of this card, with any versions. A section that ends before
-// its card's name counts as this card's.
+// Returns true if a section has choices of this card, with any versions. If a section ends before
+// the name of its card, it counts as this card's.
 bool IsOfCard(const TuningSection& section, absl::string_view header) {
   return section.lines.size() <= kCardLine ||
          section.lines[kCardLine] == LinesOf(header)[kCardLine];
 }
 
-// Returns how the header of `lines` differs from `header`, or an empty text. Both have the same
-// format.
+// Returns how the header in `lines` differs from `header`. Empty means that it does not differ.
+// Both headers have the same format.
 std::string Differences(const std::vector<absl::string_view>& lines, absl::string_view header) {
   std::vector<std::string> found, wanted;
   const std::vector<absl::string_view> own = LinesOf(header);
@@ -117,7 +117,7 @@ Tuning::Choices Tuning::Parse(absl::string_view text, std::string* ignored) cons
                             " instead of ", Quote(FirstLine()));
     return choices;
   }
-  std::string former;  // how this card's section differs from the header
+  std::string former;  // says how this card's section differs
   for (const TuningSection& section : SectionsOf(lines)) {
     const std::string differences = Differences(section.lines, header_);
     if (differences.empty()) return ParseChoices(section, ignored);

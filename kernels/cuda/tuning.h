@@ -26,7 +26,7 @@
 
 namespace lodestar::cuda {
 
-// The card, driver and library versions for which measured choices hold.
+// Names the card, driver and library versions for which measured choices hold.
 struct TuningOrigin {
   std::string card;  // name of the card, such as "NVIDIA H200"
   int compute_capability = 0;
@@ -35,9 +35,9 @@ struct TuningOrigin {
   int runtime_version = 0;
 };
 
-// The part of a text that has the choices of one card. A text has one section for each card.
+// The part of a text that has the choices of one card. A text has one section per card.
 struct TuningSection {
-  size_t begin = 0;  // number of its first line among all lines
+  size_t begin = 0;  // index of the section's first line in the text
   std::vector<absl::string_view> lines = {};
 };
 
@@ -56,11 +56,11 @@ class Tuning {
   // Drops the choice that was found for `name`, as it cannot be used any more.
   void Refuse(const std::string& name, const std::string& why);
 
-  // Returns `text` with the choices of this object added, and without refused ones. Sections of
-  // other cards stay; choices in `text` count if they have this origin. Returns an empty text if
-  // choices are not kept.
+  // Returns `text` with the choices of this object added, and without refused choices. Sections of
+  // other cards stay. Choices in a section of `text` with this origin stay. Returns an empty text
+  // if choices are not kept.
   std::string Merge(absl::string_view text) const;
-  // Returns one line for each part of the constructor's text that is not used, with the reason.
+  // Returns one line, with the reason, for each part of the constructor's text that is not used.
   std::string Describe() const;
 
  private:
@@ -80,7 +80,8 @@ class Tuning {
   std::string ignored_;
   mutable std::mutex mutex_;
   Choices choices_;
-  std::map<std::string, std::string> refused_;  // names, and the choices that were found
+  // By name: the choice of the earlier run that was refused.
+  std::map<std::string, std::string> refused_;
   std::string refusals_;
 };
 

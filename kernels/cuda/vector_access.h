@@ -1,4 +1,4 @@
-// Access of up to 16 bytes at a time, arithmetic in fp32. For device code.
+// Loads and stores of up to 16 bytes at a time, and arithmetic in fp32. For device code.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,7 +9,7 @@
 
 namespace lodestar::cuda {
 
-// Elements of one 16-byte access.
+// Number of elements in 16 bytes.
 template <typename T>
 inline constexpr int kVectorLanes = 16 / static_cast<int>(sizeof(T));
 
@@ -37,7 +37,7 @@ struct alignas(kLanes * sizeof(T)) Lanes {
   T at[kLanes];
 };
 
-// kLanes elements from an address that is a multiple of their size: one instruction.
+// Loads kLanes elements by one instruction. The address must be a multiple of their size.
 template <int kLanes, typename T>
 __device__ inline void Load(float (&values)[kLanes], const T* p) {
   const Lanes<T, kLanes> lanes = *reinterpret_cast<const Lanes<T, kLanes>*>(p);
@@ -53,7 +53,8 @@ __device__ inline void Store(T* p, const float (&values)[kLanes]) {
   *reinterpret_cast<Lanes<T, kLanes>*>(p) = lanes;
 }
 
-// Host: whether vectors may be read at all of these addresses. Null counts as aligned.
+// Returns true if all addresses are multiples of 16 bytes, so that vectors can be read there. Null
+// counts as aligned. For host code.
 template <typename... Pointers>
 inline bool AreVectorsAligned(const Pointers*... pointers) {
   return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
@@ -61,7 +62,8 @@ inline bool AreVectorsAligned(const Pointers*... pointers) {
 
 inline constexpr int64_t CeilDiv(int64_t n, int64_t divisor) { return (n + divisor - 1) / divisor; }
 
-// n / divisor, both >= 0. A 64-bit division takes about a hundred instructions.
+// Returns n / divisor for n, divisor >= 0. Uses 32 bits if possible, because a 64-bit division
+// takes about a hundred instructions.
 __device__ inline int64_t Quotient(int64_t n, int64_t divisor) {
   if ((n | divisor) >> 32 != 0) return n / divisor;
   return static_cast<uint32_t>(n) / static_cast<uint32_t>(divisor);

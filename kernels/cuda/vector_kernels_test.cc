@@ -1,4 +1,4 @@
-// What all elementwise kernels promise: the same bits wherever a vector begins and ends.
+// Tests that elementwise kernels give the same bits, wherever a vector begins and ends.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -15,10 +15,10 @@
 namespace lodestar::cuda {
 namespace {
 
-constexpr int64_t kSize = 2059;  // whole vectors of every type, whole blocks, and a tail
+constexpr int64_t kSize = 2059;  // has whole vectors of every type, whole blocks and a tail
 
-// Runs `operation(rig, inputs and outputs, offset, n)` on a whole vector, and cut in two at an odd
-// element; the results (input 0) must be equal.
+// Runs operation(stream, vectors, offset, n) on a whole vector, and on the vector cut in two. The
+// results (vector 0) must be equal.
 template <typename T, typename Operation>
 void ExpectCutsDoNotShow(const std::string& name, Operation operation) {
   std::vector<std::vector<T>> results;
@@ -78,7 +78,8 @@ TEST(VectorKernelsTest, CutsDoNotShowInSumsAndOptimizers) {
         vectors::MomentumFactorsOf({.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}),
         stream);
   });
-  // The second moment and the narrow weights are one vector here: the narrow ones come last.
+  // The second moment and the narrow weights share one vector here. The narrow weights are written
+  // last.
   ExpectCutsDoNotShow<float>("adamw", [](cudaStream_t stream, float** v, int64_t at, int64_t n) {
     return AdamW(v[1] + at, v[2] + at, v[3] + at, v[0] + at, v[0] + at, n,
                  vectors::AdamWFactorsOf({.learning_rate = 0.1,
@@ -90,7 +91,7 @@ TEST(VectorKernelsTest, CutsDoNotShowInSumsAndOptimizers) {
   });
 }
 
-// Half a unit of the narrower type, for values below 1.
+// Expects errors of at most `tolerance`: half a unit of the narrower type, for values below 1.
 template <typename To, typename From>
 void ExpectCast(float tolerance) {
   const std::vector<From> x = Noises<From>(kSize);
@@ -126,7 +127,7 @@ TEST(VectorKernelsTest, CastsBetweenAllTypes) {
   ExpectCast<__half, __half>(kHalf);
 }
 
-// What --recompute relies on.
+// --recompute relies on this.
 TEST(VectorKernelsTest, ActivatingThePreActivationGivesTheForwardBits) {
   constexpr int64_t kRows = 7;
   for (int64_t columns : {33, 64}) {
@@ -147,7 +148,7 @@ TEST(VectorKernelsTest, ActivatingThePreActivationGivesTheForwardBits) {
   }
 }
 
-// [dy | sums]; the sums began at 0.5.
+// The result has dy, then the sums. The sums began at 0.5.
 template <typename T>
 std::vector<float> GradientAndSums(int64_t rows, int64_t columns, kernels::Activation activation,
                                    bool at_once) {

@@ -1,4 +1,4 @@
-// Elementwise kernels: one group of elements per thread.
+// Elementwise kernels. Each thread handles a group of consecutive elements.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -22,8 +22,8 @@ __global__ void __launch_bounds__(kMapThreads) MapKernel(Operation operation, in
   }
 }
 
-// Does operation.Do<k>(i), a device function that handles the elements [i, i + k), for all of
-// [0, n): k is kLanes or 1.
+// Queues operation.Do<k>(i) for all elements [0, n). Do() is a device function that handles
+// elements [i, i + k), where k is kLanes or 1.
 template <int kLanes, typename Operation>
 cudaError_t Map(const Operation& operation, int64_t n, cudaStream_t stream) {
   if (n == 0) return cudaSuccess;
@@ -34,7 +34,7 @@ cudaError_t Map(const Operation& operation, int64_t n, cudaStream_t stream) {
   return Launch(MapKernel<kLanes, Operation>, config, operation, n);
 }
 
-// The same, by vectors if `aligned`, else one element per thread.
+// Does the same by vectors of kLanes elements if `aligned`, else one element per thread.
 template <int kLanes, typename Operation>
 cudaError_t MapVectors(const Operation& operation, int64_t n, bool aligned, cudaStream_t stream) {
   return aligned ? Map<kLanes>(operation, n, stream) : Map<1>(operation, n, stream);

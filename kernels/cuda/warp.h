@@ -8,7 +8,7 @@ namespace lodestar::cuda {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// Every lane gets the result; all 32 must call.
+// Returns the sum over the warp to every lane. All 32 lanes must call.
 template <typename T>
 __device__ inline T WarpSum(T value) {
 #pragma unroll
@@ -18,7 +18,7 @@ __device__ inline T WarpSum(T value) {
   return value;
 }
 
-// The sum of the values of this lane and those below it; all 32 must call.
+// Returns the sum of the values of this lane and of all lower lanes. All 32 lanes must call.
 template <typename T>
 __device__ inline T WarpInclusiveSum(T value) {
   const int lane = threadIdx.x % kWarpSize;
@@ -30,8 +30,8 @@ __device__ inline T WarpInclusiveSum(T value) {
   return value;
 }
 
-// The sum over a block of kThreads, a multiple of 32, for thread 0; others get a part of it. Once
-// per kernel.
+// Returns the sum over a block of kThreads threads (a multiple of 32) to thread 0. Other threads
+// get a part of the sum. Call only once per kernel.
 template <int kThreads, typename T>
 __device__ inline T BlockSum(T value) {
   constexpr int kWarps = kThreads / kWarpSize;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kSharedAlignment = 128;
 constexpr size_t kSharedCanaryBytes = 256;
-// Not a number in every floating type, so that what was not written shows.
+// NaN in every floating type, so that memory that was not written gives wrong results.
 constexpr std::byte kPoison{0xff};
 constexpr std::byte kCanary{0xa5};
 
@@ -89,7 +89,8 @@ void Block::RunReady(ThreadOrder order) {
   }
 }
 
-// Runs the lanes until none of them can go on by what the warp alone does.
+// Runs the lanes of a warp until each of them has ended or waits for threads of other warps.
+// Returns true if a lane ran.
 bool Block::RunWarp(int first, int last, ThreadOrder order) {
   bool moved = false;
   do {
@@ -113,8 +114,8 @@ void Block::Resume(int thread) {
   }
 }
 
-// Lets those lanes go on whose whole mask has arrived. Every lane that was let go reads what it got
-// as soon as it runs, and all of them run before the next call of this.
+// Lets lanes continue if all lanes of their mask have arrived. These lanes all run, and read their
+// values, before the next call of ReleaseLanes(). Returns true if lanes were let go.
 bool Block::ReleaseLanes(int first, int last) {
   bool released = false;
   for (int i = first; i < last; ++i) {

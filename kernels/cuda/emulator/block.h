@@ -1,6 +1,7 @@
-// Runs one block of an emulated kernel: its threads are fibers that run until they meet a barrier,
-// one after the other, so that a missing barrier shows as a wrong or differing result. Barriers
-// that cannot be met, or are met at different places, are errors.
+// Runs one block of an emulated kernel. The threads are fibers that run one after the other, each
+// until it meets a barrier. So a missing barrier gives wrong results, or other results in the other
+// order of threads. A barrier that not all threads can meet, or that threads meet at different
+// places, is an error.
 #pragma once
 
 #include <array>
@@ -23,40 +24,42 @@ struct SourcePlace {
   int line;
 };
 
-// What one lane gives to the others of its warp.
+// The value that one lane gives to the other lanes of its warp.
 struct alignas(16) LaneValue {
   std::array<std::byte, 64> bytes;
 };
 
-// A copy from global to shared memory that cp.async has begun: it happens when it is waited for.
+// A copy from global to shared memory that cp.async has begun. The copy is done when a thread waits
+// for it.
 struct PendingCopy {
   void* to;
-  const void* from;  // null: zeros
+  const void* from;  // null means that zeros are written
   size_t bytes;
   int group;
 };
 
 class Block {
  public:
-  static Block& Running();  // only inside a kernel
+  static Block& Running();  // call only inside a kernel
 
-  // Returns what went wrong, or an empty string.
+  // Runs the block. Returns the error, or an empty string.
   std::string Run(dim3 grid, dim3 block, uint3 index, size_t shared_bytes,
                   const std::function<void()>& body, ThreadOrder order);
 
-  // Inside a kernel, called by the running thread. ------------------------------------------------
+  // The running thread calls the following functions inside a kernel. -----------------------------
 
   std::byte* dynamic_shared() { return shared_.data() + shared_offset_; }
   void Barrier(SourcePlace place);
-  // Barrier() and the sum over the block of `value`.
+  // Does what Barrier() does, and returns the sum of `value` over the block.
   int BarrierSum(int value, SourcePlace place);
-  // Waits for all lanes of `mask`; returns what each of them gave, by lane, until the next call.
+  // Waits for all lanes of `mask`. Returns the values that the lanes gave, indexed by lane. They
+  // are valid until the next call.
   const LaneValue* Exchange(unsigned mask, const void* value, size_t bytes, SourcePlace place);
   int lane() const { return running_ % kWarpThreads; }
   void BeginCopy(void* to, const void* from, size_t bytes);
   void CommitCopies();
   void WaitCopies(int groups_left);
-  // Ends the kernel with an error; does not return.
+  // Ends the kernel with an error. Does not return.
   void Fail(const std::string& what);
 
  private:
@@ -86,7 +89,7 @@ class Block {
   std::string Describe(int thread) const;
 
   std::vector<std::unique_ptr<Thread>> threads_;
-  std::vector<std::array<LaneValue, kWarpThreads>> exchanged_;  // by warp
+  std::vector<std::array<LaneValue, kWarpThreads>> exchanged_;  // per warp
   std::vector<std::byte> shared_;
   size_t shared_offset_ = 0;
   int num_threads_ = 0;

@@ -1,4 +1,4 @@
-// The functions of kernels/cuda/compiler_seam.h in software; see there for what they do.
+// The functions of kernels/cuda/compiler_seam.h in software. That file describes them.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,8 +24,8 @@ inline float Bf16Half(uint32_t pair, int half) {
   return __uint_as_float(half == 0 ? pair << 16 : pair & 0xffff0000u);
 }
 
-// Row of A and column of B of one output, with k in order; the products are exact in fp32 and, as
-// on a card, added without rounding to bf16.
+// Returns one output: the product of a row of A and a column of B, added up in the order of k.
+// Products are exact in fp32 and, as on a card, are not rounded to bf16.
 inline float DotRowColumn(const LaneValues<TensorOperands>& values, int row, int column) {
   double sum = 0.0;
   for (int k = 0; k < 16; ++k) {

@@ -1,8 +1,9 @@
-// cuBLASLt on the host: column-major matrices in fp32 or bf16, and the epilogues as NVIDIA's manual
-// defines them. Algorithm 0 sums in f64; algorithm i has i + 1 such sums, which it adds in fp32.
-// The result is rounded to fp32, as a card's accumulators are, before the epilogue. Vectors and
-// auxiliary matrices of epilogues have D's type. The manual does not say how exact GELU is: here
-// its tanh is that of the instruction tanh.approx.f32, which an epilogue may well use.
+// cuBLASLt on the host. Matrices are column-major, in fp32 or bf16. Epilogues are those of NVIDIA's
+// manual. Algorithm 0 sums in f64. Algorithm i makes i + 1 partial sums in f64 and adds them in
+// fp32. The result is rounded to fp32, as a card's accumulators are, before the epilogue. Vectors
+// and auxiliary matrices of epilogues have D's type. The manual does not say how exact GELU is.
+// Here its tanh is about as exact as the instruction tanh.approx.f32, which a card's epilogue may
+// use.
 #include <cublasLt.h>
 #include <cuda_bf16.h>
 
@@ -41,14 +42,14 @@ using Desc = cublasLtMatmulDescOpaque_t;
 using Layout = cublasLtMatrixLayoutOpaque_t;
 
 constexpr size_t kVersion = 130000;
-// Marks what the heuristic has named: what else is in an algorithm is its number.
+// Marks algorithms that the heuristic has named. The other word of such an algorithm is its number.
 constexpr uint64_t kAlgorithmMark = 0x656d756c61746564;
 
 cublasLtMatmulAlgo_t AlgorithmOf(int number) {
   return {.data = {kAlgorithmMark, static_cast<uint64_t>(number)}};
 }
 
-// Its number; -1 if the card would not run it.
+// Returns the algorithm's number, or -1 if the card would not run the algorithm.
 int NumberOf(const cublasLtMatmulAlgo_t& algorithm) {
   const auto& settings = Card::Get().settings;
   const uint64_t number = algorithm.data[1];
@@ -78,7 +79,8 @@ void Put(void* data, cudaDataType type, int64_t i, double value) {
   }
 }
 
-// PTX ISA 9.7.3.24: a relative error of at most 2^-11.
+// PTX ISA 9.7.3.24 allows tanh.approx.f32 a relative error of 2^-11. The error here can be up to
+// 2^-10.
 double ApproximateTanh(double x) {
   constexpr double kSteps = 0x1p10;
   int exponent = 0;
@@ -111,7 +113,7 @@ struct Product {
   int64_t depth() const {
     return desc.transpose_a == CUBLAS_OP_N ? a_layout.columns : a_layout.rows;
   }
-  // Row-major copies: op(A), and op(B) transposed.
+  // Return row-major copies: of op(A), and of op(B) transposed.
   std::vector<double> ReadA(int64_t batch) const {
     const int64_t offset = batch * a_layout.stride;
     return Read(a, a_layout, offset, desc.transpose_a == CUBLAS_OP_N, d_layout.rows);
@@ -120,7 +122,8 @@ struct Product {
     const int64_t offset = batch * b_layout.stride;
     return Read(b, b_layout, offset, desc.transpose_b == CUBLAS_OP_T, d_layout.columns);
   }
-  // [rows, depth()]; `along` tells whether a row's elements lie a leading dimension apart.
+  // Returns [rows, depth()]. If `along`, neighbouring elements of a row lie a leading dimension
+  // apart in `data`.
   std::vector<double> Read(const void* data, const Layout& layout, int64_t offset, bool along,
                            int64_t rows) const {
     std::vector<double> values;
@@ -170,7 +173,7 @@ struct Product {
         const double* y = columns.data() + column * depth();
         for (int64_t row = 0; row < d_layout.rows; ++row) {
           const double* x = rows.data() + row * depth();
-          // What a card's accumulators hold when the epilogue begins.
+          // Rounded to fp32, as in a card's accumulators when the epilogue begins.
           double sum = static_cast<float>(InnerProduct(x, y) * double{alpha});
           if (beta != 0.0f) {
             sum += double{beta} *
@@ -191,7 +194,7 @@ struct Product {
   }
 };
 
-// Whether a card would take it.
+// Returns true if a card would accept the product.
 bool IsValid(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   const auto swapped = [](int32_t operation) { return operation == CUBLAS_OP_T; };
   const int64_t depth = swapped(desc.transpose_a) ? a.rows : a.columns;
@@ -364,7 +367,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const bool has_epilogue = desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
   const Epilogues epilogues = has_epilogue ? card.settings.epilogues : Epilogues::kWork;
   if (epilogues == Epilogues::kRefused) {
-    // As when a kernel of the library cannot be launched.
+    // The same happens if a kernel of the library cannot be launched.
     card.Result(cudaErrorInvalidConfiguration);
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }

@@ -1,5 +1,5 @@
-// CUDA's device language on the host: qualifiers, built-in variables, barriers, warp exchanges,
-// atomics and intrinsics, as far as the kernels use them. In the global namespace, as there.
+// CUDA's device language on the host: the qualifiers, built-in variables, barriers, warp exchanges,
+// atomics and intrinsics that our kernels use. They are in the global namespace, as in CUDA.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
-// Blocks run one after the other, so one copy serves all.
+// Blocks run one after the other, so one static copy serves all blocks.
 #define __shared__ static
 
 inline uint3 threadIdx;
@@ -29,7 +29,7 @@ inline dim3 blockDim;
 inline dim3 gridDim;
 inline constexpr int warpSize = 32;
 
-// Barriers. The place is the caller's: threads that meet at different ones are an error.
+// Barriers. Threads that meet at barriers at different places (file and line) are an error.
 inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   lodestar::emulator::Block::Running().Barrier({file, line});
 }
@@ -58,7 +58,7 @@ inline void __threadfence_block() {}
 
 namespace lodestar::emulator {
 
-// The values that all lanes of the mask have given, by lane.
+// The values that the lanes of the mask have given, indexed by lane.
 template <typename T>
 class LaneValues {
  public:
@@ -76,7 +76,8 @@ class LaneValues {
   const LaneValue* values_;
 };
 
-// The lane that a shuffle reads, or the own one where it would leave the segment of `width` lanes.
+// Returns the value of the lane that a shuffle reads. If that lane is outside of the segment of
+// `width` lanes, returns the own value.
 template <typename T>
 T Shuffle(unsigned mask, T value, int (*source)(int lane, int by, int width), int by, int width,
           const char* file, int line) {
@@ -102,7 +103,8 @@ T Reduce(unsigned mask, T value, Combine combine, const char* file, int line) {
   return result;
 }
 
-// Runs alone between two switches of threads, so nothing can come between.
+// Updates a value in memory. Emulated threads switch only at barriers and warp operations, so no
+// other thread runs in between.
 template <typename T, typename Combine>
 T Update(T* address, Combine combine) {
   const T old = *address;

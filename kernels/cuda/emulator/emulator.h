@@ -1,10 +1,11 @@
-// Settings of the CUDA emulator: a CUDA runtime, the device language and cuBLASLt on the host, so
-// that kernels/cuda runs, tests and all, where there is no card. It proves what the kernels compute
-// and how they synchronise, not how fast they are. Calls may come from several threads.
+// Settings of the CUDA emulator: a CUDA runtime, the device language and cuBLASLt on the host. With
+// the emulator, kernels/cuda and its tests run without a card. It proves what the kernels compute
+// and how they synchronise, but not their speed. Calls may come from several threads.
 //
-// Device memory is host memory with canaries, filled with NaN. Streams are queues whose operations
-// run when a thread waits for them, and no earlier: what relies on an order that no event or stream
-// gives reads wrong values. Several cards have memory and streams of their own, and one clock.
+// Device memory is host memory filled with NaN, with canaries behind it. Streams are queues whose
+// operations run only when a thread waits for them. Work that relies on an order that no event or
+// stream enforces reads wrong values. Each card has its own memory and streams. All cards share one
+// clock.
 #pragma once
 
 #include <cstddef>
@@ -16,59 +17,66 @@ namespace lodestar::emulator {
 
 enum class ThreadOrder : uint8_t { kForward, kReversed };
 
-// What a wait for one stream makes run on others: only what the stream waits for itself, or
-// everything else first. Between the two, an unordered reader and writer meet in either order.
+// Which operations of other streams a wait for one stream runs: only those that the stream waits
+// for, or all of them first. If a reader and a writer are not ordered, tests with both settings run
+// them in both orders.
 enum class StreamOrder : uint8_t { kOnlyWhatIsNeeded, kOthersFirst };
 
-// What becomes of a matrix product with an epilogue: it is computed; the heuristic knows none but
-// DEFAULT; the heuristic knows it, but the call is refused; it breaks the card.
+// What happens to a matrix product with an epilogue. kWork: it is computed. kUnknown: the heuristic
+// knows no epilogue but DEFAULT. kRefused: the heuristic knows the epilogue, but the call is
+// refused. kFatal: the call breaks the card.
 enum class Epilogues : uint8_t { kWork, kUnknown, kRefused, kFatal };
 
 struct Settings {
   ThreadOrder threads = ThreadOrder::kForward;
   StreamOrder streams = StreamOrder::kOnlyWhatIsNeeded;
   int num_devices = 1;
-  bool peers_reach = true;      // cards may copy from and to each other's memory without the host
-  int compute_capability = 90;  // ten times the major plus the minor version
+  bool peers_reach = true;                // cards may copy from and to each other's memory directly
+  int compute_capability = 90;            // 10 * major version + minor version
   size_t memory_bytes = size_t{1} << 30;  // of each card
-  // The most host memory that one call registers; more is refused.
+  // Maximum host memory that one call can register.
   size_t registrable_bytes = size_t{1} << 30;
   Epilogues epilogues = Epilogues::kWork;
-  // What a matrix product with one takes, of an algorithm that takes 1 without.
+  // Time of a matrix product with an epilogue, if its algorithm takes 1 us without an epilogue.
   double epilogue_microseconds = 1.0;
-  // What a matrix product takes with each of the algorithms that the heuristic names, best guess
-  // first. They differ in the order of their sums, and so in last bits.
+  // Times of a matrix product with each of the algorithms that the heuristic names, in its order.
+  // The algorithms add up in different orders, so that their results differ in the last bits.
   std::vector<double> algorithm_microseconds = {1.0};
-  int refused_algorithm = -1;  // it is named, but neither taken by a call nor by a check
+  // Number of an algorithm that the heuristic names, but that calls and checks refuse. -1 means
+  // none.
+  int refused_algorithm = -1;
 };
 
-// The state of the card, with what is queued on it, is kept.
+// Changes the settings. The card's memory, streams and queued operations stay as they are.
 void Configure(const Settings& settings);
 const Settings& settings();
-// The next `count` allocations of device memory succeed, those after it fail.
+// Lets the next `count` allocations of device memory succeed. Later allocations fail.
 void FailAllocationsAfter(int count);
-// The kernel `count` launches from now fails as if it had touched foreign memory.
+// Makes a kernel fail as if it had accessed memory that is not its own. 0 means the next kernel, 1
+// the kernel after it.
 void FailLaunchAfter(int count);
-// So long the host does something else: what is queued runs, and if that takes less by the card's
-// clock, the card has nothing to do for the rest.
+// Lets the host be busy for some time. Queued operations run. If they end earlier by the card's
+// clock, the card is idle until the time is over.
 void PassTime(double microseconds);
-// Forgets an error that sticks to the card, as a new process would.
+// Clears an error that would otherwise stay until the process ends.
 void ClearStickyError();
-// What was wrong with the kernel that failed first, with thread and place; empty: none failed.
+// Returns the error of the kernel that failed first, with thread and place. Empty means that no
+// kernel has failed.
 std::string KernelFailure();
-// How often cuBLASLt was asked for an algorithm.
+// Returns the number of calls that asked cuBLASLt for an algorithm.
 int64_t num_heuristics();
-// How many matrix products were queued or recorded.
+// Returns the number of matrix products that were queued or recorded.
 int64_t num_products();
 int64_t num_launches();
-// Device and pinned host memory that was allocated, or registered, and not released.
+// Returns the number of allocations of device memory and pinned host memory, and of registrations
+// of host memory, that are not released.
 int64_t num_allocations();
-// Bytes of host memory that were allocated pinned, or registered, and not released.
+// Returns the bytes of host memory that is pinned or registered now.
 int64_t pinned_bytes();
-// Asynchronous copies between device memory and host memory that is not pinned: on a card they
-// wait.
+// Returns the number of asynchronous copies between device memory and host memory that is not
+// pinned. A real card makes the host wait in such copies.
 int64_t num_pageable_copies();
-// Bytes of asynchronous copies to and from host memory that was registered.
+// Returns the bytes that asynchronous copies have moved to and from registered host memory.
 int64_t registered_bytes_copied();
 
 }  // namespace lodestar::emulator

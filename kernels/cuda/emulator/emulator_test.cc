@@ -26,7 +26,7 @@ __global__ void SumOfBlock(float* sums, const float* values) {
   sums[blockIdx.x] = total;
 }
 
-// Each thread reads what its right neighbour wrote; correct only with the barrier.
+// Each thread reads the value of its right neighbour. The values are correct only with the barrier.
 __global__ void Rotate(int* out, bool with_barrier) {
   int* shared = DynamicShared<int>();
   shared[threadIdx.x] = static_cast<int>(threadIdx.x);
@@ -85,7 +85,7 @@ class EmulatorTest : public testing::TestWithParam<emulator::ThreadOrder> {
     memory_.push_back(memory);
     return static_cast<T*>(memory);
   }
-  // What the kernel was stopped for.
+  // Returns the error that stopped the kernel.
   std::string Failure() {
     EXPECT_EQ(cudaStreamSynchronize(stream_), cudaErrorLaunchFailure);
     return emulator::KernelFailure();
@@ -187,8 +187,8 @@ TEST_P(EmulatorTest, WritingBeyondAnAllocationIsAnError) {
       << "the error sticks";
 }
 
-// The copy on the other stream must come after the kernel; without an event one of the two orders
-// copies old memory.
+// The copy on the other stream must come after the kernel. Without an event, one of the two stream
+// orders copies old memory.
 TEST_P(EmulatorTest, AMissingEventShows) {
   int wrong = 0;
   for (bool with_event : {true, false}) {

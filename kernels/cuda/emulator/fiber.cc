@@ -4,8 +4,8 @@
 
 #include "common/runtime/check.h"
 
-// Saves the registers that a callee must keep (System V ABI) and the stack pointer, and loads
-// those of another stack. A new stack begins in LodestarFiberEntry, with the fiber in r12.
+// Saves the stack pointer and the registers that a callee must keep (System V ABI), and loads those
+// of another stack. A new stack begins in LodestarFiberEntry, with the fiber in r12.
 asm(R"(
 .text
 .type LodestarSwitchStack, @function
@@ -42,9 +42,9 @@ void LodestarFiberEntry();
 namespace lodestar::emulator {
 namespace {
 
-constexpr size_t kStackBytes = 256 * 1024;  // address space; pages are taken when touched
+constexpr size_t kStackBytes = 256 * 1024;  // address space; pages take memory when touched
 constexpr int kSavedRegisters = 6;
-constexpr int kR12 = 3;  // place among the saved registers, r15 first
+constexpr int kR12 = 3;  // index of r12 among the saved registers, which begin with r15
 
 }  // namespace
 
@@ -65,7 +65,8 @@ void Fiber::Start(void (*body)(void*), void* argument) {
   body_ = body;
   argument_ = argument;
   ended_ = false;
-  // [registers | return address], so that the stack is aligned where the entry makes its call.
+  // The stack begins with the saved registers and the return address, so that it is aligned for the
+  // call in LodestarFiberEntry.
   void** top = reinterpret_cast<void**>(stack_ + kStackBytes) - 1;
   top[0] = reinterpret_cast<void*>(&LodestarFiberEntry);
   void** registers = top - kSavedRegisters;

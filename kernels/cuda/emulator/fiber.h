@@ -1,5 +1,5 @@
-// A call stack that can be left in the middle and resumed later, always on one operating-system
-// thread: each thread of an emulated CUDA block is one. x86-64 only, as kernels/simd is.
+// A call stack that can be suspended and resumed, always on the same operating-system thread. Each
+// thread of an emulated CUDA block is a fiber. Only for x86-64, as kernels/simd is.
 #pragma once
 
 #include <cstddef>
@@ -13,12 +13,12 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // The next Resume() begins `body(argument)`; a call that was under way is forgotten, without
-  // running its destructors.
+  // Makes the next Resume() begin `body(argument)`. If an earlier body has not ended, it never
+  // continues, and its destructors do not run.
   void Start(void (*body)(void*), void* argument);
-  // Runs until Suspend() or the end of the body. Returns whether the body has ended.
+  // Runs the body until it calls Suspend() or ends. Returns true if the body has ended.
   bool Resume();
-  // Only inside the body.
+  // Returns control to the caller of Resume(). Call only inside the body.
   void Suspend();
 
  private:

@@ -1,5 +1,5 @@
-// CUDA's arithmetic intrinsics and cached loads on the host. The fast ones are exact here: a card
-// is a few units in the last place worse.
+// CUDA's arithmetic intrinsics and cached loads on the host. Fast intrinsics are exact here, but
+// err by a few units in the last place on a card.
 #pragma once
 
 #include <algorithm>

@@ -20,13 +20,15 @@ constexpr size_t kPageBytes = 4096;
 constexpr size_t kCanaryBytes = 256;
 constexpr unsigned char kCanary = 0x5a;
 constexpr unsigned char kPoison = 0xff;
-constexpr size_t kMaxPoisonBytes = 1 << 20;  // workspaces of many MiB need not be touched
-// From this size on memory is address space without pages until it is touched: a card may have more
-// memory than the machine, as long as it is not used.
+// Maximum number of bytes of an allocation that are filled with NaN, as workspaces of many MiB
+// would take long.
+constexpr size_t kMaxPoisonBytes = 1 << 20;
+// From this size on, memory is address space that gets pages when it is touched. So an emulated
+// card can have more memory than the machine, as long as the memory is not used.
 constexpr size_t kReservedBytes = size_t{256} << 20;
 constexpr unsigned kMaxBlockThreads = 1024;
 constexpr unsigned kMaxGridYz = 65535;
-// Dynamic shared memory of a block whose kernel has not asked for more.
+// Maximum dynamic shared memory of a block, unless the kernel has asked for more.
 constexpr size_t kDefaultSharedBytes = 48 * 1024;
 
 unsigned char* AllocateAligned(size_t bytes) {
@@ -43,7 +45,8 @@ void FreeAligned(void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
-// With a canary, which also tells the end of an allocation from other memory of the host.
+// Returns the size of an allocation with its canary. The canary also separates allocations from
+// other memory of the host.
 size_t WholeBytes(size_t bytes) {
   return (bytes + kCanaryBytes + kAlignment - 1) / kAlignment * kAlignment;
 }
@@ -85,7 +88,8 @@ size_t Card::MaxSharedBytes() const {
 }
 
 cudaError_t Card::Queue(cudaStream_t stream, Operation operation) {
-  // The default stream is ordered with no other here: nothing of ours may use it.
+  // Our code must not use the default stream, because the emulator does not order it with other
+  // streams.
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   if (stream->captured != nullptr) {
     stream->captured->operations.push_back(std::move(operation));
@@ -166,7 +170,7 @@ void* Card::AllocateHost(size_t bytes) {
 bool Card::Release(void* memory, Kind kind) {
   const auto it = allocations_.find(memory);
   if (it == allocations_.end() || it->second.kind != kind) return false;
-  // As on a card, what is queued may still use the memory, so it runs first.
+  // Queued operations may still use the memory, so they run first, as on a card.
   for (cudaStream_t stream : streams) RunUntil({stream, stream->queued});
   CheckCanaries();
   if (kind == Kind::kDevice) used_bytes_[it->second.device] -= it->second.bytes;
@@ -222,7 +226,8 @@ bool Card::LeavesAllocation(const void* memory, size_t bytes) const {
   --it;
   const auto offset =
       static_cast<size_t>(static_cast<const char*>(memory) - static_cast<const char*>(it->first));
-  // Memory of the host's own lies beyond what is allocated here, canary included.
+  // Memory behind an allocation and its canary belongs to the host. Registered memory has no
+  // canary.
   const size_t canary_bytes = it->second.kind == Kind::kRegistered ? 0 : kCanaryBytes;
   if (offset >= it->second.bytes + canary_bytes) return false;
   return offset + bytes > it->second.bytes;

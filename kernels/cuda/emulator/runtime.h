@@ -1,5 +1,5 @@
-// The emulated cards: their memory, and streams as queues of what is still to run. Everything here
-// is called with the lock held.
+// The emulated cards: their memory, and their streams, which are queues of operations that have not
+// run yet. Callers must hold the lock of mutex().
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@
 
 namespace lodestar::emulator {
 
-// A place in a stream: reached when that many of its operations are done.
+// A place in a stream. It is reached when `operations` operations of the stream are done.
 struct StreamPoint {
   cudaStream_t stream = nullptr;
   int64_t operations = 0;
@@ -30,9 +30,11 @@ struct StreamPoint {
 
 struct Operation {
   std::function<void()> run;
-  StreamPoint after;  // on another stream; its stream may be null
+  // The operation runs after this point of another stream. A null stream means that it does not
+  // wait.
+  StreamPoint after;
   double microseconds = 0.0;
-  std::array<const void*, 2> copies = {};  // where a copy begins and ends
+  std::array<const void*, 2> copies = {};  // source and destination of a copy
 };
 
 }  // namespace lodestar::emulator
@@ -43,7 +45,7 @@ struct CUstream_st {
   std::deque<lodestar::emulator::Operation> queue;
   int64_t queued = 0;
   int64_t done = 0;
-  CUgraph_st* captured = nullptr;  // being recorded; null: not capturing
+  CUgraph_st* captured = nullptr;  // graph that is being recorded; null means that none is
   std::thread::id capturing_thread;
 };
 struct CUevent_st {
@@ -51,7 +53,8 @@ struct CUevent_st {
   lodestar::emulator::StreamPoint point;
   bool times = false;
   bool captured = false;
-  std::shared_ptr<double> microseconds;  // of the card's own clock; negative: not reached
+  // The card's clock when the event was reached. Negative means that it is not reached yet.
+  std::shared_ptr<double> microseconds;
 };
 struct CUgraph_st {
   std::vector<lodestar::emulator::Operation> operations;
@@ -71,7 +74,7 @@ class Card {
   std::mutex& mutex() { return mutex_; }
 
   Settings settings;
-  cudaError_t sticky = cudaSuccess;  // after a kernel failed, every call returns it
+  cudaError_t sticky = cudaSuccess;  // set when a kernel fails; from then on every call returns it
   cudaError_t last = cudaSuccess;
   std::string kernel_failure;
   int64_t launches = 0;
@@ -79,44 +82,48 @@ class Card {
   int64_t products = 0;
   int64_t pageable_copies = 0;
   int64_t registered_bytes_copied = 0;
-  int64_t allocations_until_failure = -1;  // negative: never
+  int64_t allocations_until_failure = -1;  // negative means that allocations do not fail
   int64_t launches_until_failure = -1;
-  double microseconds = 0.0;  // the card's clock: what the operations so far took
+  double microseconds = 0.0;  // the card's clock: total time of the operations so far
   std::vector<cudaStream_t> streams;
-  // Dynamic shared memory that a kernel may be given, by kernel, where it has asked for more.
+  // Dynamic shared memory that each kernel may be given, for kernels that have asked for more than
+  // the default.
   std::map<const void*, size_t> shared_bytes_of_kernels;
 
-  std::set<std::pair<int, int>> enabled_peers;  // device that reaches, device that is reached
+  // Pairs (device that copies, device whose memory it reaches).
+  std::set<std::pair<int, int>> enabled_peers;
 
-  // Remembers and returns the error, or the sticky one.
+  // Remembers and returns `error`. If the card has failed, it is the sticky error instead.
   cudaError_t Result(cudaError_t error);
-  // Fails the card as a kernel's wrong access does.
+  // Fails the card, as a wrong memory access of a kernel does.
   void Break(cudaError_t error, const std::string& why);
-  // Dynamic shared memory that a kernel may ask for.
+  // Returns the most dynamic shared memory that a kernel may ask for.
   size_t MaxSharedBytes() const;
   cudaError_t Queue(cudaStream_t stream, Operation operation);
-  // Runs what has to run before the point is reached, and more as settings.streams says.
+  // Runs the operations before the point and those that they wait for. With
+  // StreamOrder::kOthersFirst, runs all operations of other streams first.
   void RunUntil(StreamPoint point);
-  // Waiting is refused to the thread that captures a stream, and spoils the capture.
+  // If the calling thread records a stream, refuses the call, which would wait, and makes the
+  // recording invalid.
   cudaError_t RefuseIfCapturing();
   void RunKernel(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 
-  // Returns the current device of the calling thread, to be read or set.
+  // Returns a reference to the calling thread's current device. The caller may set it.
   static int& CurrentDevice();
 
-  // Registered: the host's own, pinned for the time being.
+  // kRegistered is the host's own memory that is pinned until it is unregistered.
   enum class Kind : uint8_t { kDevice, kPinned, kRegistered };
   void* AllocateDevice(size_t bytes);  // on the current device
   void* AllocateHost(size_t bytes);
   bool Release(void* memory, Kind kind);
   cudaError_t Register(void* memory, size_t bytes);
-  // Breaks the card if a copy to or from the memory has not run yet.
+  // Unregisters host memory. If a copy to or from the memory has not run yet, the card breaks.
   cudaError_t Unregister(void* memory);
-  // Whether [memory, memory + bytes) leaves the allocation that it begins in.
+  // Returns true if [memory, memory + bytes) extends beyond the allocation in which it begins.
   bool LeavesAllocation(const void* memory, size_t bytes) const;
-  // Whether it is on the device or pinned.
+  // Returns true if the memory is device memory, pinned or registered.
   bool IsAllocated(const void* memory) const;
-  // Whether the memory was allocated on the device.
+  // Returns true if the memory was allocated on the device `device`.
   bool IsOn(int device, const void* memory) const;
   bool IsRegistered(const void* memory) const;
   int64_t pinned_bytes() const;
@@ -137,7 +144,7 @@ class Card {
 
   std::mutex mutex_;
   std::map<const void*, Allocation> allocations_;
-  std::map<int, size_t> used_bytes_;  // by device
+  std::map<int, size_t> used_bytes_;  // per device
   Block block_;
 };
 

@@ -1,4 +1,4 @@
-// The CUDA runtime API on the emulated card: errors, devices, memory, streams, events and graphs.
+// The CUDA runtime API of the emulated cards: errors, devices, memory, streams, events and graphs.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kVersion = 13000;
 
-// Every call of the API: the sticky error, or what `call` says.
+// Runs `call` with the lock held. Returns the sticky error if the card has failed, else the result
+// of `call`.
 template <typename Call>
 cudaError_t OnCard(Call call) {
   Card& card = Card::Get();

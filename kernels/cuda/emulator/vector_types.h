@@ -1,4 +1,4 @@
-// CUDA's built-in vector types, as far as the kernels use them. In the global namespace, as there.
+// CUDA's built-in vector types that our kernels use. They are in the global namespace, as in CUDA.
 #pragma once
 
 #include <cstdint>

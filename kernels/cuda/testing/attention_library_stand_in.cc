@@ -1,6 +1,6 @@
-// Stands in for cuDNN in the plugin on an emulated card: its attention is that of our kernels. The
-// environment says what it does: with LODESTAR_STAND_IN_ATTENTION=missing it cannot be loaded, with
-// =refuses it has no plan.
+// Stands in for cuDNN in the plugin on an emulated card. Its attention is computed by our kernels.
+// If LODESTAR_STAND_IN_ATTENTION=missing is in the environment, the library cannot be loaded. With
+// =refuses, the library has no plan.
 #include <cstdlib>
 #include <memory>
 #include <string>

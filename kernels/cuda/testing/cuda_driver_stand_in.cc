@@ -1,5 +1,6 @@
-// What cuDNN asks of NVIDIA's driver while it makes plans, without a card: its own code is compiled
-// as for a card, and the stand-in takes what should be loaded there. Nothing can run.
+// The functions of NVIDIA's driver that cuDNN calls while it makes plans, for machines without a
+// card. cuDNN compiles its code as for a card, and this stand-in accepts the code without loading
+// it. Nothing can run.
 #include <cstddef>
 
 // NOLINTBEGIN: the names are CUDA's.

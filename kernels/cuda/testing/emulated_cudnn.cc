@@ -28,7 +28,7 @@ using Shared = std::shared_ptr<Descriptor>;
 struct Attribute {
   int64_t count = 0;
   std::vector<char> bytes;
-  std::vector<Shared> descriptors;  // kept, as cuDNN keeps what they say
+  std::vector<Shared> descriptors;  // kept alive, as in cuDNN
 };
 
 struct Descriptor {
@@ -68,13 +68,13 @@ size_t BytesOf(cudnnBackendAttributeType_t type) {
     case CUDNN_TYPE_HANDLE:
       return sizeof(void*);
     default:
-      return sizeof(int);  // enumerations
+      return sizeof(int);  // all others are enumerations
   }
 }
 
 using Sizes = std::array<int64_t, 4>;
 
-// A tensor's description.
+// The description of a tensor.
 struct Tensor {
   explicit Tensor(const Descriptor& from) {
     LODESTAR_CHECK(from.is_final && from.type == CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -97,7 +97,7 @@ struct Tensor {
     }
     return index;
   }
-  // In memory, in elements.
+  // Returns the offset in memory, in elements.
   int64_t OffsetOf(const Sizes& index) const {
     int64_t offset = 0;
     for (int i = 0; i < 4; ++i) offset += index[i] * strides[i];
@@ -109,15 +109,15 @@ struct Tensor {
   Sizes sizes, strides;
   int64_t alignment;
   bool is_stored;
-  bool is_accumulator;  // sums are added to what is there
+  bool is_accumulator;  // sums are added to the values in memory
 };
 
-// Values in the order of a tensor's indices, the last one fastest.
+// Values in the order of a tensor's indices. The last index is the fastest.
 struct Values {
   Sizes sizes;
   std::vector<double> at;
 
-  // Repeated along dimensions of size 1.
+  // Returns the value at `index`. Along dimensions of size 1, the value is repeated.
   double Of(const Sizes& index) const {
     int64_t element = 0;
     for (int i = 0; i < 4; ++i) element = element * sizes[i] + (sizes[i] == 1 ? 0 : index[i]);
@@ -176,7 +176,7 @@ class Run {
     return values_[tensor.id] = std::move(values);
   }
 
-  // `value`: of an index.
+  // Sets a tensor. `value` returns the value of the element with an index.
   void Write(const Descriptor& description, const std::function<double(const Sizes&)>& value) {
     const Tensor tensor(description);
     LODESTAR_CHECK(!values_.contains(tensor.id)) << "tensor " << tensor.id << " is set twice";
@@ -285,7 +285,7 @@ class Run {
     });
   }
 
-  // The elements keep their places in memory.
+  // Changes the layout. The elements stay in place in memory.
   void Reshape(const Descriptor& operation) {
     const Descriptor& from = operation.Of(CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
     const Descriptor& to = operation.Of(CUDNN_ATTR_OPERATION_RESHAPE_YDESC);

@@ -1,4 +1,4 @@
-// The CUDA device on the emulated card, for tests of whatever drives a device.
+// The CUDA device on the emulated card, for tests of code that uses a device.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,12 @@
 
 namespace lodestar::cuda {
 
-// Sets the process's one card up as `settings` says, without the error of an earlier test.
+// Configures the emulated card by `settings`, clears the error of an earlier test, and makes a
+// device.
 std::unique_ptr<kernels::Device> MakeEmulatedDevice(const factory::CudaPluginOptions& options,
                                                     const emulator::Settings& settings);
 
-// settings.num_devices of them, as a group that finds NCCL if `load_nccl` does.
+// Makes settings.num_devices devices and their group. The group uses NCCL if `load_nccl` finds it.
 kernels::DeviceSet MakeEmulatedDevices(const factory::CudaPluginOptions& options,
                                        const emulator::Settings& settings,
                                        NcclLoader load_nccl = nullptr);

@@ -27,13 +27,13 @@ struct Rank {
   Event done;
 };
 
-// The communicators that were made together.
+// Communicators that were made together.
 struct Clique {
   explicit Clique(int count) : ranks(count), everybody(count) {}
   std::atomic<int> num_connected = 0;  // ranks that have called an operation in a group
   std::vector<Rank> ranks;
   std::barrier<> everybody;
-  // Kernels that wait for it may outlive the clique.
+  // Shared, as kernels that wait for it may outlive the clique.
   const std::shared_ptr<std::atomic<bool>> is_aborted = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -86,7 +86,8 @@ NcclResult AsyncError(NcclCommunicator* communicator, NcclResult* error) {
   return kNcclSuccess;
 }
 
-// Runs on a card until the communicator is aborted.
+// A kernel that must run only after the communicator was aborted. If it runs before, it would wait
+// for ever, and the process ends.
 void AwaitAbort(const std::shared_ptr<std::atomic<bool>>& is_aborted) {
   LODESTAR_CHECK(*is_aborted) << "it would wait for ever";
 }
@@ -100,8 +101,9 @@ const char* ErrorString(NcclResult result) {
   return result == kNcclSuccess ? "no error" : "unhandled cuda error";
 }
 
-// In a group a thread calls for several ranks, and no call waits for another. Operations of groups
-// connect, and leave values as they are.
+// True between GroupStart() and GroupEnd(). In a group one thread calls for several ranks, and no
+// call waits for another rank. Operations in a group only connect the ranks and leave values
+// unchanged.
 thread_local bool is_in_group = false;
 
 NcclResult GroupStart() {
@@ -114,7 +116,8 @@ NcclResult GroupEnd() {
   return first_operations_fail ? kUnhandledCudaError : kNcclSuccess;
 }
 
-// What each rank's stream does, once all ranks have called.
+// Runs an operation of one rank, once all ranks have called it. `work` queues the rank's part on
+// its stream.
 template <typename Work>
 NcclResult Collective(NcclCommunicator* communicator, const float* from, size_t count,
                       cudaStream_t stream, Work work) {
@@ -167,7 +170,7 @@ NcclResult Broadcast(const void* from, void* to, size_t count, NcclDataType type
       });
 }
 
-// In another order than a group that copies.
+// Adds in another order than a group that copies, so that results differ.
 NcclResult Reduce(const void* from, void* to, size_t count, NcclDataType type,
                   NcclReduction reduction, int root, NcclCommunicator* communicator,
                   cudaStream_t stream) {

@@ -1,4 +1,5 @@
-// NCCL between emulated cards: what a group of cards uses of it, with its order of calls checked.
+// NCCL between emulated cards: the functions that a group of cards uses. The order of calls is
+// checked.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +8,22 @@
 
 namespace lodestar::cuda {
 
-// Returns the number of calls of the functions below since the process began, without those in a
+// Returns the number of operations that were called since the process began, without those in a
 // group.
 int64_t num_nccl_operations();
 
-// Operations that are queued from here on wait on their cards for a member that does not come: they
-// end when their communicators are aborted, and the process ends if they run before.
+// Makes operations that are queued from now on wait on their cards for a member that never comes.
+// They end when their communicators are aborted. If an operation runs before that, the process
+// ends.
 void SetNcclOperationsWait(bool wait);
-// Communicators have that error from here on; 0 means none.
+// Makes communicators report this error from now on. 0 means no error.
 void SetNcclAsyncError(int error);
 
-// Cards are not connected from here on: the end of a group says so.
+// If `fail` is true, the first operations fail from now on, so that cards are not connected. The
+// end of the group returns the error.
 void SetNcclFirstOperationsFail(bool fail);
 
-// Functions that work; communicators of one clique are used by a thread each.
+// Returns functions that work. Each communicator of a clique must be used by a thread of its own.
 absl::StatusOr<NcclFunctions> LoadEmulatedNccl();
 // Returns functions whose communicators cannot be made.
 absl::StatusOr<NcclFunctions> LoadBrokenNccl();

@@ -17,7 +17,8 @@
 
 namespace lodestar::cuda {
 
-// Device memory is exactly as large as asked for: writing beyond it is an error of the emulator.
+// The stream and the device memory of one test. Memory is exactly as large as asked for, so that a
+// write beyond it is an error of the emulator.
 class KernelTestRig {
  public:
   explicit KernelTestRig(emulator::ThreadOrder order) {
@@ -33,7 +34,7 @@ class KernelTestRig {
 
   cudaStream_t stream() const { return stream_; }
 
-  // NaN, for all floating types.
+  // Allocates memory filled with NaN in all floating types.
   template <typename T>
   T* Allocate(size_t n) {
     void* memory = nullptr;
@@ -58,7 +59,8 @@ class KernelTestRig {
   std::vector<void*> memory_;
 };
 
-// What `run` (a function of a rig) returns, a vector; it must be the same bits in both orders.
+// Returns the vector that `run(rig)` returns. Expects that it has the same bits in both orders of
+// threads.
 template <typename Run>
 auto InBothOrders(Run run) {
   KernelTestRig forward(emulator::ThreadOrder::kForward);
@@ -71,7 +73,7 @@ auto InBothOrders(Run run) {
   return result;
 }
 
-// Values in [-1, 1) that look random.
+// Returns a value in [-1, 1) that looks random.
 inline float Noise(int64_t i) {
   uint64_t bits = static_cast<uint64_t>(i + 1) * 0x9e3779b97f4a7c15u;
   bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;

@@ -1,5 +1,5 @@
-// The part of NVIDIA's cublasLt.h that kernels/cuda uses, implemented by the emulator. Names,
-// values and meaning as in NVIDIA's header (cuBLAS 13).
+// The part of NVIDIA's cublasLt.h that kernels/cuda uses. The emulator implements it. Names, values
+// and meanings are those of NVIDIA's header (cuBLAS 13).
 #pragma once
 
 #include <cstddef>

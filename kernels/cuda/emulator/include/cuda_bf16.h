@@ -1,5 +1,5 @@
-// bfloat16 on the host: the part of NVIDIA's header that kernels/cuda uses. Nothing converts
-// implicitly, and there is no arithmetic: kernels compute in fp32.
+// bfloat16 on the host: the part of NVIDIA's header that kernels/cuda uses. There are no implicit
+// conversions and no arithmetic, because kernels compute in fp32.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,7 @@ inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) {
   result.bits = bits;
   return result;
 }
-// To the nearest, ties to even.
+// Rounds to the nearest bf16, ties to even.
 inline __nv_bfloat16 __float2bfloat16_rn(float x) {
   if (std::isnan(x)) return __ushort_as_bfloat16(0x7fff);
   const uint32_t bits = std::bit_cast<uint32_t>(x);

@@ -1,5 +1,5 @@
-// IEEE half precision on the host: the part of NVIDIA's header that kernels/cuda uses. No
-// arithmetic: kernels compute in fp32.
+// IEEE half precision on the host: the part of NVIDIA's header that kernels/cuda uses. There is no
+// arithmetic, because kernels compute in fp32.
 #pragma once
 
 #include <bit>

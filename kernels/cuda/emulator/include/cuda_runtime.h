@@ -1,4 +1,4 @@
-// What a .cu.cc file gets from <cuda_runtime.h>, without a CUDA toolkit.
+// The part of <cuda_runtime.h> that .cu.cc files use, without a CUDA toolkit.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace lodestar::emulator {
 
-// Queues a kernel whose threads run `body`; `kernel` tells it from others.
+// Queues a kernel whose threads run `body`. `kernel` identifies the kernel.
 cudaError_t LaunchKernel(const void* kernel, const cudaLaunchConfig_t& config,
                          std::function<void()> body);
 

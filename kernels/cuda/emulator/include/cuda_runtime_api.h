@@ -1,5 +1,5 @@
-// The part of the CUDA runtime API that kernels/cuda uses, implemented by the emulator. Names,
-// values and meaning as in NVIDIA's header.
+// The part of the CUDA runtime API that kernels/cuda uses. The emulator implements it. Names,
+// values and meanings are those of NVIDIA's header.
 #pragma once
 
 #include <cstddef>
