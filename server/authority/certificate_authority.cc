@@ -64,7 +64,7 @@ std::string CertificatePath(const std::string& folder) {
 }
 std::string LedgerPath(const std::string& folder) { return absl::StrCat(folder, "/ledger.json"); }
 
-// Adds what to do about a file of the authority that is damaged or missing.
+// Adds advice for the operator if `status` says that a file of the authority is damaged or missing.
 absl::Status WithAdvice(const std::string& folder, const absl::Status& status) {
   if (!absl::IsDataLoss(status) && !absl::IsInvalidArgument(status) && !absl::IsNotFound(status)) {
     return status;
@@ -114,8 +114,8 @@ absl::Status CertificateAuthority::LoadFiles() {
   const std::string& folder = config_.folder;
   absl::StatusOr<std::string> key = ReadKeptSecretFile(KeyPath(folder), kMaxKeyBytes);
   if (absl::IsNotFound(key.status())) {
-    // A new authority would lock out all machines that have joined, and let in those that were
-    // revoked.
+    // A new authority would lock out all machines that have joined. It would also forget the
+    // revocations.
     const absl::StatusOr<std::string> ledger =
         ReadKeptSecretFile(LedgerPath(folder), kMaxLedgerBytes);
     const absl::StatusOr<TokenLedger> known = TokenLedger::FromJson(ledger.value_or(""));
@@ -204,7 +204,8 @@ absl::Status CertificateAuthority::Change(
         absl::StrCat("the server of shard 0 cannot record it on its disk: ", kept.message()));
   }
   ledger_ = std::move(changed);
-  read_version_ = {};  // the file is another one now
+  // Empty, so that the next ReadLedger() reads the file that was just written.
+  read_version_ = {};
   return absl::OkStatus();
 }
 
@@ -374,7 +375,8 @@ std::map<std::string, std::string> CertificateAuthority::Revoked() {
   std::map<std::string, std::string> revoked;
   const TokenLedger ledger = this->ledger();
   for (const auto& [id, record] : ledger.identities()) {
-    // Identities that have ended are included, because this clock may be ahead of the caller's.
+    // Identities whose certificate has ended are included, because this clock may be ahead of the
+    // caller's.
     if (record.is_revoked()) revoked.emplace(id, RevokedText(record));
   }
   return revoked;

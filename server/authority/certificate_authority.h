@@ -74,11 +74,11 @@ class CertificateAuthority {
     std::string certificate;
     std::vector<std::string> replaced_ids = {};  // identities that had its name before
   };
-  // The beginning of a certificate that a client asks for.
+  // Says when a certificate begins. The client that asks for the certificate decides.
   enum class Beginning {
     kWithAuthority,
-    // The certificate begins now. For a client that renews after half of the time between beginning
-    // and end.
+    // The certificate begins now. Earlier releases need this, because they renew a certificate
+    // after half of the time between its beginning and its end.
     kNow,
   };
   // Issues a certificate for a token. `enrolment` must lack identity_id and until. `request` is
@@ -91,10 +91,10 @@ class CertificateAuthority {
   absl::StatusOr<Issued> Renew(const Identity& identity, const std::string& request,
                                Beginning beginning = Beginning::kWithAuthority)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Keeps credentials of this machine in a folder of their own. Makes or renews them in these
-  // cases: less than half of their time is left; they last longer than certificates do, because the
-  // clock was ahead when they were issued; they are not valid yet; or they lack one of `hosts` (see
-  // IssueCertificate()). Errors also: those of the files.
+  // Keeps credentials of this machine in `folder`. Makes or renews them if they lack one of `hosts`
+  // (see IssueCertificate()), are not valid yet, or have less than half of their time left. Also
+  // renews them if they last longer than certificates do, because the clock was ahead when they
+  // were issued. Errors also: those of the files.
   absl::StatusOr<Identity> KeepOwn(const std::string& folder, Role role, const std::string& name,
                                    const std::vector<std::string>& hosts = {})
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -123,9 +123,9 @@ class CertificateAuthority {
   absl::Status LoadFiles();
   // Checks that the authority is valid now. Errors: see Open().
   absl::Status CheckAuthorityHolds() const;
-  // Reads the ledger, at most once a second.
+  // Reads the ledger from disk if that was not done within the last second.
   void LookAtLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Reads the ledger, unless it is the file that was read last.
+  // Reads the ledger from disk if the file has been replaced since it was last read.
   absl::Status ReadLedger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Makes `change` in the ledger that is on disk now, and writes the result. Other processes wait.
   // After an error nothing has changed. Errors: those of `change` and of the disk.

@@ -22,13 +22,14 @@ namespace {
 constexpr int64_t kFormatVersion = 1;
 // How long tokens and identities are shown after they have ended.
 constexpr absl::Duration kMemory = absl::Hours(24 * 7);
-// How long a clock that is far ahead of the last change must go on before it is believed.
+// If a clock is far ahead of the time of the last change, it is believed only once it has gone on
+// for this long.
 constexpr absl::Duration kLeapDoubt = absl::Hours(24);
 constexpr int kNameSuffixDigits = 6;
 constexpr int64_t kMaxNumber = int64_t{1} << 62;
 constexpr absl::string_view kReplaced = "replaced by another machine of the name";
 
-// Checks a name that a token may be for, or that a machine wants. Errors: InvalidArgument.
+// Checks a name that a token is made for, or that a machine asks for. Errors: InvalidArgument.
 absl::Status CheckMayBeTaken(absl::string_view name) {
   RETURN_IF_ERROR(CheckName("--name", name, kMaxIdentityNameBytes));
   if (!IsOwnIdentityName(name)) return absl::OkStatus();
@@ -37,7 +38,8 @@ absl::Status CheckMayBeTaken(absl::string_view name) {
                    "' is kept for those who have the authority's own folder; choose another"));
 }
 
-// A ledger as stored. A release that did not number creations and revocations wrote no last_number.
+// A ledger as it is stored. If it has no last_number, a release wrote it that did not number
+// creations and revocations.
 struct LedgerFile {
   static constexpr int64_t kNotCounted = std::numeric_limits<int64_t>::min();
 
@@ -171,7 +173,8 @@ absl::StatusOr<TokenLedger::Redeemed> TokenLedger::Redeem(const Enrolment& enrol
   RETURN_IF_ERROR(CheckMayBeTaken(name));
   Forget(now);
   RETURN_IF_ERROR(CheckNotShutOut(name, token));
-  // If the token is for this name, an operator has decided that its new machine gets the name.
+  // If the token is bound to this name, its machine may take the name over from another machine: an
+  // operator has decided so.
   RETURN_IF_ERROR(
       CheckFree(name, bound.empty() ? std::nullopt : std::make_optional(token.terms.role), now));
   if (identities_.size() >= kMaxIdentities) {
@@ -394,7 +397,8 @@ void TokenLedger::Forget(absl::Time now) {
 }
 
 void TokenLedger::NumberByTime() {
-  // If the times are equal, tokens come first, so that the revocations shut them out.
+  // If a token and a revocation have the same time, the token gets the lower number, so that the
+  // revocation holds for it too.
   std::vector<std::tuple<absl::Time, bool, int64_t*>> events;
   for (auto& [id, token] : tokens_) events.emplace_back(token.created, false, &token.creation);
   for (auto& [id, record] : identities_) {

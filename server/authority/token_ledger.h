@@ -120,15 +120,15 @@ class TokenLedger {
   struct Revocation {
     int num_identities = 0;  // number of identities that were not revoked before
     // Tokens with which the revoked identities had enrolled. ended_tokens are revoked with them.
-    // open_tokens still let machines in, under any other name. open_tokens also has tokens for any
-    // name that are younger than the revocation before this one: the name itself could have come
-    // back with them.
+    // open_tokens still let machines in, under any other name. open_tokens also has the tokens for
+    // any name that were made after the previous revocation of this name: a machine could have
+    // taken the name again with such a token.
     std::vector<std::string> ended_tokens;
     std::vector<std::string> open_tokens;
   };
-  // Revokes all identities with the name, as of now, even those that are revoked already. A token
-  // with which they had enrolled is revoked too if no other machine is in with it, or if
-  // `with_tokens`. Errors: NotFound.
+  // Revokes all identities with the name, as of now, even those that are revoked already. Also
+  // revokes the tokens with which they had enrolled, if no other machine has enrolled with such a
+  // token or if `with_tokens`. Errors: NotFound.
   absl::StatusOr<Revocation> Revoke(absl::string_view name, absl::string_view because,
                                     bool with_tokens, absl::Time now);
   // Returns the record if the identity is revoked. Null means that it is not revoked, or not known.
@@ -145,8 +145,8 @@ class TokenLedger {
  private:
   // Drops tokens and identities that have ended and are no longer shown.
   void Forget(absl::Time now);
-  // Records the time of a change. Returns false if the clock may be ahead: it has leapt by more
-  // than kMemory, and has not gone on from there for long.
+  // Records the time of a change. Returns false if the clock may be ahead. It may be ahead if it
+  // has leapt by more than kMemory, and less than kLeapDoubt has passed since.
   bool IsPlausible(absl::Time now);
   // Returns the token if it is valid. Errors: PermissionDenied (no such token, wrong secret,
   // revoked, or ended).
