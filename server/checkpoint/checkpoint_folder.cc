@@ -27,9 +27,9 @@ absl::Status CreateForGood(FileSystem& file_system, const std::string& folder) {
   RETURN_IF_ERROR(file_system.CreateDirectories(folder));
   for (auto above = upwards.begin() + 1; above < upwards.end(); ++above) {
     const absl::Status synced = file_system.SyncDirectory(*above);
-    // A folder that existed before may come from a start that was cut short before it had synced
-    // the folder. This process need not be able to read such a folder, and its file system need not
-    // sync directories.
+    // The parent folder may come from an earlier start that ended before it had synced that folder,
+    // so it is synced now. This is no error if the process may not read the folder, or if the file
+    // system cannot sync directories.
     const bool cannot_sync = absl::IsPermissionDenied(synced) || absl::IsInvalidArgument(synced) ||
                              absl::IsUnimplemented(synced) || absl::IsFailedPrecondition(synced);
     if (above <= there || !cannot_sync) RETURN_IF_ERROR(synced);

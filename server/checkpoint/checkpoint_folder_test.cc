@@ -55,7 +55,7 @@ TEST_F(CheckpointFolderTest, WhatIsNoFolderIsRefusedByName) {
       StatusIs(absl::StatusCode::kNotFound, AllOf(HasSubstr("/proc/foo"), HasSubstr("cannot"))));
   std::ofstream(folder_) << "a file";
   EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1).ok());
-  // Root may write anywhere except here.
+  // /proc/self is a folder in which not even root may write.
   EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), "/proc/self", 0, 1).ok());
 }
 
@@ -74,8 +74,8 @@ TEST_F(CheckpointFolderTest, CheckpointsHoldNoRuns) {
   std::filesystem::remove(folder_ + "/latest");
   EXPECT_FALSE(std::filesystem::exists(checkpoint + "/run"));
   EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1));
-  // A copy under another name is a checkpoint too. But a manifest in a folder above may belong to
-  // anything.
+  // A renamed checkpoint is still refused. But a folder within it is accepted: only the name of a
+  // parent folder shows that it is a checkpoint, because a manifest there may belong to anything.
   std::filesystem::rename(checkpoint, folder_ + "/best");
   EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), folder_ + "/best", 0, 1).ok());
   EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_ + "/best/run", 0, 1));
@@ -89,7 +89,8 @@ TEST_F(CheckpointFolderTest, AFullDiskIsRefusedWithWhatIsNeeded) {
                        AllOf(HasSubstr("/ck"), HasSubstr("takes 4096 bytes; make room"))));
 }
 
-// Otherwise a power failure could take the folder away with all that was put into it later.
+// A parent folder that existed before must be synced. If it is not synced, a power failure could
+// remove the checkpoint folder with its checkpoints.
 TEST_F(CheckpointFolderTest, FolderAboveThatWasThereHasToBeSyncedIfItCanBe) {
   SimulatedFileSystem disk;
   ASSERT_OK(disk.CreateDirectories("/mounted"));

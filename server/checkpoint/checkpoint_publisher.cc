@@ -80,7 +80,8 @@ absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Rou
     if (WrittenRound(file_system, entry) <= newest || IsOneOf(file_system, entry, spared)) continue;
     RETURN_IF_ERROR(may_touch(entry.path));
     const std::string path(absl::StripSuffix(entry.path, entry.suffix));
-    // If both a checkpoint and the one that it replaced are here, the list has the newer one first.
+    // The list may have a checkpoint and the one that it replaced, under one path. The newer one
+    // comes first and is set aside. The replaced one is removed.
     if (!set_aside.insert(path).second) {
       RemoveDirectory(file_system, entry.path);
     } else {
@@ -121,8 +122,8 @@ absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round n
     }
     old.push_back(entry);
   }
-  // One save makes at most two checkpoints superfluous: the oldest of the newest ones, and the
-  // oldest of those kept by rounds.
+  // One save makes at most two checkpoints superfluous: one of those that are kept because they are
+  // the newest, and one of those that are kept by rounds.
   constexpr size_t kMostOfOneSave = 2;
   if (old.size() > kMostOfOneSave) {
     LogWarn("removes {} checkpoints that --checkpoint_keep={} does not keep: {} to {}", old.size(),

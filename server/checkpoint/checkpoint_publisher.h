@@ -29,16 +29,16 @@ using MayTouch = absl::FunctionRef<absl::Status(const std::string& path)>;
 absl::StatusOr<std::string> PublishCheckpoint(FileSystem& file_system, const std::string& directory,
                                               const Manifest& manifest, MayTouch may_touch);
 
-// Number of checkpoints set aside in one folder from which on the log mentions them.
+// If one folder has more than this number of checkpoints that were set aside, the log says so.
 inline constexpr int kManySetAside = 8;
 
 // The two functions that follow leave the checkpoints at `spared` as they are; empty paths are
 // ignored. They end at the first error of `may_touch`, and return that error.
 
-// Renames the checkpoints of rounds after `newest`, because the job went back to before them: none
-// of them may later be taken for the newest. Checkpoints that were set aside before stay beside
-// them. If there are more than kManySetAside, the log says so whenever another one is set aside.
-// Errors: those of files.
+// Renames the checkpoints of rounds after `newest`, to which the job went back. So none of them is
+// later taken for the newest checkpoint. Checkpoints that were set aside before keep their names.
+// If there are more than kManySetAside, the log says so whenever another one is set aside. Errors:
+// those of files.
 absl::Status SetAsideNewer(FileSystem& file_system, const std::string& root, Round newest,
                            absl::Span<const std::string> spared, MayTouch may_touch);
 
@@ -49,9 +49,9 @@ struct Retention {
                              // none
 };
 
-// Removes the checkpoints before `newest` that `retention` does not keep, and those that were
-// replaced. `newest` itself counts as kept. If more are removed than one save makes superfluous,
-// the log names them first.
+// Removes the checkpoints before `newest` that `retention` does not keep, and the old versions of
+// checkpoints that were replaced. `newest` itself counts as kept. If more are removed than one save
+// makes superfluous, the log names them first.
 absl::Status RemoveOld(FileSystem& file_system, const std::string& root, Round newest,
                        const Retention& retention, absl::Span<const std::string> spared,
                        MayTouch may_touch);

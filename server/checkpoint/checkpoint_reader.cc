@@ -30,8 +30,8 @@ BucketManifest CommonOf(const Manifest& manifest, ElementRange range, ElementRan
       if (std::exchange(is_first, false)) {
         common.version = bucket.version;
         common.counted = bucket.counted;
-        // A bucket that is divided anew has no usual norm, and no step that is begun. If a step was
-        // begun, it ends with the part that has taken effect.
+        // If the buckets are divided differently now, the usual norm is unknown. A delayed step
+        // that was begun then ends with the parts that it already has.
         if (bucket.range == range && written == range) {
           common.usual_norm = bucket.usual_norm;
           common.delayed = bucket.delayed;

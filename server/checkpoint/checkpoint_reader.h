@@ -28,10 +28,10 @@ struct FoundCheckpoint {
 // and may be complete (MayBeWhole()). `path` is that checkpoint. The error has the code of `why`.
 absl::Status UnreadCheckpoint(absl::string_view path, const absl::Status& why);
 
-// Returns the newest checkpoint in `root` that verifies. The result is not set if there is no
-// checkpoint at all. The manifest says how new a checkpoint is, not its name. Ignores those at
-// `passed_over`. Errors: DataLoss (there are checkpoints, and none verifies); UnreadCheckpoint()
-// (one that could not be read is newer than those that verify).
+// Returns the newest checkpoint in `root` that verifies, by the rounds in the manifests and not by
+// the names. Ignores the checkpoints at `passed_over`. The result is not set if there is no
+// checkpoint at all. Errors: DataLoss (no checkpoint verifies); UnreadCheckpoint() (a checkpoint
+// that could not be read is newer than all that verify).
 absl::StatusOr<std::optional<FoundCheckpoint>> FindNewestCheckpoint(
     FileSystem& file_system, const std::string& root,
     absl::Span<const std::string> passed_over = {});
@@ -68,8 +68,8 @@ class CheckpointReader {
   // Reads a range of the layout in which the checkpoint was written.
   absl::Status ReadWritten(const std::string& state_name, ElementRange range,
                            absl::Span<float> out) const;
-  // Returns `range`, extended by the transposed matrices whose elements it holds, because these lie
-  // scattered.
+  // Returns `range`, extended so that it covers every transposed matrix of which it has an element.
+  // The elements of `range` lie scattered over such a matrix.
   ElementRange WrittenRange(ElementRange range) const;
   absl::StatusOr<std::shared_ptr<const shard::Page>> ReadPage(const std::string& state_name,
                                                               ElementRange range) const;

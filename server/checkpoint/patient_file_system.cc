@@ -9,7 +9,7 @@
 namespace lodestar::checkpoint {
 namespace {
 
-// Returns true if another try may give another answer.
+// Returns true if the operation may succeed when it is tried again.
 bool MayPass(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:

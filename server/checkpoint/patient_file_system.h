@@ -1,6 +1,6 @@
-// PatientFileSystem is a disk whose reads are repeated after errors. One error, as of a file server
-// that is being restarted, must neither fail a job that starts nor send the job back to an older
-// checkpoint. Writes are not repeated: their callers try again anyway.
+// PatientFileSystem is a disk that repeats reads after errors. If a file server is being restarted,
+// a read may fail once. That must not fail the start of a job, or send the job back to an older
+// checkpoint. Writes are not repeated, because their callers try again anyway.
 #pragma once
 
 #include <string>

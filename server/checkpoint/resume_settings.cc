@@ -128,8 +128,8 @@ std::optional<LearningRateSchedule> SavedSchedule(const Manifest& manifest) {
   return schedule;
 }
 
-// Returns the learning rates of the next step by the two schedules, if there is such a step and the
-// rates differ in the digits that are shown.
+// Returns a change if the two schedules give different learning rates for the next step, in the
+// digits that are shown. Returns nothing if there is no next step.
 std::optional<SettingChange> CompareRates(const Manifest& manifest, const JobSpec& asked,
                                           const RateAtResume& rate) {
   const std::optional<LearningRateSchedule> saved = SavedSchedule(manifest);
@@ -151,8 +151,8 @@ std::optional<SettingChange> CompareRates(const Manifest& manifest, const JobSpe
   return change;
 }
 
-// Returns the flags of the schedule as the checkpoint was written with them, such as
-// "--rounds=100 --lr_schedule=cosine". --rounds is left out if the schedule does not depend on it.
+// Returns the flags that give the schedule of the checkpoint, such as "--rounds=100
+// --lr_schedule=cosine". --rounds is left out if the schedule does not depend on it.
 std::string SavedScheduleFlags(const std::vector<SettingChange>& changes,
                                const Manifest& manifest) {
   static constexpr absl::string_view kFlags[] = {"rounds", "learning_rate", "min_learning_rate",
