@@ -15,8 +15,8 @@
 
 namespace lodestar::journal {
 
-// A record that no later record calls durable. Its process may have ended before the disk had the
-// record. Then the record may be lost when this machine ends.
+// A record that may not be on disk, because no later record says that it is durable. It may be lost
+// if this machine crashes.
 struct UnprovenRecord {
   uint64_t sequence = 0;
   std::string text;
@@ -33,8 +33,8 @@ struct JournalEnd {
   std::string torn = {};
 };
 
-// Passes the records to `take` in order. If a later segment begins with a number that an earlier
-// segment has too, the writer began anew there after an error: the later record counts. After an
+// Passes the records to `take` in order. If two segments have a record of the same number, the
+// record in the later segment counts: the writer has written it again after an error. After an
 // error, the records that were passed before must not be used. Errors: DataLoss, naming file and
 // byte (records are missing that were on disk once); those of the disk; the first error of `take`.
 absl::StatusOr<JournalEnd> ReadJournal(

@@ -35,7 +35,8 @@ struct JournalRecord {
 };
 
 inline constexpr size_t kJournalHeadBytes = 48;
-// Maximum sizes that a head may announce. Memory is allocated by them.
+// Maximum sizes that a head may announce. A reader allocates as much memory as the head says, so
+// damaged heads must not announce more.
 inline constexpr uint32_t kMaxJournalTextBytes = 1 << 30;
 inline constexpr uint64_t kMaxJournalPayloadBytes = uint64_t{1} << 34;
 
@@ -52,8 +53,8 @@ class JournalParser {
   // If the callback returns an error, reading ends.
   using Take = absl::FunctionRef<absl::Status(const JournalRecord& record)>;
 
-  // Passes complete records to `take`. After bytes that are no record, it looks for further heads,
-  // only for their `durable`. Errors: the first error of `take`.
+  // Passes complete records to `take`. If bytes are no record, no later record is passed, but later
+  // heads are still read for their `durable`. Errors: the first error of `take`.
   absl::Status Feed(absl::string_view block, Take take);
 
   // Returns the position of the first bytes that are no record, or the number of bytes fed if all

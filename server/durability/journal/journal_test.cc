@@ -380,8 +380,8 @@ TEST_F(JournalTest, SegmentsOfNoUseStayBesideUntilOthersDo) {
   }
 }
 
-// A server that has taken the folder over has read it before, so it does not know what is written
-// now.
+// While the disk hangs, another server may take the folder over and read it. It would not see what
+// is written afterwards.
 TEST_F(JournalTest, ADiskThatHangsIsTrouble) {
   SimulatedClock clock;
   const auto writer =
@@ -430,7 +430,8 @@ TEST_F(JournalTest, NothingIsDurableInAFolderThatIsAnothersByNow) {
       << "what the other has, and nothing that would count before it";
 }
 
-// The process was frozen meanwhile, and now begins a segment.
+// The first process was frozen while another process took the journal over. It must not remove or
+// replace the other's segments.
 TEST_F(JournalTest, TheSegmentsOfWhoHasTakenItOverStay) {
   Open();
   Append();
@@ -523,7 +524,7 @@ TEST_F(JournalTest, WhatIsDurableSurvivesEveryCrash) {
   uint64_t removed_before = 1;
   int num_torn = 0;
   for (int process = 0; process < 300; ++process) {
-    // A process that cannot begin is started again.
+    // If a process cannot begin, another one is started.
     for (uint64_t failures = chance() % 3; failures > 0; --failures) {
       uint64_t operations = chance() % 6;
       disk_.SetFaultHook([&](FileOperation operation, const std::string&) {

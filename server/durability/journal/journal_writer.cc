@@ -92,7 +92,8 @@ absl::Status JournalWriter::PrepareFolder() {
     has_set_aside_ = true;
   }
   if (unproven_.empty()) return absl::OkStatus();
-  // The new file would replace a file that another process may have written meanwhile.
+  // Rewrite() makes a new file. If another process has taken the folder over and made a file of the
+  // same name, the new file would replace it.
   RETURN_IF_ERROR(deps_.confirm());
   RETURN_IF_ERROR(Rewrite(unproven_));
   unproven_.clear();
@@ -185,7 +186,7 @@ void JournalWriter::Work() {
     if (written.ok()) {
       unwritten_since_ = queue_.empty() ? absl::InfiniteFuture() : deps_.clock->Now();
     }
-    // Records that came meanwhile are written next.
+    // If records have come while others were written, Work() writes them next.
     if (written.ok() && !queue_.empty()) Kick();
   }
   const bool has_trouble_changed = before.ok() != written.ok();
@@ -245,7 +246,7 @@ absl::Status JournalWriter::OpenSegment(uint64_t first_sequence) {
     RETURN_IF_ERROR(file_->Close());
     file_.reset();
   }
-  // A number that failed is not used again, because its file may exist.
+  // If a segment cannot be made, its number is not used again, because its file may exist.
   const uint64_t number = segments_.empty() ? 1 : segments_.back().number + 1;
   segments_.push_back({number, first_sequence});
   ASSIGN_OR_RETURN(file_, deps_.file_system->Create(JournalSegmentPath(config_.folder, number),

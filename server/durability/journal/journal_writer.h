@@ -92,8 +92,8 @@ class JournalWriter {
   // Does the same as RemoveBefore(), but keeps the segments in the folder for operators. Segments
   // that were set aside before are removed.
   void SetAsideBefore(uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Tries again what the disk has refused. Checks that the segments still exist, once this process
-  // has written a record. Must be called about once a second.
+  // Tries again what the disk has refused. If this process has written a record, checks that the
+  // segments still exist. Must be called about once a second.
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes no callbacks from now on, and waits for the callback that runs. Must not be called from a
   // callback. Tasks that are left on the executor may block on the disk for long.

@@ -7,7 +7,7 @@
 namespace lodestar::lease {
 namespace {
 
-// Maximum delay of what is due by the clock. It is far below the margin of a lease.
+// Maximum delay of an action after it is due. It is far below the margin of a lease.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr absl::Duration kSayAgain = absl::Seconds(10);
 

@@ -33,8 +33,8 @@ class LeaderLease {
     Clock* clock = &Clock::RealThroughSuspend();
     // Asked repeatedly while Take() waits.
     std::function<bool()> is_interrupted = [] { return false; };
-    // Called once, from a thread of the lease, when the lease is lost. Another server may hold the
-    // lease within a tenth of its duration, so this process must end at once.
+    // Called once, from a thread of the lease, when the lease is lost. After another tenth of the
+    // lease's duration, another server may hold it. So this process must end at once.
     std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};
   };
 
@@ -61,7 +61,7 @@ class LeaderLease {
   absl::Status AwaitHeld() ABSL_LOCKS_EXCLUDED(mutex_);
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
   void Carry(const LeaseCall& call) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Logs `notice` whenever it changes. Repeats now and then that the store does not answer.
+  // Logs `notice` if it has changed. If `is_store_away`, logs it again now and then.
   void Say(const std::string& notice, bool is_store_away, absl::Time now);
 
   const std::string name_;

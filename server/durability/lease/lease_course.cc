@@ -9,7 +9,7 @@
 namespace lodestar::lease {
 namespace {
 
-// A lease counts as shorter by 1/kMarginParts of its duration, because clocks differ.
+// A lease is used for 1/kMarginParts less than its duration, because clocks differ.
 constexpr int kMarginParts = 10;
 constexpr int kRenewalsPerLease = 3;
 // If a claim takes longer than 1/kClaimParts of the lease, it is given up and begun again with

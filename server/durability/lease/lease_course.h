@@ -80,7 +80,8 @@ class LeaseCourse {
   bool is_store_away() const {
     return (state_ == State::kSeeking || state_ == State::kHeld) && !last_error_.ok();
   }
-  // Returns true, after Release(), once everything is given back or cannot be.
+  // Returns true, after Release(), once the lease is given back or all attempts to do so have
+  // failed.
   bool is_over() const;
 
  private:

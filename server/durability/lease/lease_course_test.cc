@@ -236,7 +236,8 @@ TEST_F(LeaseCourseTest, AKeyOfALeaseThatThisProcessHadBeforeIsNotItsOwn) {
   Grant();
   Expect(Kind::kClaim);
   Fail();
-  Advance(kTtl / 2);  // too little is left of the lease
+  // Too little time is left of the lease for another try.
+  Advance(kTtl / 2);
   EXPECT_EQ(Expect(Kind::kRevoke).lease, kOurs);
   Fail();
   Advance(absl::Milliseconds(500));

@@ -77,7 +77,8 @@ class Sending {
     return lane_.Send(CreateDirectoriesChange{path});
   }
 
-  // Returns nothing if the replica has the file.
+  // Plans how to bring the file `entry` to the replica, which has `there` in its place. Returns
+  // nothing if the replica has the same file already.
   absl::StatusOr<std::optional<Transfer>> PlanTransfer(const FileEntry& entry,
                                                        const FileEntry* there) {
     if (there == nullptr) return Transfer{entry};
@@ -340,7 +341,7 @@ class LostCheckpoints {
     return folders_.Locate(shard_, {MirroredFolder::kCheckpoints, name});
   }
 
-  // Returns false if the replica's checkpoint does not verify.
+  // Fetches a checkpoint from the replica. Returns false if it does not verify.
   absl::StatusOr<bool> Take(const std::string& name, const CheckpointFiles& there) {
     ASSIGN_OR_RETURN(const std::string located, Locate(name));
     const std::string arriving = absl::StrCat(located, ".fetched", kTemporarySuffix);

@@ -32,7 +32,7 @@ absl::Status FetchLostCheckpoints(SummedFileSystem& disk, const MirroredFolders&
 
 // Sends what the replica lacks, and returns once the replica has all of it on disk. Then removes
 // the files that only the replica has. If the replica could be promoted before, it can be promoted
-// at any time meanwhile. Errors: those of the lane and of the disk.
+// at every moment of this copy. Errors: those of the lane and of the disk.
 absl::Status SendDifferences(SummedFileSystem& disk, const MirroredFolders& folders, int shard,
                              const std::vector<FileEntry>& theirs, ReplicaLane& lane,
                              const OnCopyProgress& on_progress);

@@ -17,11 +17,11 @@ namespace {
 
 // Maximum number of open files of a lane. A segment and the files of a checkpoint are fewer.
 constexpr size_t kMaxOpenFiles = 64;
-// Maximum size of each text of a request, and maximum number of its terms, that a mark keeps.
+// Limits of what a mark keeps: the size of each text of a request, and the number of its terms.
 constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMaxPrevious = 10'000;
-// A server that was silent for this long counts as not writing. A server gives a sign of life each
-// second.
+// If nothing was heard from a server for this long, it counts as not writing. Then a server without
+// a journal may begin a term. A running server calls once a second.
 constexpr absl::Duration kSilence = absl::Seconds(5);
 
 }  // namespace
@@ -132,8 +132,9 @@ absl::StatusOr<TermGrant> ReplicaStore::BeginTerm(const TermRequest& request) {
   Member& member = MemberOf(request.shard);
   absl::MutexLock lock(&member.mutex);
   RETURN_IF_ERROR(Claim(request.shard, member));
-  // If a server has the journal, it holds the journal's lock, so the process before it has ended.
-  // If a server has nothing, it may be any server, even of another job.
+  // A server with a journal holds the journal's lock, so the earlier server has ended and the new
+  // term may begin. A server with nothing may be any server, even of another job. It may begin a
+  // term only if no other server writes.
   if (request.has_nothing && member.mark.has_value() && member.mark->term != request.term) {
     RETURN_IF_ERROR(CheckIsIdle(member));
   }
@@ -188,7 +189,7 @@ absl::Status ReplicaStore::CheckTerm(Term term) {
   return absl::OkStatus();
 }
 
-// Reading does not delay other terms.
+// While files are listed, other terms may begin: no lock is held.
 absl::StatusOr<std::vector<FileEntry>> ReplicaStore::ListFiles(Term term) {
   RETURN_IF_ERROR(CheckTerm(term));
   ASSIGN_OR_RETURN(std::vector<FileEntry> entries, folders_.List(disk_, term.shard));
@@ -299,7 +300,8 @@ absl::Status ReplicaStore::Lane::Do(const AppendChange& append) {
 absl::Status ReplicaStore::Lane::Do(const SyncFileChange& sync) {
   ASSIGN_OR_RETURN(OpenFile* const open, FindOpen(sync.file));
   RETURN_IF_ERROR(open->file->Sync());
-  // A file without a name is lost: no server can go on from it.
+  // If the file has no name any more, its contents are lost, because no server can go on from a
+  // file without a name.
   if (disk().Exists(open->path)) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat(open->path, " is gone: somebody has removed it while it was written"));

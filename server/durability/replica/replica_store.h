@@ -117,8 +117,8 @@ class ReplicaStore {
   std::vector<Copy> copies() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns true if a server of that shard could go on from its copy.
   bool HasWhole(int shard) const;
-  // Returns true if HasWhole(), and if no server can have gone on without this copy while this
-  // process has been running.
+  // Returns true if HasWhole(), and if this process knows that no server has gone on without this
+  // copy.
   bool HasLatest(int shard) const;
 
  private:

@@ -80,7 +80,8 @@ absl::Status Replication::Pass::Do(FileChange change) {
   return Await(question);
 }
 
-// A File writes on both sides. Each call runs on both sides at once, because either takes time.
+// A File writes to this disk and to the replica. Each call does both at the same time, because both
+// take time.
 class Replication::File final : public WritableFile {
  public:
   File(Disk* disk, std::unique_ptr<WritableFile> here, uint64_t number,
@@ -100,7 +101,8 @@ class Replication::File final : public WritableFile {
   Disk* const disk_;
   const std::unique_ptr<WritableFile> here_;
   const uint64_t number_;
-  // Number of the connection that created the lane.
+  // Lane over which the file was created. If the replica has been lost since, the current lane is
+  // another one.
   const std::shared_ptr<ReplicaLane> lane_;
   bool is_closed_ = false;
 };
@@ -277,7 +279,8 @@ void Replication::Lose(uint64_t connection, const absl::Status& why) {
 }
 
 absl::Status Replication::OfReplica(const absl::Status& status) const {
-  // Bytes that were damaged on their way are sent again. The data on this disk is not damaged.
+  // If bytes were damaged on their way, they can be sent again, because the data on this disk is
+  // not damaged.
   const bool may_retry = absl::IsDataLoss(status);
   return absl::Status(may_retry ? absl::StatusCode::kUnavailable : status.code(),
                       absl::StrCat("replica ", config_.replica, ": ", status.message()));
@@ -333,7 +336,8 @@ absl::Status Replication::Connect() {
       absl::MutexLock lock(&mutex_);
       is_superseded_ = true;
     }
-    // A later attempt fails in the same way, unless an operator changes something.
+    // If the replica refuses this server, every later attempt fails in the same way until an
+    // operator changes something.
     const bool is_refused = absl::IsAborted(equal) || absl::IsFailedPrecondition(equal);
     if (has_begun_ && is_refused && equal != refused_) deps_.on_change(equal);
     refused_ = equal;
@@ -410,8 +414,8 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   request.num_shards = config_.num_shards;
   request.checkpoint_dir = config_.checkpoint_dir;
   request.server = config_.server;
-  // The mark is written before the replica may record this term. A server that starts here later
-  // accepts either term.
+  // The mark is written before this server asks the replica for the term. If this process ends
+  // before it has the answer, the next server on this folder accepts either term.
   if (!has_begun_) {
     RETURN_IF_ERROR(WriteMark(/*has_begun=*/false, /*is_whole=*/!request.has_nothing));
   }
@@ -449,7 +453,8 @@ absl::Status Replication::Equalise(ReplicaConnection& connection) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReplicaLane> lane, connection.OpenLane());
   RETURN_IF_ERROR(SendDifferences(here_, *folders, config_.shard, theirs, *lane,
                                   tell("the replica is brought up to date")));
-  // The mark is written before a server may go on from the copy.
+  // The mark, which says that there is a copy, is written before another server may go on from that
+  // copy.
   if (!has_begun_) RETURN_IF_ERROR(WriteMark(/*has_begun=*/true, /*is_whole=*/true));
   has_begun_ = true;
   RETURN_IF_ERROR(lane->Send(CopyIsWholeChange{}));

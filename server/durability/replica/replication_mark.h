@@ -23,7 +23,7 @@ enum class ReplicationSide { kServer, kReplica };
 struct ReplicationMark {
   ReplicationSide side = ReplicationSide::kServer;
   uint64_t term = 0;  // 0 means that there was no term yet
-  // Terms that a server has asked for since then, and may have got.
+  // Terms later than `term` that a server has asked for. The replica may have granted them.
   std::vector<uint64_t> asked_for;
   bool is_whole = true;  // false: the first copy into this folder is under way
   std::string peer;      // name of the server or replica on the other side, for operators
@@ -51,7 +51,7 @@ struct ReplicationStart {
 
 // A ReplicationPlan says how the server begins.
 struct ReplicationPlan {
-  // True: the mark is removed, because the folder has another role from here on.
+  // True: the mark is removed, because the folder is neither a replica nor replicated from now on.
   bool drops_mark = false;
   std::vector<uint64_t> previous;  // terms that the server goes on from, the last known one first
   bool has_nothing = false;        // true: the server goes on from what the replica has

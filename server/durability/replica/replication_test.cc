@@ -459,7 +459,7 @@ TEST_F(ReplicationTest, ACopyThatWasNeverWholeIsNotGoneOnFrom) {
   const absl::Status started = StartServer();
   EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(started.message(), HasSubstr("never had all"));
-  // Promotion does not help either.
+  // A replica that never had everything cannot be promoted either.
   std::swap(here_, there_);
   const absl::Status promoted = StartServer(/*may_promote=*/true);
   EXPECT_EQ(promoted.code(), absl::StatusCode::kFailedPrecondition);
@@ -494,7 +494,8 @@ TEST_F(ReplicationTest, AnEmptyReplicaIsFilledByWhoMayHaveNoOther) {
   store_.reset();
   there_ = std::make_unique<SimulatedFileSystem>();
   StartReplica();
-  // The server still runs, so no other server does, and it may fill the empty replica.
+  // The server has not stopped since it lost the replica. So no other server has gone on, and this
+  // server may fill the empty replica.
   server_->Connect().IgnoreError();
   EXPECT_FALSE(Write(*disk_, "/run/journal/shard-0/00000002.journal", "more").ok());
   ASSERT_OK(server_->Connect());
@@ -778,7 +779,7 @@ TEST_F(ReplicationTest, WhatIsRemovedUnderTheReplicaIsSentAgain) {
     ASSERT_OK(file.status());
     ASSERT_OK((*file)->Append("records"));
     ASSERT_OK((*file)->Sync());
-    // A name that the server itself has changed does not count as missing.
+    // If the server itself renames a file, the file does not count as missing on the replica.
     ASSERT_OK(disk_->Rename(path, path + ".other"));
     ASSERT_OK((*file)->Sync());
     ASSERT_OK(disk_->Rename(path + ".other", path));

@@ -35,7 +35,7 @@ class DirectConnection final : public ReplicaConnection {
     RETURN_IF_ERROR(link_->Pass());
     term_ = {request.shard, request.term, request.connection};
     absl::StatusOr<TermGrant> grant = store_->BeginTerm(request);
-    // The answer may be lost, so the hook is asked again.
+    // The call was made, but its answer may be lost too. So the hook is asked again.
     RETURN_IF_ERROR(link_->Pass());
     return grant;
   }
