@@ -20,8 +20,8 @@ enum class ClientHello : uint8_t {
   kMalformed,  // no ClientHello, or a ClientHello that is too long
 };
 
-// `bytes` are all bytes that have come on the connection. The first two are those of a TLS
-// handshake (first_bytes.h).
+// Returns what kind of ClientHello a client has sent. `bytes` are all bytes that have come on the
+// connection. The first two are those of a TLS handshake (first_bytes.h).
 ClientHello ClassifyClientHello(absl::string_view bytes);
 
 }  // namespace lodestar::firewall

@@ -37,7 +37,8 @@ std::string Record(absl::string_view part) {
   return absl::StrCat(std::string("\x16\x03\x01", 3), Number(part.size(), 2), part);
 }
 
-// `extensions` begin with their length, or are empty.
+// Returns a ClientHello with these extensions. `extensions` must begin with their length, or be
+// empty.
 std::string Message(absl::string_view extensions) {
   const std::string body =
       absl::StrCat(std::string("\x03\x03", 2), std::string(32, 'r'), Number(0, 1), Number(2, 2),

@@ -31,17 +31,18 @@
 namespace lodestar::firewall {
 namespace {
 
-// Maximum number of connections that are accepted before the existing ones are looked at.
+// Maximum number of connections that are accepted before the acceptor handles existing connections
+// again.
 constexpr int kMaxAccepts = 64;
 // Maximum number of events per wait. All waiting connections may have sent something.
 constexpr int kMaxEvents = 512;
-// Pause of the acceptor when there is no free file, neither for another connection nor to refuse
-// one.
+// Pause of the acceptor when the process has no free file descriptor, not even one to accept a
+// connection and refuse it.
 constexpr absl::Duration kPauseWithoutFiles = absl::Milliseconds(100);
 constexpr absl::Duration kSweepInterval = absl::Seconds(5);
 constexpr absl::Duration kPathInterval = absl::Seconds(1);
 constexpr absl::Duration kLogInterval = absl::Seconds(1);
-// Time that a peer has to close its side after it was told everything.
+// How long a peer has to close its side after the last answer was sent to it.
 constexpr absl::Duration kLeavingPatience = absl::Seconds(1);
 // Time that a connection lives after its first refused call. The client then tries again and may
 // get a place.
@@ -58,8 +59,8 @@ bool WasClosedByPeer(const ConnectionTable::FileIdentity& file) {
   return http2::WasEndedByPeer(file.inode);
 }
 
-// Returns true if both sides are open. gRPC keeps the file of a connection that its peer has closed
-// while a call is held.
+// Returns true if both sides are open. While a call is held, gRPC keeps the descriptor open even if
+// the peer has closed the connection.
 bool IsEstablished(int fd) {
   tcp_info info{};
   socklen_t size = sizeof(info);
@@ -67,7 +68,7 @@ bool IsEstablished(int fd) {
   return info.tcpi_state == TCP_ESTABLISHED;
 }
 
-// Returns the file limit of this process, which may be unable to raise any limit by now.
+// Returns how many files this process may have open now. The limit is not raised here.
 int64_t MaxFiles() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
@@ -215,7 +216,7 @@ std::optional<uint64_t> ConnectionAcceptor::BytesReceived(absl::string_view peer
   const std::optional<int> fd = table_.Find(*address);
   if (!fd.has_value()) return std::nullopt;
   const std::optional<uint64_t> bytes = ReceivedBytesOf(*fd);
-  // gRPC may have closed the file meanwhile.
+  // gRPC may have closed the descriptor while the bytes were being counted.
   return table_.Find(*address) == fd ? bytes : std::nullopt;
 }
 
@@ -313,8 +314,9 @@ void ConnectionAcceptor::SetAccepting(bool is_accepting) {
 }
 
 void ConnectionAcceptor::Accept(int listener) {
-  // While each new connection takes the place of another, they are accepted one at a time. So a
-  // connection that has sent something by then is let in, and does not count as silent.
+  // If the acceptor has its maximum of waiting connections, it accepts one connection at a time,
+  // because each one takes the place of another. So a waiting connection that has sent something
+  // meanwhile is let in, and does not count as silent.
   for (int i = 0; i < kMaxAccepts && (i == 0 || waiting_.size() < config_.limits.max_waiting);
        ++i) {
     sockaddr_storage storage{};
@@ -330,7 +332,8 @@ void ConnectionAcceptor::Accept(int listener) {
     } else if ((errno == EMFILE || errno == ENFILE) && !MakeRoom(listener)) {
       return SetAccepting(false);
     }
-    // Other errors concern one connection, which is gone.
+    // Any other error means that the connection that was about to be accepted is gone. The next one
+    // is tried.
   }
 }
 
@@ -401,7 +404,7 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
   char bytes[kMaxFirstBytes];
   const ssize_t num_bytes = recv(fd, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
   if (num_bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  // The peer has left, like programs that only test whether a port is open.
+  // The peer has closed the connection, as programs do that only test whether a port is open.
   if (num_bytes <= 0) return Close(fd);
   const bool wants_tls = config_.transport == Transport::kTls;
   switch (ClassifyFirstBytes({bytes, static_cast<size_t>(num_bytes)})) {
@@ -429,7 +432,8 @@ void ConnectionAcceptor::OnFirstBytes(int fd, Waiting& waiting) {
 void ConnectionAcceptor::OnClientHello(int fd, Waiting& waiting) {
   hello_.resize(kMaxClientHelloBytes);
   const ssize_t num_bytes = recv(fd, hello_.data(), hello_.size(), MSG_PEEK | MSG_DONTWAIT);
-  if (num_bytes <= 0) return Close(fd);  // the bytes were there a moment ago
+  // The bytes have been seen already, so the peer is gone.
+  if (num_bytes <= 0) return Close(fd);
   switch (ClassifyClientHello({hello_.data(), static_cast<size_t>(num_bytes)})) {
     case ClientHello::kIncomplete:
       return;

@@ -107,12 +107,12 @@ class ConnectionAcceptor {
   void OnTime();
   // Checks the paths of gRPC's connections: see MendCongestionControl().
   void LookAtPaths(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Starts or stops accepting. The acceptor does not accept while there is no free file, neither
-  // for a connection nor to refuse one.
+  // Starts or stops accepting. The acceptor stops while the process has no free file descriptor,
+  // not even one to accept a connection and refuse it.
   void SetAccepting(bool is_accepting);
   void Accept(int listener);
-  // Closes one connection, because the process may not open another file. Returns true if there may
-  // be room now.
+  // Closes one connection, because the process may not open another file. Returns true if another
+  // connection may be accepted now.
   bool MakeRoom(int listener);
   void Add(int fd, int listener, const HostPort& peer);
   void OnEvent(int fd, uint32_t events);
@@ -151,7 +151,9 @@ class ConnectionAcceptor {
   // Only the acceptor's thread uses the members below.
   ListeningSockets sockets_;
   FileDescriptor epoll_;
-  FileDescriptor spare_;  // closed when no other file is free, to accept and refuse a connection
+  // A spare descriptor. If no other is free, it is closed, so that one connection can be accepted
+  // and refused.
+  FileDescriptor spare_;
   std::map<int, Waiting> waiting_;
   std::vector<char> hello_;  // of the connection that is being looked at
   bool is_serving_seen_ = false;

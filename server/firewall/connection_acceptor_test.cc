@@ -354,9 +354,10 @@ TEST_F(ConnectionAcceptorTest, SilentOnesAreClosedInTheEnd) {
   config_.clock = &clock_;
   ListenAndServe();
   RawClient silent(port());
-  EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());  // this client came later
+  // This connection was accepted after the silent one.
+  EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
   clock_.AdvanceTime(config_.limits.patience);
-  // A connection comes, so that the server looks at all connections.
+  // When another connection comes, the server checks all waiting connections.
   EXPECT_THAT(GrpcClient(port()).Call(), IsAnsweredByGrpc());
   EXPECT_EQ(silent.ReadAll(), "");
   EXPECT_EQ(Refused(RefusalReason::kSilent), 1);
@@ -509,8 +510,8 @@ TEST_F(ConnectionAcceptorTest, GoesOnWhenThereAreFilesAgain) {
   char byte;
   EXPECT_EQ(recv(client.fd(), &byte, 1, MSG_DONTWAIT), -1);
   LimitFiles(file_limit_.rlim_cur);
-  // If the server has found a free file just now, it answers the client. Otherwise it has closed
-  // the connection without an answer.
+  // The server may find a free descriptor at this moment. Then it answers the client. Otherwise it
+  // has closed the connection without an answer.
   const std::string answer = client.ReadAll();
   if (answer.empty()) {
     EXPECT_EQ(Refused(RefusalReason::kNoFile), 1);

@@ -67,7 +67,7 @@ ConnectionTable::ConnectionTable(const ConnectionLimits& limits, Identify identi
     : limits_(limits), identify_(std::move(identify)), was_closed_(std::move(was_closed)) {}
 
 std::optional<int> ConnectionTable::OnAccepted(int fd, HostPort peer, absl::Time now) {
-  // The connection that had this number before has ended.
+  // If an earlier connection had the same file descriptor, that connection has ended.
   if (const auto former = let_in_.find(fd); former != let_in_.end()) Erase(former);
   std::optional<int> leaving;
   if (waiting_.size() >= static_cast<size_t>(limits_.max_waiting)) {
@@ -158,7 +158,8 @@ ConnectionState ConnectionTable::StateOf(const HostPort& peer) const {
     const bool was_closed = was_closed_(let_in_.at(*open).identity);
     return was_closed ? ConnectionState::kClosed : ConnectionState::kOpen;
   }
-  // The peer's connection may not have been swept yet, or may be an earlier one.
+  // The open connection of the peer may be gone since the last sweep. Or an earlier connection of
+  // the peer was closed.
   const bool was_closed =
       std::any_of(let_in_.begin(), let_in_.end(),
                   [&](const auto& it) {

@@ -1,7 +1,7 @@
-// ConnectionTable knows how many connections a port has and may have. Some are waiting: not enough
-// bytes have come from them, or they are being told that they are refused. The others were let in.
-// The class does no I/O: the time is passed in, and a function says which file a descriptor stands
-// for.
+// ConnectionTable holds the connections of a port, and decides how many there may be. A waiting
+// connection has not sent enough bytes, or is being told that it is refused. All others were let
+// in. The class does no I/O: the time is passed in, and a function returns the identity of a
+// descriptor's file.
 #pragma once
 
 #include <array>
@@ -60,8 +60,8 @@ struct ConnectionLimits {
   // Number of max_connections that only programs on this machine may use.
   int kept_for_this_machine = 0;
   // Maximum number of new connections that one remote address may make at once, and how many more
-  // per minute after that. Without this limit, a client whose connection was closed because it
-  // flooded the server could simply open another.
+  // per minute after that. The limit exists because a client whose connection was ended for
+  // flooding could otherwise open another one at once.
   int max_new_per_address = 256;
   int new_per_minute = 600;
 
@@ -95,18 +95,20 @@ class ConnectionTable {
 
   ConnectionTable(const ConnectionLimits& limits, Identify identify, WasClosed was_closed);
 
-  // Adds a connection that has come, and waits. Returns the connection that must make room for it,
-  // which is forgotten and must be closed. The choice is by address: the address with the most
-  // connections gives up one of its own, so that a crowd from one address makes room only for
-  // itself. Of that address the refused ones go first, then the silent ones, the oldest first.
-  // Connections from this machine go after all others, and held ones last of all.
+  // Adds a new connection, which waits. Returns the connection that must make room for it, which is
+  // forgotten and must be closed. Held connections and those from this machine are chosen last.
+  // Otherwise the choice falls on the address with the most connections, so that many connections
+  // from one address make room only for each other. Of that address, refused connections are chosen
+  // first, then silent ones, the oldest first.
   std::optional<int> OnAccepted(int fd, HostPort peer, absl::Time now);
   // Returns the connection that OnAccepted() would choose, if it is not held. It is forgotten and
   // must be closed.
   std::optional<int> MakeRoom();
-  // Notes that the connection has shown what it is, and is held until `deadline`.
+  // Notes that a gRPC client has made the connection, and that it waits until `deadline` for the
+  // server to serve.
   void OnHeld(int fd, absl::Time deadline);
-  // Notes that the connection is being told, until `deadline`, that it is refused.
+  // Notes that the connection is refused, and that its peer has until `deadline` to read the
+  // refusal.
   void OnRefused(int fd, absl::Time deadline);
   // Notes that the connection no longer waits, because it is closed.
   void Forget(int fd);

@@ -64,7 +64,7 @@ TEST_F(ConnectionTableTest, HeldOnesGiveWayLast) {
   EXPECT_EQ(Accept(table, 8, "10.0.0.1"), 5);
 }
 
-// A connection that has just come has had no time to send anything.
+// A silent connection may have come just now, and had no time to send anything.
 TEST_F(ConnectionTableTest, RefusedOnesGiveWayToSilentOnes) {
   ConnectionTable table = NewTable(10, 2);
   Accept(table, 5, "10.0.0.1");
@@ -159,12 +159,14 @@ TEST_F(ConnectionTableTest, OneThatHasEndedMakesRoom) {
   LetIn(table, 6, "10.0.0.1");
   files_.erase(5);
   EXPECT_EQ(LetIn(table, 7, "10.0.0.1"), std::nullopt);
-  files_[6] = 7;  // the number belongs to another file
+  // Descriptor 6 now stands for another file, with inode 7.
+  files_[6] = 7;
   table.Sweep(clock_.Now());
   EXPECT_EQ(table.num_let_in(), 1);
 }
 
-// If a client repeatedly connects in vain, the server does not check all connections each time.
+// If a client connects again and again and is refused each time, the server does not check all
+// connections each time.
 TEST_F(ConnectionTableTest, DoesNotLookForEndedOnesAllTheTime) {
   ConnectionTable table = NewTable(1, 10);
   Accept(table, 5, "127.0.0.1");

@@ -24,8 +24,8 @@ enum class FirstBytes : uint8_t {
   kOther,
 };
 
-// `bytes` are all bytes that have come. If there are none, the result is kIncomplete. Three bytes
-// are enough for HTTP/2, two for TLS.
+// Returns what kind of client has sent these bytes. `bytes` are all bytes that have come. If there
+// are none, the result is kIncomplete. Three bytes are enough for HTTP/2, two for TLS.
 FirstBytes ClassifyFirstBytes(absl::string_view bytes);
 
 // Returns the answer to an HTTP/1 request: 400, with a text for the user.

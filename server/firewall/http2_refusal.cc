@@ -8,8 +8,8 @@ namespace lodestar::firewall {
 namespace {
 
 constexpr size_t kFrameHeaderBytes = 9;
-// Maximum number of bytes that a client may send in a frame, and in all. No window is opened, so a
-// correct client sends no more.
+// Maximum number of bytes that a client may send in a frame, and in all. The server never enlarges
+// HTTP/2's flow-control windows, so a correct client sends no more.
 constexpr size_t kMaxFrameBytes = 16 << 10;
 constexpr size_t kMaxBytes = 256 << 10;
 

@@ -7,7 +7,8 @@
 namespace lodestar::firewall {
 namespace {
 
-// Longest round trip of a handshake within one machine, which no program delays.
+// Maximum round trip of a TCP handshake within one machine. The kernel answers handshakes, so no
+// program adds a delay.
 constexpr absl::Duration kLongestWithinMachine = absl::Milliseconds(1);
 
 std::optional<absl::Duration> RoundTripOf(int socket) {
