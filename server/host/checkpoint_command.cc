@@ -52,7 +52,8 @@ void CheckpointCommand::Run(const std::string& folder) {
     status = absl::NotFoundError(
         "the checkpoint was removed before its turn; give a higher --checkpoint_keep");
   }
-  // The status names no folder, so that failures with all checkpoints are one alarm.
+  // The status does not name the folder, so that repeated failures raise one alarm and not one per
+  // checkpoint.
   deps_.on_outcome(
       status.ok() ? status
                   : absl::Status(status.code(), absl::StrCat("--on_checkpoint: ", status.message(),

@@ -25,7 +25,8 @@ class CheckpointCommand {
     std::function<absl::Status(const std::string& folder, const std::function<bool()>& must_end)>
         run;
     std::function<bool(const std::string& folder)> exists;
-    // Called with a sentence about what went wrong, and with OK once a command has worked again.
+    // Called with a sentence about what went wrong, such as a command that failed or takes too
+    // long. Called with OK after a command that has succeeded.
     std::function<void(const absl::Status&)> on_outcome;
   };
 

@@ -51,8 +51,8 @@ std::string AgeText(std::optional<absl::Duration> age) {
   return absl::StrCat(", written ", absl::FormatDuration(shown), " ago");
 }
 
-// The learning rate of a run that was rolled back, or whose operator has set it, does not follow
-// from the flag alone.
+// Says in `changes` if rollbacks or an operator have changed the learning rate, because then
+// --learning_rate alone does not give the rate.
 void NameLearningRateScale(const LedgerState& ledger, const JobSpec& job,
                            std::vector<checkpoint::SettingChange>& changes) {
   if (ledger.learning_rate_scale == 1.0) return;
@@ -309,7 +309,7 @@ absl::Status CheckpointKeeper::CheckInitFrom() const {
                                                      "folder of a GPT-2 of Hugging Face"));
     }
   }
-  // Opening a checkpoint would read all of it.
+  // Only safetensors files are checked now. To check a checkpoint, all of it would have to be read.
   if (!absl::EndsWith(path, ".safetensors")) return absl::OkStatus();
   const absl::Status fits = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const Layout layout, BuildLayout(config_.job.model));
@@ -332,8 +332,8 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
   }
   if (is_client) {
     const JobSpec job = Settle(config_.job, config_.given, ProposedBySaved(saved)).job;
-    // A job with settings that contradict each other cannot have been saved. If the result is one,
-    // the job is compared as the operator asked for it.
+    // If the settings of `job` contradict each other, they cannot be those of the saved job. Then
+    // the caller compares the checkpoint with the job that the operator asked for.
     return ValidateJobSpec(job).ok() ? job : config_.job;
   }
   const auto contradicts = [&path](const absl::Status& why) {
@@ -347,11 +347,13 @@ absl::StatusOr<JobSpec> CheckpointKeeper::JobFrom(const Manifest& manifest,
   const absl::StatusOr<JobSpec> chosen = WithExchangeOf(saved, config_.job);
   if (!chosen.ok()) return contradicts(chosen.status());
   const std::vector<Mode> modes = ModesToChooseFrom();
-  // If the saved run has another mode, the comparison with the job that was asked for refuses it.
+  // If the saved run has a mode that the job cannot choose, the job is left as asked for, and the
+  // comparison of settings then refuses it.
   if (std::count(modes.begin(), modes.end(), chosen->mode) == 0) return config_.job;
   const JobSpec job = InRounds(WithOpenOf(*chosen, config_.job, open), open);
   if (const absl::Status valid = ValidateJobSpec(job); !valid.ok()) return contradicts(valid);
-  // If the number of steps per round changed, the rounds that are done would count wrongly.
+  // --rounds counts rounds. If a round had another number of steps now, the rounds that are done
+  // would count wrongly.
   if (open.are_lengths_in_steps() && StepsPerRound(job) != StepsPerRound(*chosen)) {
     return contradicts(absl::FailedPreconditionError(absl::StrCat(
         "its rounds have ", StepsPerRound(*chosen), " steps, and those of this job would have ",

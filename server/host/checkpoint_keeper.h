@@ -79,8 +79,8 @@ class CheckpointKeeper {
     Executor* executor = nullptr;  // must run one task at a time, first in, first out
     FileSystem* file_system = &FileSystem::Real();
     CheckpointReports* reports = nullptr;
-    // Returns a number for a start. Later starts must get higher numbers, and no two starts the
-    // same.
+    // Returns a number for the next incarnation of the servers. Numbers must ascend, also over
+    // restarts of this process.
     std::function<uint64_t()> new_server_incarnation = NewServerIncarnation;
   };
 
@@ -92,10 +92,10 @@ class CheckpointKeeper {
   // naming the contradictions; those of files and of TrainedWeights.
   absl::Status CheckSettings() const;
 
-  // Makes the checkpoints of this server count more than all that are in the folders: the revision
-  // of its claim becomes higher than theirs. Must be called once, before anything is published, and
-  // only while this server holds the folders. Confirm afterwards that the server still holds them.
-  // Blocks for the disk. Errors: those of files.
+  // Makes the revision of this server's claim on the folders higher than the revisions in all
+  // checkpoints there. So this server's checkpoints take precedence. Must be called once, before
+  // anything is published, and only while this server holds the folders. Confirm afterwards that
+  // the server still holds them. Blocks for the disk. Errors: those of files.
   absl::Status OutrankCheckpoints();
 
   // Returns the last incarnation of the servers that has left a checkpoint in the folders. 0 means
@@ -113,8 +113,8 @@ class CheckpointKeeper {
   // does); those of files.
   absl::StatusOr<PublishedCheckpoint> NewestUpTo(Round round);
 
-  // Makes `path` the checkpoint to watch, because the journal that this process goes on with begins
-  // from it. Only queues.
+  // Makes `path` the checkpoint to watch. It is the checkpoint that the journal of this process
+  // begins from. Only queues.
   void Watch(std::string path);
   // Checks that the checkpoint that was last published, chosen or watched still exists. Must be
   // called every ten seconds or so. Only queues, and does nothing while the last check waits for
@@ -125,7 +125,7 @@ class CheckpointKeeper {
   void Do(CheckpointTask task);
 
  private:
-  // Returns a number made from the time and a random part.
+  // Returns a number that is made from the time and a random part.
   static uint64_t NewServerIncarnation();
   void Carry(const CheckpointRecord& record);
   void Carry(const DiscardTask& task);
@@ -165,7 +165,8 @@ class CheckpointKeeper {
   // Returns the round of the checkpoint that --resume=PATH names. The result is not set if there is
   // no such flag, or if the round cannot be read.
   std::optional<Round> RoundOfResumePath() const;
-  // Returns the checkpoints that stay in the folders although the job went back to before them.
+  // Returns the checkpoint of --resume=PATH if the job went back to a round before it. That
+  // checkpoint is not renamed, and must not count as the newest.
   std::vector<std::string> LeftBehind() const;
   absl::StatusOr<std::optional<checkpoint::FoundCheckpoint>> FindNewest() const;
   absl::StatusOr<PublishedCheckpoint> FindUpTo(Round round) const;
@@ -181,13 +182,15 @@ class CheckpointKeeper {
   const std::vector<std::string> folders_;  // the root and the fallback, if they are given
   const Deps deps_;
   int64_t lease_revision_;
-  // The members from here to watched_path_ are used by the executor's tasks. Once this process has
-  // published a checkpoint, a restart of the cluster goes back to that one, whatever the flags say
-  // about the start.
+  // True: this process has published a checkpoint. Then a restart of the cluster goes back to it,
+  // whatever the flags say about the start. The members from here to watched_path_ are used by the
+  // executor's tasks only.
   bool has_published_ = false;
   bool has_chosen_ = false;
-  bool is_path_left_behind_ = false;  // about Config::resume_path, which is never set aside
-  absl::Status set_aside_;            // the result of the last SetAsideTask
+  // True: the job went back to a round before that of Config::resume_path. The checkpoint there is
+  // never renamed, so it is passed over instead.
+  bool is_path_left_behind_ = false;
+  absl::Status set_aside_;  // the result of the last SetAsideTask
   // Path that NewestUpTo() has returned last. Empty means that no caller needs it.
   std::string awaited_path_;
   std::string watched_path_;  // see Look(); empty means that there is none

@@ -195,7 +195,7 @@ TEST_F(CheckpointKeeperTest, CheckpointOfAnOvertakenLeaderIsNotRestored) {
   config_.lease_revision = 12;
   StartProcess();
   Save(20, {}, 2);
-  // What the former leader had begun before arrives now.
+  // The leader with the lower revision saves round 30 now, as if it had been frozen.
   config_.lease_revision = 7;
   config_.retention.keep = 9;
   StartProcess();
@@ -256,7 +256,8 @@ TEST_F(CheckpointKeeperTest, CheckpointsCountMoreThanAllThatAreThere) {
   config_.lease_revision = 900;
   StartProcess();
   Save(10);
-  config_.lease_revision = 3;  // the store of leases has begun to count anew
+  // The store of leases was lost, and counts revisions from the beginning again.
+  config_.lease_revision = 3;
   StartProcess();
   ASSERT_OK(keeper_->OutrankCheckpoints());
   Save(20);
@@ -288,7 +289,7 @@ TEST_F(CheckpointKeeperTest, MarksCheckpointAsCompleteAndTakesThatBack) {
   journal_ = {.journal_id = 11, .record = 80, .shard_records = {}, .is_complete = true};
   Save(2);
   EXPECT_TRUE(Choose().is_complete);
-  // Another journal may have begun since the checkpoint was written.
+  // The mark is taken back, and names another journal, because a new journal may have begun since.
   keeper_->Do(MarkTask{Path(2), /*is_complete=*/false, {.journal_id = 12, .number = 3}});
   EXPECT_OK(marked_);
   std::mt19937_64 chance(1);
@@ -555,7 +556,8 @@ TEST_F(CheckpointKeeperTest, WhatAClientHadProposedIsTheCheckpointsUnlessTheOper
     return job;
   }();
   config_.job = asked;
-  config_.job.optimizer.kind = OptimizerKind::kMomentum;  // what was proposed
+  // Settings that the client had proposed to the saved job.
+  config_.job.optimizer.kind = OptimizerKind::kMomentum;
   config_.job.optimizer.momentum = 0.3;
   config_.job.schedule.peak = 0.25;
   Save(2);
@@ -747,8 +749,8 @@ class CheckpointFaultTest : public CheckpointKeeperTest {
     // Number of the checkpoint that a new process starts from once `act` has succeeded. 0 means
     // that there is no checkpoint.
     int newest;
-    // Numbers of other checkpoints that a new process may start from until `act` has succeeded. The
-    // earlier ones are possible too.
+    // Numbers of other checkpoints that a new process may start from if `act` is cut short. The
+    // newest one of the step before is always possible too.
     std::set<int> meanwhile;
   };
 

@@ -28,7 +28,8 @@ class CoordinatorJournal {
 
   struct Contents {
     journal::JournalEnd end;
-    std::vector<std::string> records;  // the last ones, in order; empty if there is none
+    // Records that are in the journal, in order. Empty means that there are none.
+    std::vector<std::string> records;
   };
   // Reads the journal in a folder, which may be missing. Errors: those of ReadJournal().
   static absl::StatusOr<Contents> Read(FileSystem& file_system, const std::string& folder);
@@ -42,7 +43,7 @@ class CoordinatorJournal {
   bool wants_whole() const;
   // Writes a record. Requires `is_whole` if wants_whole(). Calls `durable` once the record is on
   // disk; the calls come in the order of the records. Returns the record's number. Only one thread
-  // may call it at a time.
+  // at a time may call Keep().
   uint64_t Keep(std::string record, bool is_whole, journal::JournalWriter::Durable durable);
   // Must be called about once a second.
   void Tick() { writer_->Tick(); }

@@ -27,7 +27,7 @@ absl::Status Refuse(absl::string_view path, absl::string_view reason) {
                                                     " for the coordinator: ", reason));
 }
 
-// Returns the path with links resolved, as far as the path exists.
+// Returns the path with links resolved. Parts of the path that do not exist stay as they are.
 fs::path Resolved(const fs::path& path) {
   std::error_code error;
   fs::path resolved = fs::weakly_canonical(path, error);

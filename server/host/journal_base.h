@@ -42,10 +42,10 @@ std::optional<uint32_t> ChecksumOf(FileSystem& file_system, const WeightsSource&
 std::string PathAfterMove(const std::string& path, const std::string& from, const std::string& to);
 
 // Returns true if this run may go on from the journal. Returns false if the journal belongs to
-// another run that ended in good order, so that a checkpoint of that run includes all of it. A
-// journal belongs to the run whose folder it names. If that folder is gone, or has lost the
-// checkpoint that the journal goes on from, the folder was moved. Blocks for the disk. Errors:
-// FailedPrecondition (the journal has rounds of another run that may be in no checkpoint).
+// another run whose checkpoint includes all of the journal. A journal belongs to the run whose
+// folder it names. If that folder is gone, or has lost the checkpoint that the journal goes on
+// from, the folder was moved. Blocks for the disk. Errors: FailedPrecondition (the journal has
+// rounds of another run that may be in no checkpoint).
 absl::StatusOr<bool> IsJournalOfRun(FileSystem& file_system, const JournalBase& base,
                                     const RunFolders& folders);
 

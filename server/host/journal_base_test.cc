@@ -89,7 +89,8 @@ TEST_F(JournalBaseTest, NeverReadsTheFolderThatARunWasCopiedFrom) {
   EXPECT_THAT(found.status().message(), Not(HasSubstr("journal away")));
 }
 
-// A checkpoint in the fallback folder does not show that the run's disk is mounted.
+// The fallback folder has a checkpoint, but the folder of the run is empty. Its disk may not be
+// mounted, so the journal must not be given up.
 TEST_F(JournalBaseTest, AnEmptyRunFolderIsAnOperatorsMatterWhateverTheFallbackHas) {
   Write("/a", "weights!");
   const JournalBase base = BaseIn("/a");

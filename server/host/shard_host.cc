@@ -66,7 +66,7 @@ absl::Status LoadFrom(FileSystem& file_system, const WeightsSource& source,
   return shard.LoadInitial(config.job.seed);
 }
 
-// Returns true if the error means lost data, which neither time nor an operator can bring back.
+// Returns true if data is lost that neither a later try nor an operator can bring back.
 bool IsLossOfData(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status);
 }
@@ -170,8 +170,8 @@ ShardHost::ShardHost(int shard, const Deps& deps)
 ShardHost::~ShardHost() {
   Shutdown(absl::UnavailableError("the server stops"));
   commands_thread_.reset();
-  // Rounds that wait for their norm hold the shard, and so the relay in which they wait. End()
-  // breaks that cycle.
+  // A round that waits for its norm holds a reference to the shard, and the shard holds the relay
+  // in which the round waits. End() breaks this cycle.
   if (norms_ != nullptr) norms_->End();
 }
 
@@ -250,8 +250,8 @@ absl::StatusOr<bool> ShardHost::Recover() {
 }
 
 void ShardHost::GoOn() {
-  // The event names the incarnation in the journal, so an assignment that has come since does not
-  // count as loaded.
+  // ShardLoaded names the incarnation of the servers in the journal. If a newer assignment has come
+  // meanwhile, that assignment does not count as loaded.
   deps_.reports->OnEvent(
       ShardLoaded{deps_.log->beginning()->assignment.server_incarnation, absl::OkStatus()});
   recovered_observer_->Begin();
@@ -362,9 +362,9 @@ void ShardHost::Assign(const AssignCommand& command) {
     server_incarnation_ = command.server_incarnation;
     if (!is_shut_down_) std::swap(current_, current);
   }
-  // The shard is destroyed later, on another thread. Its end waits for its updates under way. A
-  // shard that has diverged reports that to the coordinator, which calls this function under the
-  // lock that the update waits for.
+  // The old shard is destroyed later, on another thread, because its destructor waits for its
+  // updates. If such an update has just diverged, it reports that to the coordinator, and waits for
+  // the coordinator's lock. The coordinator holds that lock while it calls this function.
   commands_->Schedule([this, assignment = command, old = std::move(current)]() mutable {
     if (old.ok()) (*old)->Shutdown(absl::AbortedError("the servers start anew; register again"));
     old = absl::UnavailableError("ended");  // frees the memory before another shard is built
@@ -393,7 +393,7 @@ void ShardHost::Load(const AssignCommand& assignment) {
                        status] {
     reports->OnEvent(ShardLoaded{incarnation, status});
   };
-  // The assignment is logged before the shard can write down anything else.
+  // The assignment is logged before the shard can write any other record.
   const bool is_logged = deps_.log != nullptr && status.ok();
   if (is_logged) deps_.log->Begin(instance_id_, assignment, report);
   if (!Install(assignment.server_incarnation, std::move(built))) return;
@@ -487,8 +487,9 @@ void ShardHost::Save(const SaveCommand& command) {
       if (log == nullptr) return write(std::move(state));
       log->OnCaptured([write, state = std::move(state)] { write(state); });
     };
-    // No worker contributes to these rounds any more. This server may have missed the command that
-    // opened the last of them, or the end of its last worker.
+    // Contributions to the rounds before the save are over. This server must be told, because it
+    // may have missed the command that opened the last of these rounds, or the loss of that round's
+    // last worker.
     if (command.round.has_value()) (*current)->EndRoundsBefore(*command.round);
     if (deps_.log != nullptr) deps_.log->OnSave(command);
     (*current)->Snapshot(command.round, on_captured);

@@ -57,8 +57,8 @@ class NormRelay final : public shard::NormExchange {
   NormRelay(uint64_t server_incarnation, ShardReports* reports)
       : server_incarnation_(server_incarnation), reports_(reports) {}
 
-  // Ends the exchange because another assignment has come. Rounds that wait, and those that the
-  // shard still submits, get Aborted.
+  // Ends the exchange because another assignment has come. Rounds that wait for a norm, and rounds
+  // that are submitted later, get Aborted.
   void End() ABSL_LOCKS_EXCLUDED(mutex_);
   void Submit(Round round, std::vector<double> segment_sums,
               std::function<void(absl::StatusOr<double>)> done) override
@@ -93,8 +93,8 @@ class ShardHost {
     ShardReports* reports = nullptr;
     TraceRecorder* trace = nullptr;  // null means that nothing is traced
     FileSystem* file_system = &FileSystem::Real();
-    // Number of this process, or of the earlier process whose journal it goes on with: see
-    // instance_id().
+    // Number by which the coordinator recognizes the state of this shard: a new number for a new
+    // process, or the number of the earlier process whose journal this process goes on with.
     uint64_t instance_id = 0;
     ShardLog* log = nullptr;  // null means that nothing is written down
     RunFolders folders = {};  // folders in which the source of a journal is searched
@@ -116,11 +116,11 @@ class ShardHost {
   // Returns true if the log belongs to the run in Deps::folders (see host::IsJournalOfRun()), or is
   // empty.
   absl::StatusOr<bool> IsJournalOfRun() const;
-  // Takes over what the log has of an earlier process. Must be called before all other methods,
-  // unless IsJournalOfRun() says that the log belongs to another run. Blocks while it loads.
-  // Returns false if there is nothing, or nothing complete. In the latter case the reports get a
-  // notice, and the shard begins with its first AssignCommand. Errors: those that another try or an
-  // operator may repair.
+  // Takes over the state that the log has of an earlier process. Must be called before all other
+  // methods, unless IsJournalOfRun() says that the log belongs to another run. Blocks while it
+  // loads. Returns false if the log has no state, or an incomplete one. If it is incomplete, a
+  // notice is reported, and the shard begins with its first AssignCommand. Errors: those that
+  // another try or an operator may repair.
   absl::StatusOr<bool> Recover() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns why Recover() found nothing complete, as a message for operators. It is empty if
   // Recover() succeeded, or if there was nothing.
@@ -143,9 +143,10 @@ class ShardHost {
 
   // Returns the incarnation of the servers in the last AssignCommand. 0 means that there was none.
   uint64_t server_incarnation() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the number by which the coordinator knows whose state this is.
+  // Returns Deps::instance_id. If it stays the same over a restart, the coordinator knows that the
+  // state of the shard has stayed the same too.
   uint64_t instance_id() const { return instance_id_; }
-  // Returns the current shard. Errors: Unavailable, saying what is waited for (there is no shard).
+  // Returns the current shard. Errors: Unavailable (there is no shard yet; the text says why).
   absl::StatusOr<std::shared_ptr<shard::ParameterShard>> shard() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns true if the shard has its weights: they are loaded, or a client has supplied them.
   bool is_serving() const;

@@ -160,8 +160,8 @@ TEST(ShardHostTest, AlarmIsRaisedWhenCheckpointsNeedLargerFilesThanAreAllowed) {
   EXPECT_THAT(reports.alarms, ElementsAre(HasSubstr("weights of shard 2")));
 }
 
-// The command that opened the round was lost with its connection, and the round's workers were lost
-// too.
+// The command that opens the round was lost with the connection, and then the workers of the round
+// were lost. The checkpoint after that round must still be saved.
 TEST(ShardHostTest, ARoundThatWasNeverOpenedHereDoesNotHoldUpTheCheckpointBehindIt) {
   InlineExecutor executor;
   RecordedReports reports;
@@ -176,8 +176,8 @@ TEST(ShardHostTest, ARoundThatWasNeverOpenedHereDoesNotHoldUpTheCheckpointBehind
   EXPECT_THAT(reports.saved, ElementsAre("ckpt/round-00000001.tmp"));
 }
 
-// The new coordinator has the job from its journal, and holds the folder as another process than
-// before.
+// The new process of the coordinator goes on with the same job, but holds the folder under another
+// claim.
 TEST(ShardHostTest, SavesGoOnUnderACoordinatorThatWasStartedAgain) {
   InlineExecutor executor;
   RecordedReports reports;
@@ -219,8 +219,8 @@ TEST(ShardHostTest, AssignDoesNotWaitForAShardThatReportsToTheCaller) {
   key.worker = WorkerId(1);
   key.incarnation = Incarnation(2);
   {
-    // The calls go directly to the shard, without the host's thread, which may hold the shard
-    // longer than a command needs to take effect.
+    // The test calls the shard directly. The host's command thread could hold the shard for longer
+    // than the test expects.
     const std::shared_ptr<shard::ParameterShard> shard = *host.shard();
     shard->SetMembers(ViewId(1), roster);
     shard->OpenRound(

@@ -16,7 +16,8 @@ namespace {
 
 constexpr int64_t kFormat = 1;
 constexpr absl::string_view kBegin = "begin";  // begins a segment
-// All records that belong to a checkpoint come before this record.
+// Record that the buckets of a save are captured. All records that the checkpoint needs come before
+// it.
 constexpr absl::string_view kCaptured = "captured";
 constexpr absl::string_view kBase = "base";  // a checkpoint is published
 constexpr absl::string_view kFollowed =
@@ -25,7 +26,8 @@ constexpr char kFollowsJournal[] = "follows_journal";
 constexpr char kFollowsRecord[] = "follows_record";
 constexpr char kHighestRound[] = "highest_round";
 
-// Returns the error for an intact record that this version cannot interpret.
+// Returns the error for an intact record that this release of the program cannot interpret. Returns
+// OK if `status` is OK.
 absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::UnimplementedError(
@@ -34,7 +36,8 @@ absl::Status Unknown(uint64_t sequence, const absl::Status& status) {
                    "go back to the newest checkpoint"));
 }
 
-// Returns the record. It is not set if the record is one of the log's own.
+// Returns the record of the shard in `text`. The result is not set if ShardLog wrote the record for
+// itself.
 absl::StatusOr<std::optional<shard::ShardRecord>> ParseRecord(absl::string_view text) {
   ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   ASSIGN_OR_RETURN(const std::string kind, GetString(json, "kind"));
@@ -44,8 +47,8 @@ absl::StatusOr<std::optional<shard::ShardRecord>> ParseRecord(absl::string_view 
   return ShardRecordFromJson(json);
 }
 
-// Returns the round which the record shows to be opened or granted by the coordinator. -1 means
-// none.
+// Returns the round of the record's plan or contribution. The coordinator must have opened or
+// granted that round. -1 means that the record names no such round.
 int64_t RoundOf(const shard::ShardRecord& record) {
   if (const auto* plan = std::get_if<RoundPlan>(&record)) return plan->round.value();
   const auto* step = std::get_if<shard::StepRecord>(&record);
@@ -139,7 +142,8 @@ absl::Status ShardLog::NoteBeginning(const journal::JournalRecord& record) {
   }
   if (kind == kCaptured || kind == kFollowed) return absl::OkStatus();
   if (kind != kBegin) {
-    // Replay() refuses records that another version has written.
+    // Records that another release of the program has written are passed over here. Replay()
+    // refuses them.
     const absl::StatusOr<shard::ShardRecord> done = ShardRecordFromJson(json);
     if (done.ok()) NoteRound(RoundOf(*done));
     return absl::OkStatus();
@@ -179,7 +183,7 @@ absl::Status ShardLog::NoteBeginning(const journal::JournalRecord& record) {
 absl::Status ShardLog::NoteBase(const Json& json) {
   run_folder_.clear();
   base_checksum_.reset();
-  // Earlier releases wrote neither of the two members.
+  // Earlier releases wrote neither `run_folder` nor the checksum.
   if (json.contains("run_folder")) {
     ASSIGN_OR_RETURN(run_folder_, GetString(json, "run_folder"));
   }
@@ -285,7 +289,7 @@ void ShardLog::StampFollowed(Json& json) {
 }
 
 absl::Status ShardLog::NoteFollowed(const Json& json) {
-  // Earlier releases wrote no such member.
+  // Earlier releases did not write which record of the coordinator they followed.
   if (!json.contains(kFollowsJournal)) return absl::OkStatus();
   CoordinatorRecord record;
   ASSIGN_OR_RETURN(record.journal_id, GetUint64(json, kFollowsJournal));
@@ -323,8 +327,9 @@ void ShardLog::AppendOwn(Json json, std::function<void()> durable) {
 }
 
 void ShardLog::OnPublished(const PublishedCommand& published) {
-  // If rounds have rosters, the round of the checkpoint may have begun before its save, but not
-  // before the save before that.
+  // With rosters, the checkpoint's round may have begun before the checkpoint's save, but after the
+  // save before it. So records are kept from the previous save on. Without rosters, they are kept
+  // from the checkpoint's own save on.
   const Mark* oldest_needed = nullptr;
   for (const Mark& mark : marks_) {
     const bool is_enough = mark.round.has_value() ? *mark.round < published.round

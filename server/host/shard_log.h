@@ -54,17 +54,19 @@ class ShardLog final : public shard::ShardJournal {
     std::string run_folder = {};
   };
 
-  // A Beginning is what an earlier process has begun, and this one may go on with.
+  // A Beginning is the state that an earlier process has begun with. This process may go on with
+  // it.
   struct Beginning {
     uint64_t instance_id = 0;  // number of that process
     AssignCommand assignment;  // its source is that of `base`
-    // Newest checkpoint that was published since, or what the assignment began from.
+    // Newest checkpoint that was published after the assignment. If there is none, the source of
+    // the assignment.
     JournalBase base;
   };
 
   // Opens the journal in `folder`, which must exist on disk and be used by no other process.
-  // Errors: DataLoss (records are missing); Unimplemented (another version has written records);
-  // those of the disk.
+  // Errors: DataLoss (records are missing); Unimplemented (another release of the program has
+  // written records); those of the disk.
   static absl::StatusOr<std::unique_ptr<ShardLog>> Open(const std::string& folder, Deps deps);
   // Opens a log after Open() has found damage. No process goes on from the old files, and the first
   // Begin() renames them to *.damaged. Errors: those of the disk.
@@ -72,8 +74,8 @@ class ShardLog final : public shard::ShardJournal {
                                                                      Deps deps);
 
   const std::optional<Beginning>& beginning() const { return beginning_; }
-  // Returns what was incomplete at the end and left out, as a message for operators. Empty means
-  // that nothing was.
+  // Returns a message for operators about an incomplete record at the end of the journal, which was
+  // left out. Empty means that there was none.
   const std::string& torn() const { return torn_; }
   using TakeRecord = absl::FunctionRef<absl::Status(const shard::ShardRecord& record,
                                                     absl::Span<const std::byte> payload)>;
@@ -84,8 +86,9 @@ class ShardLog final : public shard::ShardJournal {
   // *.damaged.
   void Refuse() { is_refused_ = true; }
 
-  // Notes that a command that follows from this record of the coordinator will be obeyed next. From
-  // then on, plans and the log's own records name the highest such record. Thread-safe.
+  // Notes that the next command follows from `record` of the coordinator's journal. From then on,
+  // plans and the records that ShardLog writes for itself name the highest such record.
+  // Thread-safe.
   void Follow(const CoordinatorRecord& record) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
   // Writes the record that the last command follows from, unless another record has named it. Must
   // be called after obeying a command that writes nothing down.
@@ -116,8 +119,8 @@ class ShardLog final : public shard::ShardJournal {
   uint64_t durable() const { return writer_->durable(); }
   // Returns the number of the first segment that this process writes.
   uint64_t first_segment() const { return first_segment_; }
-  // Returns the bytes that were written since the newest checkpoint. A restart reads them, and the
-  // part of the round that was under way at the checkpoint.
+  // Returns the number of bytes that were written after the newest checkpoint. A restart reads
+  // these bytes. It also reads the part of a round that was under way at the checkpoint.
   int64_t bytes_since_checkpoint() const { return num_bytes_ - checkpoint_bytes_; }
 
  private:
@@ -135,13 +138,13 @@ class ShardLog final : public shard::ShardJournal {
   absl::Status MakeWriter(journal::JournalEnd end, bool replaces_damaged);
   absl::Status NoteBeginning(const journal::JournalRecord& record);
   absl::Status NoteBase(const Json& json);
-  // Adds the members that NoteBase() reads.
+  // Adds to `json` the values that NoteBase() reads.
   void DescribeBase(Json& json) const;
   // Begins a segment. If `save` is not null, the first record has this mark.
   uint64_t BeginSegment(const Mark* save, std::function<void()> durable);
-  // Writes a record of the log's own.
+  // Writes a record that ShardLog itself needs, and that is no record of the shard.
   void AppendOwn(Json json, std::function<void()> durable);
-  // Adds which record of the coordinator is followed.
+  // Adds to `json` the record of the coordinator that the last command follows from.
   void StampFollowed(Json& json) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
   // Reads what StampFollowed() has added. Errors: InvalidArgument.
   absl::Status NoteFollowed(const Json& json) ABSL_LOCKS_EXCLUDED(knowledge_mutex_);
@@ -153,8 +156,8 @@ class ShardLog final : public shard::ShardJournal {
   std::optional<Beginning> beginning_;
   std::string torn_;
   bool is_refused_ = false;
-  // Number of the record that begins the incarnation. 0 means that it is before the records that
-  // are left.
+  // Number of the record with which the incarnation of the servers begins. 0 means that this record
+  // has been removed.
   uint64_t began_at_ = 0;
   // Number of the oldest record that is needed. 0 means that there is none.
   uint64_t needed_from_ = 0;

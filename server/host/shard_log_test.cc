@@ -211,13 +211,15 @@ TEST_F(ShardLogTest, KnowsWhichRecordOfTheCoordinatorItFollowsAndItsHighestRound
   EXPECT_THAT(Start(), IsOkAndHolds(true));
   EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{11, 8}));
   EXPECT_EQ(process_->host->journal_place().highest_round, 4);
-  // This command writes nothing else down.
+  // A DropCommand writes no record of the shard. So ShardLog itself records which command was
+  // followed.
   process_->host->Obey(DropCommand{WorkerId(2), Incarnation(8), "gone"}, {11, 9});
   process_->journal.RunAll();
   disk_.Crash(chance);
   EXPECT_THAT(Start(), IsOkAndHolds(true));
   EXPECT_EQ(process_->host->journal_place().follows, (CoordinatorRecord{11, 9}));
-  // Another journal, or another incarnation, begins to count anew.
+  // In another journal or another incarnation of the servers, rounds and records are counted from
+  // the beginning.
   process_->host->Obey(Assignment(kLife), {12, 2});
   process_->journal.RunAll();
   disk_.Crash(chance);
@@ -301,8 +303,8 @@ TEST_F(ShardLogTest, TellsWhyNothingIsAcknowledgedUntilTheDiskTakesItAgain) {
   EXPECT_EQ(trouble(), "");
 }
 
-// Nothing may be removed until a checkpoint is published. The records that belong to the checkpoint
-// come with it.
+// Saving a checkpoint removes nothing yet. When it is published, the records that it includes are
+// removed.
 TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();
@@ -312,7 +314,8 @@ TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
     EXPECT_TRUE(disk_.Exists("/journal/00000001.journal")) << round;
   }
   EXPECT_EQ(process_->reports.num_saved, 3);
-  // This checkpoint cannot be loaded, but what is removed does not depend on that.
+  // The files of this checkpoint do not exist. Records are removed nevertheless, because
+  // OnPublished() does not read them.
   process_->host->Obey(PublishedCommand{kSave, "/checkpoints/round-00000001", Round(1)});
   process_->journal.RunAll();
   EXPECT_TRUE(disk_.Exists("/journal/00000001.journal"));
@@ -323,8 +326,8 @@ TEST_F(ShardLogTest, WhatACheckpointHoldsIsRemoved) {
   EXPECT_TRUE(disk_.Exists("/journal/00000003.journal")) << "round 3 may have begun in it";
 }
 
-// If the process ended between the two, the next one would go on from a checkpoint without the
-// records that belong to it.
+// A save is reported only once the journal has its records on disk. If it were reported before and
+// the process then ended, the next process would go on from a checkpoint without these records.
 TEST_F(ShardLogTest, ACheckpointCountsOnceTheJournalHasWhatWasWrittenDownWithIt) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();
@@ -349,8 +352,8 @@ class ShardLogAfterCheckpointTest : public ShardLogTest {
   }
 };
 
-// Flips bits and cuts files at all positions. Each time all acknowledged records must be there, or
-// an error.
+// Flips bits and cuts files at all positions. Each time the next process must find all acknowledged
+// records, or get an error.
 TEST_F(ShardLogTest, NoDamageIsTakenForLessThanThereWas) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();
@@ -403,7 +406,7 @@ TEST_F(ShardLogTest, DamagedFilesStayAsTheyAreUntilANewLifeBeginsAndBesideItThen
   process_->host->Tick();
   process_->journal.RunAll();
   EXPECT_FALSE(disk_.Exists(first + ".damaged"));
-  // The log goes on from an intact copy that is brought back.
+  // If an operator brings an intact copy of the file back, the log goes on from it.
   WriteFile(disk_, first, whole);
   EXPECT_THAT(Start(), IsOkAndHolds(true));
   WriteFile(disk_, first, absl::StrCat("x", whole.substr(1)));
@@ -434,7 +437,7 @@ TEST_F(ShardLogTest, TooLittleMemoryIsNoReasonToGiveUpTheJournal) {
   EXPECT_THAT(Start(), IsOkAndHolds(true));
 }
 
-// The checkpoint exists with its manifest, so that the log records what identifies it.
+// Writes the files of the checkpoint too, so that the log can record the checksum of its manifest.
 TEST_F(ShardLogTest, NamesTheCheckpointSoThatItIsFoundAfterAMove) {
   EXPECT_THAT(Start(), IsOkAndHolds(false));
   Assign();
@@ -446,7 +449,7 @@ TEST_F(ShardLogTest, NamesTheCheckpointSoThatItIsFoundAfterAMove) {
   const std::optional<uint32_t> checksum =
       ChecksumOf(disk_, CheckpointSource{"/checkpoints/round-00000001"});
   ASSERT_TRUE(checksum.has_value());
-  // The segment of the second save repeats what the log goes on from.
+  // The segment that the second save began also names the checkpoint that the log goes on from.
   for (int process = 0; process < 2; ++process) {
     EXPECT_FALSE(Start(5, "/moved").ok()) << "the moved folder is empty";
     ASSERT_TRUE(process_->log->beginning().has_value());
