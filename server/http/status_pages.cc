@@ -136,7 +136,8 @@ HttpRoutes StatusPages(std::function<v1::ClusterStatus()> read_status,
     return HttpAnswer{.status = 503, .body = absl::StrCat(why_not, "\n")};
   };
   const auto readiness = std::make_shared<RecentReadiness>(read_status, clock);
-  // Blocks as long as the status does not come, because that is what a probe tests.
+  // Reads the status without a time limit. If the coordinator hangs, the request hangs too, and the
+  // probe sees that.
   routes.open_pages["/healthz"] = [readiness] {
     readiness->Read();
     return HttpAnswer{.body = "ok\n"};
