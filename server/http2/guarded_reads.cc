@@ -97,8 +97,8 @@ class GuardedSockets {
   std::atomic<bool> is_empty_ = true;  // true: no socket was ever added
 };
 
-// EndedConnections records which end has ended a connection, by the inode of its socket. Its size
-// is bounded: the oldest are forgotten.
+// EndedConnections records, by the inode of its socket, whether this process or the other end has
+// ended a connection. Its size is bounded: the oldest connections are forgotten.
 class EndedConnections {
  public:
   static EndedConnections& Instance() {
@@ -231,8 +231,8 @@ __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message, 
   return num_bytes;
 }
 
-// gRPC shuts a connection down as soon as it knows that the connection is over, and only then tells
-// its calls.
+// gRPC calls shutdown() as soon as it knows that a connection is over. Only then it ends the calls
+// of the connection.
 __attribute__((visibility("default"))) int shutdown(int fd, int how) {
   static auto* const real = lodestar::http2::OfTheSystem<int(int, int)>("shutdown");
   lodestar::http2::EndedConnections::Instance().OnShutdown(fd);

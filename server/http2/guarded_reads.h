@@ -14,16 +14,17 @@
 
 namespace lodestar::http2 {
 
-// Guards a plain HTTP/2 connection that this process has accepted, and has read nothing of.
-// Replaces an earlier connection with that number. TLS connections are guarded without this call.
+// Makes sure that an Http2Guard checks what gRPC reads from the plain HTTP/2 connection `fd`. This
+// process must have accepted the connection, and have read nothing of it. An earlier connection
+// with the same descriptor is forgotten. TLS connections are guarded without this call.
 void GuardSocket(int fd);
 
 // Returns true if the other end had closed or reset the connection when this process shut it down.
-// `inode` is that of its socket. Returns false if a timeout has ended it. Only the last connections
-// are remembered. Always returns false in builds with sanitizers.
+// Returns false if a timeout has ended the connection. `inode` is the inode of its socket. Only the
+// most recent connections are remembered. Always returns false in builds with sanitizers.
 bool WasEndedByPeer(uint64_t inode);
 
-// Returns the number of connections that were ended since the process began.
+// Returns the number of connections that Http2Guard has ended since the process began.
 uint64_t NumFloodsEnded();
 
 // FailedHandshakes counts TLS handshakes with clients of this process's servers that either side

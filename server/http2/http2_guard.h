@@ -16,17 +16,18 @@ namespace lodestar::http2 {
 
 class Http2Guard {
  public:
-  // Maximum number of bytes in the headers of one call, as they are sent. gRPC's own limit is 8
-  // KiB: it refuses only that call, after it has read all of its headers.
+  // Maximum number of bytes in the headers of one call, as they are sent. If it is exceeded, the
+  // connection is ended. gRPC's own limit of 8 KiB refuses only the call, after gRPC has read all
+  // of the headers.
   static constexpr size_t kMaxHeaderBytes = 12 << 10;
 
-  // A Pace allows `burst` at once, and `per_second` after that.
+  // A Pace allows `burst` frames at once, and `per_second` frames after that.
   struct Pace {
     double burst = 0;
     double per_second = 0;
   };
-  // The limits are far above what workers do: they cut off a few calls when a round goes on without
-  // them.
+  // The limits are far above what workers need. Workers send resets too: a worker cuts off a few
+  // calls if a round goes on without it.
   struct Config {
     Pace calls = {.burst = 10'000, .per_second = 5'000};
     Pace resets = {.burst = 50, .per_second = 10};
