@@ -16,12 +16,12 @@ namespace lodestar::limits {
 class AuditQuota {
  public:
   static constexpr int kLinesPerMinute = 3;  // per identity
-  // Maximum number of identities with a quota of their own. Others share one quota, until some
-  // identities have been silent for a minute.
+  // Maximum number of identities that have a quota of their own. All further identities share one
+  // quota. If an identity has been silent for a minute, its place is free for another.
   static constexpr size_t kMaxIdentities = 1024;
 
-  // Returns nothing if a refusal of `identity` must not be logged. Otherwise returns how many were
-  // not logged since the last one that was.
+  // Returns nothing if a refusal of `identity` must not be logged. If it may be logged, returns how
+  // many refusals were left out since the last logged one.
   std::optional<int> Take(absl::string_view identity, absl::Time now);
 
  private:

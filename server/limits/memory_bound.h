@@ -26,8 +26,8 @@ struct MemoryBound {
 // Maximum number of large registrations at one time. Each may be parsed, and kept until servers
 // have loaded.
 inline constexpr int kMaxLargeRegistrations = 4;
-// Maximum size of a registration that counts as small. Small ones are not limited, because they
-// bring no layout or a small one.
+// Maximum size of a registration that counts as small. The number of small registrations is not
+// limited here, because they have no layout or a small one.
 inline constexpr int64_t kSmallRegistrationBytes = 16 << 10;
 // Maximum size of a registration: twice the maximum size of a layout's names and shapes. Larger
 // ones are refused unread.
@@ -35,7 +35,8 @@ inline constexpr int64_t kMaxRegistrationBytes = int64_t{5} << 20;
 // Maximum number of tensors in a layout that a client brings.
 inline constexpr int kMaxClientTensors = 1 << 16;
 
-// `shard_bytes` is ShardMemory::peak() of this server's shard.
+// Returns the sum of what the limits allow. `shard_bytes` is ShardMemory::peak() of this server's
+// shard.
 MemoryBound BoundMemory(const ServerLimits& limits, int64_t shard_bytes, bool has_tls);
 
 }  // namespace lodestar::limits

@@ -1,5 +1,5 @@
-// OriginPlaces are places for things of which only a few may exist at a time: a number in all, and
-// a number per origin. So an origin that takes all that it can get leaves some places to others.
+// OriginPlaces limits how many things, such as open calls, may exist at a time: in all, and per
+// origin. An origin that takes all places that it can get leaves some places to other origins.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ class OriginPlaces {
     int in_all = 0;
     int of_origin = 0;
   };
-  // A Place is taken until it is destroyed. It may outlive the OriginPlaces.
+  // A Place counts against the limits until it is destroyed. It may outlive the OriginPlaces.
   using Place = std::shared_ptr<const void>;
 
   explicit OriginPlaces(const Config& config) : state_(std::make_shared<State>(config)) {}

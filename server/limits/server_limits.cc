@@ -11,8 +11,8 @@ namespace {
 constexpr int kMinConnections = 8;
 constexpr int kMaxConnections = 1 << 20;
 constexpr int kMaxRegistrations = 1'000'000;
-// Minimum and maximum of streams per worker. A worker with two data channels has some streams open
-// on each.
+// Minimum and maximum of streams per worker. The minimum is 8 because a worker with two data
+// channels has several streams open on each channel.
 constexpr int kMinStreams = 8;
 constexpr int kMaxStreams = 1 << 16;
 constexpr int64_t kMinStagingBytes = int64_t{1} << 20;

@@ -21,18 +21,20 @@ struct ServerLimits {
   // machine, ten times as many are allowed.
   int registrations_per_minute = 600;
   int streams_per_worker = 32;  // maximum number of open pushes and pulls of a worker
-  // Number of bytes for contributions that are arriving. At least the size of two buckets is used.
+  // Size of the space for contributions that are arriving, in bytes. If it is less than two
+  // buckets, the size of two buckets is used.
   int64_t staging_bytes = int64_t{64} << 20;
   // Maximum number of bytes that gRPC may hold for messages on their way.
   int64_t message_bytes = int64_t{1} << 30;
-  // Maximum time that one chunk may take to arrive. Then its stream is ended.
+  // Maximum time that one chunk may take to arrive. If it takes longer, its stream is ended.
   absl::Duration message_timeout = absl::Minutes(1);
 
   int connections_per_address() const;
   // Returns how many of all connections are reserved for programs on this machine, so that psctl
   // there has a place when others have filled the port.
   int connections_kept_for_this_machine() const;
-  // Returns the maximum number of open calls on one connection. One worker needs fewer in all.
+  // Returns the maximum number of open calls on one connection. A worker needs fewer calls than
+  // that.
   int calls_per_connection() const { return streams_per_worker + 32; }
   int registrations_per_minute_in_all() const { return 10 * registrations_per_minute; }
 };
