@@ -51,7 +51,9 @@ struct WorkerRecord {
                                                // it registered
   absl::Time ended_at = absl::InfinitePast();  // set if its incarnation has ended
   std::string end_reason;
-  bool is_away = false;  // its incarnation ended with the servers' state, and it has not come back
+  // True: its incarnation ended because the servers lost their state, and the worker has not come
+  // back yet.
+  bool is_away = false;
 
   friend bool operator==(const WorkerRecord&, const WorkerRecord&) = default;
 
@@ -59,7 +61,8 @@ struct WorkerRecord {
   bool is_member() const { return state == WorkerState::kMember; }
 };
 
-// What must survive a restart: names keep their ids, and no id or incarnation is given twice.
+// The part of the table that must survive a restart, so that names keep their ids, and no id or
+// incarnation is given twice.
 struct MembershipState {
   struct Name {
     std::string name;
@@ -74,7 +77,8 @@ struct MembershipState {
   friend bool operator==(const MembershipState&, const MembershipState&) = default;
 };
 
-// An incarnation that ended, for other parts of the coordinator, which must forget it too.
+// An incarnation that has ended. Other parts of the coordinator get it, because they must forget it
+// too.
 struct EndedLife {
   WorkerId id;
   Incarnation incarnation;
@@ -92,8 +96,8 @@ class MembershipTable {
   static constexpr int kMaxEndedStrangers = 1 << 8;
 
   struct Config {
-    absl::Duration lease = absl::Seconds(10);  // a shorter lease notices losses sooner; a longer
-                                               // one suits slow networks
+    // A shorter lease notices losses sooner. A longer lease suits slow networks.
+    absl::Duration lease = absl::Seconds(10);
   };
 
   struct Admission {
@@ -103,13 +107,14 @@ class MembershipTable {
   };
 
   explicit MembershipTable(const Config& config) : config_(config) {}
-  // Returns a table without living workers: all must register again. Incarnations start above
-  // `floor`, which must exceed all that were ever given, including those given after the checkpoint
-  // was written. Errors: InvalidArgument (repeated names, or ids that do not ascend).
+  // Returns a table that knows the names of `state`, without living workers: all must register
+  // again. Incarnations start above `floor`, which must exceed all that were ever given, also those
+  // after the checkpoint was written. Errors: InvalidArgument (repeated names, or ids that do not
+  // ascend).
   static absl::StatusOr<MembershipTable> Restore(const Config& config, const MembershipState& state,
                                                  Incarnation floor, absl::Time now);
-  // Takes over the ends of workers from `former`, which is newer than what was restored. These
-  // workers are not waited for.
+  // Takes over which workers had ended from `former`, which is newer than the restored state. The
+  // job does not wait for these workers to come back.
   void RememberEnds(const MembershipTable& former);
   MembershipState Export() const;
   // Returns the highest incarnation that was given to a worker.
@@ -139,7 +144,8 @@ class MembershipTable {
   // Renews the worker's lease. Errors: Aborted (this incarnation is over; the worker must register
   // again).
   absl::Status Renew(WorkerId id, Incarnation incarnation, absl::Time now);
-  // Gives full leases to all living workers, because they could not renew them.
+  // Gives full leases to all living workers. Call after a time in which the workers could not renew
+  // their leases.
   void RenewAll(absl::Time now);
   // Ends the incarnation because the worker wants to leave. Errors: Aborted.
   absl::StatusOr<EndedLife> Leave(WorkerId id, Incarnation incarnation, absl::string_view reason,

@@ -21,7 +21,8 @@ std::string PeerOrigin(absl::string_view peer);
 class RegistrationLimit {
  public:
   // Maximum numbers of registrations per minute. After a minute without any, all of them may come
-  // at once. A large fleet that starts together behind one address is in after some minutes.
+  // at once. If a large fleet behind one address starts together, its last worker is registered
+  // after some minutes.
   struct Config {
     double per_origin = 600;
     double from_loopback = 6000;

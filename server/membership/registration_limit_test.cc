@@ -70,8 +70,8 @@ TEST_F(RegistrationLimitTest, AClockThatGoesBackGivesNothing) {
   EXPECT_EQ(Flood("ipv4:10.0.0.1", 100), 0);
 }
 
-// For a quarter of an hour, registrations come as fast as they are taken. Each is under a new name,
-// and half of them are renewed for ever.
+// For a quarter of an hour, registrations come as fast as they are taken. Each has a new name, and
+// half of the workers keep renewing their leases.
 TEST_F(RegistrationLimitTest, NobodyIsShutOutByThoseWhoRegisterAndNeverJoin) {
   MembershipTable table(MembershipTable::Config{.lease = absl::Hours(2)});
   const auto worker = table.Register("worker", 1, now_);
