@@ -10,7 +10,7 @@
 
 namespace lodestar::optimizer {
 
-// Returns the same part of every vector.
+// Returns the elements `range` of every vector.
 OptimizerVectors SubVectors(const OptimizerVectors& vectors, ElementRange range);
 
 // Calls `apply` for every piece in order, with each element in one piece. `decays` says whether the

@@ -8,7 +8,7 @@
 namespace lodestar::optimizer {
 namespace {
 
-// A shorter vector counts as zero, and has no direction.
+// A vector that is shorter than this counts as zero, and has no direction.
 constexpr double kLeastLength = 1e-30;
 
 }  // namespace

@@ -74,7 +74,7 @@ TEST(MomentumCorrectionTest, WithoutDirectionsNothingIsCorrected) {
   EXPECT_EQ(correction.FactorsOf(1.0, 0.0, 0.0), Factors());
   EXPECT_EQ(correction.FactorsOf(1e-42, 1.0, -1e-42), Factors());
   EXPECT_EQ(correction.FactorsOf(1.0, 1.0, std::nan("")), Factors());
-  // The mean is 0.0099, and the contribution 10.
+  // 0.1 * 0.099 is less than least_momentum * 10, so nothing is corrected. 0.1 * 0.101 is more.
   EXPECT_EQ(correction.FactorsOf(10.0, 0.099, -0.99), Factors());
   EXPECT_NE(correction.FactorsOf(10.0, 0.101, -1.01), Factors());
 }

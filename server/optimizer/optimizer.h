@@ -12,8 +12,8 @@
 
 namespace lodestar::optimizer {
 
-// A StepPart describes one part of a step that is made in parts, as its contributions come: see
-// DelayedStep. Each call then has one part of the mean's sum.
+// A StepPart describes one part of a step that is made in parts: see DelayedStep. Each call of
+// Apply() then gets one contribution to the mean of the step.
 struct StepPart {
   bool is_first = true;
   bool is_last = true;

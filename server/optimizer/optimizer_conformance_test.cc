@@ -57,7 +57,8 @@ void AdamWReference(const OptimizerCall& call, double g, bool decays, ReferenceE
   e.weight -= call.learning_rate * m / (std::sqrt(v) + 1e-8);
 }
 
-// The reference undoes the scale of the call's gradients.
+// Returns the reference for averaging, which ignores the scale of gradients. So the reference
+// divides by that scale.
 ReferenceStep AveragingReference(bool is_of_changes) {
   return [is_of_changes](const OptimizerCall& call, double scaled, bool, ReferenceElement& e) {
     const double mean = scaled / call.gradient_scale;

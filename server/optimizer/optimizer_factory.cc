@@ -12,8 +12,8 @@ namespace {
 
 // Returns an optimizer that makes steps along mean pseudo-gradients, without momentum.
 std::unique_ptr<Optimizer> MakeOuterSgd(const JobSpec& job, double learning_rate) {
-  // If windows differ in length, the divisor of the mean is known only with the last part of a
-  // step.
+  // If each contribution is a part of a step, the parts may differ in weight. Then the divisor of
+  // their mean is known only with the last part.
   if (job.mode == Mode::kAsyncLocalSgd) {
     return std::make_unique<OuterDelayedNesterov>(
         OuterNesterov::Config{.learning_rate = learning_rate, .momentum = 0.0});
@@ -21,8 +21,9 @@ std::unique_ptr<Optimizer> MakeOuterSgd(const JobSpec& job, double learning_rate
   return std::make_unique<OuterSgd>(learning_rate);
 }
 
-// Returns the optimizer that takes the mean of what the workers of this job send: values or
-// changes. If a contribution of weights is applied alone, it has been turned into a change before.
+// Returns the optimizer that makes the weights the mean of what the workers of this job send. If
+// the workers send changes, it adds the mean change. Weights that are applied alone arrive here as
+// a change too.
 std::unique_ptr<Optimizer> MakeMean(const JobSpec& job) {
   if (RoundContributionKind(job) == ContributionKind::kPseudoGradient || IsAnchoredAtServer(job)) {
     return MakeOuterSgd(job, /*learning_rate=*/1.0);

@@ -14,7 +14,8 @@ std::unique_ptr<Optimizer> MakeServerOptimizer(const JobSpec& job);
 
 // Returns the update rule for averaged tensors.
 std::unique_ptr<Optimizer> MakeAveraging(const JobSpec& job);
-// Returns the update rule for gradients alone.
+// Returns the optimizer that `settings` describe. It updates weights with gradients, not with
+// results of local steps.
 std::unique_ptr<Optimizer> MakeGradientOptimizer(const OptimizerSettings& settings);
 
 }  // namespace lodestar::optimizer

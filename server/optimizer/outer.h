@@ -21,8 +21,9 @@ class OuterAverage final : public Optimizer {
 
 // OuterSgd makes a step along the mean d of pseudo-gradients, which are the weights that a worker
 // started from minus its new weights: w -= lr * d. With a rate of 1 the weights become the mean of
-// the workers' weights. Only changes of the servers that the workers do not know yet are kept. It
-// is also the servers' part of elastic averaging: see IsElastic().
+// the workers' weights. If the servers have made changes that the workers did not know, these
+// changes stay in the weights too. It is also the servers' part of elastic averaging: see
+// IsElastic().
 class OuterSgd final : public Optimizer {
  public:
   explicit OuterSgd(double learning_rate) : learning_rate_(learning_rate) {}
