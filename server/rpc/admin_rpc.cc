@@ -26,11 +26,12 @@ constexpr size_t kMaxReasonBytes = 256;
 constexpr absl::Duration kRollBackPatience = absl::Minutes(30);
 
 constexpr absl::Duration kCheckpointPatience = absl::Minutes(10);
-// Maximum time for the round under way, the last checkpoint and its repetitions.
+// Maximum time to end the round under way and to take the last checkpoint, which may need several
+// tries.
 constexpr absl::Duration kStopPatience = absl::Minutes(10);
 // Maximum number of exports at once. Each export holds a thread and the memory of a bucket.
 constexpr int kMaxExports = 4;
-// Maximum time in which a reader must take the next piece.
+// Maximum time in which the client must read each piece of an export. Then the export is ended.
 constexpr absl::Duration kReaderPatience = absl::Seconds(30);
 
 v1::StopReply ReplyOf(const JobOutcome& ending, const std::string& model) {
@@ -94,7 +95,8 @@ std::string WhoCalls(const grpc::CallbackServerContext& context) {
                       context.peer());
 }
 
-// A PlacedAnswer keeps its place until the client has read the answer or is gone.
+// A PlacedAnswer is a call that holds a place of OriginPlaces until the client has read the answer
+// or is gone.
 class PlacedAnswer final : public grpc::ServerUnaryReactor {
  public:
   explicit PlacedAnswer(limits::OriginPlaces::Place place) : place_(std::move(place)) {}
@@ -104,8 +106,8 @@ class PlacedAnswer final : public grpc::ServerUnaryReactor {
   const limits::OriginPlaces::Place place_;
 };
 
-// Returns the id by which calls name this worker. The id is empty if there is no worker of that
-// name.
+// Returns the worker's id in the form in which calls name workers. The id is empty if there is no
+// worker of that name.
 std::string WorkerIdOf(CoordinatorStrand& strand, absl::string_view name) {
   return strand.Run([name](Coordinator& coordinator, absl::Time now) -> std::string {
     for (const WorkerSnapshot& worker : coordinator.Snapshot(now).workers) {

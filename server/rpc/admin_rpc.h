@@ -88,8 +88,8 @@ class AdminRpc final : public v1::AdminService::CallbackService {
   const Deps deps_;
   std::atomic<int> num_exports_ = 0;  // number of exports under way
   OutgoingCalls calls_;               // calls that exports make
-  // Places for answers with parts of the log that clients have not read yet. Each part may have a
-  // mebibyte.
+  // Limits the answers with parts of the log that clients have not read yet. Each such answer may
+  // take a mebibyte.
   limits::OriginPlaces log_answers_{{.in_all = 32, .of_origin = 8}};
   ThreadPool disk_{1, "rollback"};
   ThreadPool exports_;  // one thread per export, because exports block for the network

@@ -21,8 +21,8 @@
 namespace lodestar::rpc {
 namespace {
 
-// Number of threads for enrolments. Each may wait for a peer that sends nothing. One origin cannot
-// take all of them.
+// Number of threads for enrolments. A thread may be held up by a peer that sends nothing. One
+// origin cannot hold up all of them.
 constexpr int kEnrollmentThreads = 32;
 // Places for enrolments that wait for a thread or have one.
 constexpr limits::OriginPlaces::Config kMaxEnrolling = {.in_all = 64, .of_origin = 8};
@@ -38,7 +38,7 @@ absl::Status CheckRequestSize(const std::string& request) {
                                                  " are expected"));
 }
 
-// `Request` is EnrollRequest or RenewRequest.
+// Returns when the requested certificate begins. `Request` is EnrollRequest or RenewRequest.
 template <typename Request>
 authority::CertificateAuthority::Beginning BeginningFor(const Request& request) {
   return request.begins_early() ? authority::CertificateAuthority::Beginning::kWithAuthority

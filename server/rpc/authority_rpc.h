@@ -32,8 +32,8 @@ class AuthorityRpc final : public v1::AuthorityService::CallbackService {
 
   explicit AuthorityRpc(Deps deps);
 
-  // Takes over the descriptor of a connection that begins as an enrolment does. Never blocks: if
-  // there are too many connections, closes this one. Thread-safe.
+  // Takes over a connection that begins with firewall::kEnrollmentWord. `descriptor` is its socket.
+  // Never blocks: if there are too many enrolments, closes the connection. Thread-safe.
   void TakeEnrollment(int descriptor, std::string peer);
 
   grpc::ServerUnaryReactor* Renew(grpc::CallbackServerContext* context,

@@ -22,7 +22,7 @@ class BulkCall {
  public:
   void set_phase(v1::CallState::Phase phase) { phase_.store(phase, std::memory_order_relaxed); }
   void AddBytes(uint64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
-  // Ends the call. Code that still holds the object afterwards changes nothing.
+  // Ends the call. From now on state() is empty, whatever other code does with this object.
   void End() { is_over_.store(true, std::memory_order_relaxed); }
   v1::CallState state() const {
     v1::CallState state;
@@ -41,8 +41,8 @@ class BulkCall {
 // The class is thread-safe.
 class BulkCalls : public std::enable_shared_from_this<BulkCalls> {
  public:
-  // Registers a call that begins. The call is known until its End(), or until the returned object
-  // is destroyed.
+  // Registers a call that begins. Its state can be asked for until End(), or until the returned
+  // object is destroyed.
   std::shared_ptr<BulkCall> Begin(const grpc::CallbackServerContext& context)
       ABSL_LOCKS_EXCLUDED(mutex_);
   v1::CallState StateOf(uint64_t number) const ABSL_LOCKS_EXCLUDED(mutex_);

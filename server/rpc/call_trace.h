@@ -17,7 +17,8 @@ class CallTrace {
   // `log` and `context` must outlive the call. `call` is the name of its method.
   CallTrace(CallLog* log, grpc::CallbackServerContext* context, absl::string_view call);
 
-  // Returns the facts about the caller. Add what is known here.
+  // Returns the facts about the caller that the log entry will have. The handler adds what it
+  // knows.
   CallFacts& facts() { return facts_; }
 
   // Logs that the call ends with `status`, and returns the status to finish the call with. A

@@ -33,7 +33,7 @@ CoordinatorStrand::Delivery Deliver(const CheckpointDone& done, const Outcome& o
   return finish(absl::UnavailableError("the coordinator is stopping"));
 }
 
-// Returns where the job goes on. The job was at `rounds_done` before.
+// Returns where the job goes on after it went back. Before, it had done `rounds_done` rounds.
 absl::StatusOr<RolledBack> WhereItIsBack(const Coordinator& coordinator, Round round,
                                          int64_t rounds_done, absl::Time now) {
   const std::optional<ResumeSnapshot> resumed = coordinator.Snapshot(now).resumed;
@@ -73,9 +73,10 @@ void TakeLastCheckpoint(CoordinatorStrand& strand, uint64_t asker, const std::st
                [=, until = absl::InfiniteFuture(), begun_in = uint64_t{0}](
                    Coordinator& coordinator, absl::Time now, Occasion occasion) mutable {
                  const bool is_first = until == absl::InfiniteFuture();
-                 // If all servers have gone back to a checkpoint meanwhile, a save that was begun
-                 // before is forgotten. If the incarnation of the servers is the same, the save is
-                 // forgotten only if another process has replaced the server that asks.
+                 // If the servers have gone back to a checkpoint since the save was begun, the
+                 // coordinator has forgotten the save. Then it is begun again. If the incarnation
+                 // of the servers is the same and the save is forgotten, another process has
+                 // replaced the server that asked: then the save is not begun again.
                  const uint64_t life = coordinator.server_incarnation();
                  if (occasion == Occasion::kChange &&
                      (is_first || (life != begun_in && !coordinator.has_begun_last_save()))) {

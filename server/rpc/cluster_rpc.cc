@@ -78,7 +78,8 @@ void Serialize(const google::protobuf::MessageLite& message, grpc::ByteBuffer* b
   *bytes = grpc::ByteBuffer(&slice, 1);
 }
 
-// A PlacedCall keeps its place until the client has read the answer or is gone.
+// A PlacedCall is a call that holds a place of OriginPlaces until the client has read the answer or
+// is gone.
 class PlacedCall final : public grpc::ServerUnaryReactor {
  public:
   explicit PlacedCall(limits::OriginPlaces::Place place) : place_(std::move(place)) {}
@@ -125,8 +126,9 @@ bool HasRound(const Grant& grant) {
 }
 
 // Asks the coordinator for a grant and answers the held call with it. Only the first attempt counts
-// as a sign of life, because the caller may have died later. If `is_ahead`, the coordinator is
-// asked only once all servers have the report's contribution. That attempt is a sign of life too.
+// as a sign of life, because the worker may have died before later attempts. If `is_ahead`, the
+// coordinator is asked only once all servers have the report's contribution. That attempt counts as
+// a sign of life too.
 CoordinatorStrand::Attempt GrantAttempt(WorkerLife life, std::optional<RoundReport> report,
                                         bool is_leaving, bool is_ahead, CallTrace trace,
                                         grpc::ServerUnaryReactor* reactor, v1::Grant* reply) {
@@ -199,10 +201,10 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
   ASSIGN_OR_RETURN(const std::optional<Identity> caller, wire::CallerOf(*context.auth_context()));
   ASSIGN_OR_RETURN(const LifeClaim claim, LifeClaim::Of(context));
   return deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
-    // The coordinator may go on from an older journal, which lacks this incarnation and the key of
-    // its secret.
+    // After a restart with an older journal, the coordinator may not know this incarnation and the
+    // key of its secret. Then this check returns an error before the secret is checked.
     RETURN_IF_ERROR(coordinator.CheckCompared(now));
-    // If there is no such worker, the coordinator itself returns the error.
+    // If there is no such worker, the name is empty. The coordinator returns the error later.
     const std::string name = coordinator.WorkerName(life.worker);
     trace.facts().name = name;
     if (!name.empty()) RETURN_IF_ERROR(CheckActsAs(caller, name));
@@ -211,7 +213,8 @@ absl::Status ClusterRpc::CheckSpeaksFor(const grpc::CallbackServerContext& conte
       coordinator.NoteConnection(life, context.peer());
       return claimed;
     }
-    RETURN_IF_ERROR(coordinator.CheckLife(life));  // otherwise it began with another key
+    // This error comes first: if the incarnation is over, it may have had a secret of another key.
+    RETURN_IF_ERROR(coordinator.CheckLife(life));
     return claimed;
   });
 }
@@ -286,7 +289,9 @@ grpc::ServerUnaryReactor* ClusterRpc::Register(grpc::CallbackServerContext* cont
     deps_.refusals->Count(limits::LimitReached::kDeniedCalls);
     call = speaks;
   }
-  // If a worker was only cut off, it may still hand in its work before the last checkpoint.
+  // If the registration continues an incarnation, it is accepted even while the server is being
+  // stopped. Such a worker only lost its connection, and may still hand in its work before the last
+  // checkpoint.
   bool goes_on = false;
   const absl::Status taken =
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
@@ -475,8 +480,9 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
   std::shared_ptr<ShardStream> old;
   const absl::Status status =
       deps_.strand->Run([&](Coordinator& coordinator, absl::Time now) -> absl::Status {
-        // The last checkpoint needs a server that was only cut off. With another server process,
-        // the job would start over from a checkpoint.
+        // While the coordinator is being stopped, a server may attach only if the same process was
+        // attached before: the last checkpoint needs that server. With a new process, the job would
+        // start over from a checkpoint.
         const bool goes_on = coordinator.GoesOn(request.shard(), request.instance_id(),
                                                 request.server_incarnation());
         if (!goes_on) RETURN_IF_ERROR(CheckNotDraining());
@@ -484,8 +490,9 @@ absl::Status ClusterRpc::DoAttach(const v1::AttachShardRequest& request,
             request.shard(), request.num_shards(), request.instance_id(),
             request.server_incarnation(), request.address(), now, JournalOf(request)));
         old = deps_.shards->Attach(request.shard(), request.instance_id(), stream);
-        stream->SendNumber();  // otherwise the server would learn of the attachment only with a
-                               // command
+        // Tells the server that it is attached. Otherwise it would learn that only with the next
+        // command.
+        stream->SendNumber();
         return absl::OkStatus();
       });
   if (old != nullptr) old->End(absl::AbortedError("replaced by a newer connection"));
@@ -541,7 +548,8 @@ grpc::ServerUnaryReactor* ClusterRpc::ReportShard(grpc::CallbackServerContext* c
     TakeContributed(*request);
     return Answer(context, absl::OkStatus());
   }
-  if (request->has_stats()) {  // a sign of life; the answer promises nothing
+  // This is a sign of life. Its answer promises nothing.
+  if (request->has_stats()) {
     deps_.strand->Run(
         [&, stats = FromProto(request->stats())](Coordinator& coordinator, absl::Time now) {
           coordinator.OnShardHeard(request->shard(), request->instance_id(), now);

@@ -69,7 +69,7 @@ class ClusterRpc final
   grpc::ServerUnaryReactor* StayConnected(grpc::CallbackServerContext* context,
                                           const v1::StayConnectedRequest* request,
                                           v1::StayConnectedReply* reply) override;
-  // Returns the key under which NextGrant() waits in the strand.
+  // Returns the key of the worker's call of NextGrant(), under which the call waits in the strand.
   static uint64_t KeyOf(const WorkerLife& life) { return life.incarnation.value(); }
   grpc::ServerUnaryReactor* NextGrant(grpc::CallbackServerContext* context,
                                       const v1::GrantRequest* request, v1::Grant* reply) override;
@@ -84,8 +84,9 @@ class ClusterRpc final
 
  private:
   absl::Status CheckNotDraining() const;
-  // Takes a place for a registration of that size, and parses it. Errors also: ResourceExhausted
-  // with RetryAfter (no place is free); InvalidArgument (larger than any registration may be).
+  // Takes a place for a registration of the size of `bytes`, and parses it. Errors also:
+  // ResourceExhausted with RetryAfter (no place is free); InvalidArgument (the bytes exceed the
+  // maximum of any registration).
   absl::StatusOr<v1::RegisterRequest> ParseRegistration(const grpc::ByteBuffer& bytes,
                                                         const std::string& origin,
                                                         limits::OriginPlaces::Place& place);

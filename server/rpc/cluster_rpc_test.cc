@@ -66,8 +66,8 @@ v1::AttachShardRequest Shard1() {
   return request;
 }
 
-// If giving up the server and giving up its stream were two steps, a server that attaches again in
-// between would be given up with its old connection.
+// The stream and the server must be given up in one step. Otherwise the server could attach again
+// between two steps, and would be given up with its old connection.
 TEST(ClusterRpcTest, AServerIsGivenUpWithItsStreamInOneStepOfTheStrand) {
   TellingClock clock;
   CoordinatorStrand strand(&clock, /*tick=*/absl::Hours(1));
@@ -121,7 +121,7 @@ class ServedCluster {
     grpc::ClientContext context;
     return stub->Register(&context, wire::ToProto(call), reply);
   }
-  // Begins StayConnected, and calls `done` with its status at the end.
+  // Begins a call of StayConnected. `done` gets its status when it ends.
   void StayConnected(grpc::ClientContext* context, const v1::RegisterReply& registered,
                      std::function<void(grpc::Status)> done) {
     auto request = std::make_shared<v1::StayConnectedRequest>();
@@ -344,7 +344,7 @@ TEST_F(StayConnectedTest, ReplacesTheCallOfTheWorkerThatWasHeldBefore) {
   HeldCall second;
   cluster_.StayConnected(&first.context, registered_, first.taker());
   cluster_.StayConnected(&second.context, registered_, second.taker());
-  // Either of the two may end first.
+  // The order in which the two calls end does not matter.
   while (!first.ended.HasBeenNotified() && !second.ended.HasBeenNotified()) {
     std::this_thread::yield();
   }
@@ -478,7 +478,8 @@ TEST(ClusterRpcTest, RegistrationsAreRefusedBeforeTheyTakeMemoryAndCounted) {
   ServedCluster cluster(config);
   const auto refused = [&](limits::LimitReached limit) { return cluster.refusals->of(limit); };
   v1::RegisterReply reply;
-  // The layout is not read in detail, so the call does not count as a registration.
+  // A layout that is too large is refused before it is read, so the call does not count as a
+  // registration.
   grpc::Status status = cluster.Register(WithLayout((1 << 16) + 1, 1), &reply);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(status.error_message(), ::testing::HasSubstr("more than 65536 tensors"));

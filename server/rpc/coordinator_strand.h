@@ -116,8 +116,8 @@ class CoordinatorStrand {
     });
   }
 
-  // Does the same as Run(), for results of this process's own threads. Does nothing once the strand
-  // is stopped, because the objects that the coordinator commands are going away.
+  // Does the same as Run(), for results that threads of this process report. Does nothing once the
+  // strand is stopped, because the objects that the coordinator commands are being destroyed.
   void Report(absl::FunctionRef<void(Coordinator&, absl::Time)> report) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Does the same as Report(). Then tries again the calls that wait under the keys that `report`
@@ -136,7 +136,7 @@ class CoordinatorStrand {
   // Tries the refused writes of the journal at once, instead of after a second.
   void TryJournalAgain() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns true if effects or answers wait for the journal.
+  // Returns true if effects or answers are held back until the journal is on disk.
   bool awaits_journal() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Answers all waiting calls with kStopping, and every later Await() too. Ticks end and nothing is
@@ -160,7 +160,8 @@ class CoordinatorStrand {
   void RunUntyped(absl::FunctionRef<void(Coordinator&, absl::Time)> call)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTimer() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns the time for the coordinator. If a gap ends here, reports the gap to the coordinator.
+  // Returns the time for the coordinator. If this process did not run until now, reports the length
+  // of that gap to the coordinator.
   absl::Time Now() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tries the waiting calls, again and again as long as that gives new answers.
   void AskWaiters(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -169,7 +170,7 @@ class CoordinatorStrand {
   void EndWaiters(absl::Time now, Occasion occasion, absl::FunctionRef<bool(const Waiter&)> which)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // A Batch is what leaves together after one write.
+  // A Batch has the effects and answers that leave together once the journal has their record.
   struct Batch {
     std::vector<Effect> effects;
     std::vector<Answer> answers;
@@ -178,7 +179,7 @@ class CoordinatorStrand {
   // their record. Returns the answers that may be delivered now.
   std::vector<Answer> Release() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Answer> CarryOutAll(Batch batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes the answers that have waited for the journal until their time limit.
+  // Removes and returns the answers whose time limit is over while they wait for the journal.
   std::vector<Answer> TakeOverdue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Keep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnKept() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -193,7 +194,7 @@ class CoordinatorStrand {
   std::vector<Answer> answered_ ABSL_GUARDED_BY(mutex_);  // answers of the call that runs
   uint64_t asked_at_version_ ABSL_GUARDED_BY(mutex_) = 0;
   host::CoordinatorJournal* journal_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // True: nothing is written any more, and no effect leaves.
+  // True: the strand is stopped. Nothing is written any more, and no effect leaves.
   bool has_left_journal_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time journal_ticked_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   MemoryRecords records_ ABSL_GUARDED_BY(mutex_);

@@ -98,7 +98,8 @@ class CoordinatorStrandTest : public testing::Test {
 TEST_F(CoordinatorStrandTest, NobodyIsSilentBecauseThisProcessDidNotRun) {
   Run(absl::Seconds(1));
   Freeze(absl::Minutes(1));
-  // The result is the same whether a tick or a waiting call comes first.
+  // After the pause, a tick may come first, as here, or a call of a worker, as below. The result
+  // must be the same.
   strand_.Tick();
   EXPECT_EQ(WorkerState(), "registered");
   EXPECT_EQ(Snapshot().shards.at(1).state, "serving");
@@ -133,7 +134,8 @@ TEST_F(CoordinatorStrandTest, ABusyProcessThatLooksLateCountsAllTime) {
   EXPECT_THAT(events_, Not(Contains(HasSubstr("starved"))));
 }
 
-// A server that is told to stop asks for its last save while the others go back to a checkpoint.
+// Server 0 is told to stop, and asks for a last save. Meanwhile a new process replaces the server
+// of shard 1, so all servers go back to a checkpoint. The last save must still be answered.
 TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
   absl::StatusOr<PublishedCheckpoint> saved = absl::UnknownError("not answered");
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
@@ -152,7 +154,8 @@ TEST_F(CoordinatorStrandTest, ALastSaveOutlivesARestore) {
   EXPECT_THAT(saved, Not(StatusIs(absl::StatusCode::kUnknown))) << "not after a minute";
 }
 
-// An order of the process before may still be waited for here.
+// The first process of server 1 has asked for a last save and was stopped. A second process goes on
+// with its state. The old request must not stop the job any more.
 TEST_F(CoordinatorStrandTest, AServerThatIsBackIsNotHeldUpByTheStopOfTheProcessBefore) {
   strand_.Run([](Coordinator& coordinator, absl::Time now) {
     coordinator.OnShardDisconnected(1, 71, now);
@@ -426,7 +429,7 @@ TEST_F(KeepingStrandTest, NothingIsOrderedWhileTheDiskRefusesWhichIsToldAtOnce) 
                                        HasSubstr("/journal cannot be written: /journal/"),
                                        HasSubstr("the disk is full; make room"))));
   EXPECT_FALSE(IsPaused());
-  // An order that may be taken without a journal, such as the end of a job, is taken.
+  // An order that may be taken without the journal, such as the end of the job, has an effect.
   Pause(CoordinatorStrand::Unwritable::kTake);
   EXPECT_TRUE(IsPaused());
   disk_.SetFaultHook(nullptr);
@@ -495,7 +498,7 @@ TEST_F(KeepingStrandTest, WhoeverWaitsForTheJournalWhenTheProcessStopsIsToldSo) 
   EXPECT_EQ(left_.size(), 1);
 }
 
-// Patience runs by the clock, because callers have clocks of their own that go on.
+// A report names the waiting calls that are tried again. No other call is tried.
 TEST_F(CoordinatorStrandTest, AReportToSomebodyAsksNobodyElse) {
   std::vector<int> asked(3);
   bool may_answer = false;

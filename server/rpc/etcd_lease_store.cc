@@ -154,8 +154,8 @@ lease::LeaseAnswer EtcdLeaseStore::Call(const lease::LeaseCall& call) {
   lease::LeaseAnswer answer;
   const absl::Status status = wire::FromGrpcStatus(Carry(endpoint.channel, key_, call, answer));
   if (status.ok()) return answer;
-  // The channel is opened anew: the call may hang on a connection that only this side believes to
-  // be alive.
+  // After an error the channel is opened anew. The server may have forgotten the old connection,
+  // and every later call on it would hang.
   if (!absl::IsNotFound(status)) endpoint.channel = nullptr;
   return {.status =
               absl::Status(status.code(), absl::StrCat("etcd at ", endpoint.address, ": ",

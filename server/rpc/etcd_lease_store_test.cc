@@ -21,8 +21,8 @@ namespace etcd = ::etcdserverpb;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// FakeEtcd answers these calls like etcd, but its leases do not end by themselves. It records
-// requests for the test.
+// FakeEtcd answers the calls of EtcdLeaseStore like etcd does, but its leases do not end by
+// themselves. It records requests for the test.
 class FakeEtcd final : public etcd::KV::Service, public etcd::Lease::Service {
  public:
   FakeEtcd() {

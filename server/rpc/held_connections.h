@@ -1,6 +1,7 @@
 // HeldConnections holds the calls of StayConnected: one for each worker, for its newest
-// incarnation. If the connection under such a call ends, the coordinator is told how. If the client
-// cancels the call and its connection stays, nothing is reported. The class is thread-safe.
+// incarnation. If the connection of a held call ends, the coordinator is told which side has ended
+// it. If the client cancels the call and its connection stays, nothing is reported. The class is
+// thread-safe.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -38,7 +39,7 @@ class HeldConnections {
   // it. `place` is released at the end of the call.
   grpc::ServerUnaryReactor* Hold(const WorkerLife& life, std::string peer,
                                  limits::OriginPlaces::Place place) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Answers all calls with OK, and later calls at once.
+  // Answers all held calls with OK. Later calls are answered with OK at once.
   void EndAll() ABSL_LOCKS_EXCLUDED(mutex_);
   size_t num_held() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);

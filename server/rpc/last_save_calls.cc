@@ -12,8 +12,7 @@ namespace {
 // its answer says more than an exceeded deadline.
 constexpr absl::Duration kAnswerGrace = absl::Seconds(2);
 
-// Returns true if the error is only about the connection, and says nothing about the last
-// checkpoint.
+// Returns true if the error is only about the connection, so that another try may succeed.
 bool MayComeOtherwise(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsAborted(status) ||  // not attached, or not yet
          RemedyFor(status) == Remedy::kReconnect;
@@ -40,7 +39,8 @@ std::optional<LastSaveCalls::Outcome> LastSaveCalls::OnAnswer(const Outcome& ans
   const bool is_timed_out = absl::IsDeadlineExceeded(answer.status());
   if (is_of_now && !is_timed_out && !MayComeOtherwise(answer.status())) return answer;
   if (now < until_) return std::nullopt;
-  // If time is left, the coordinator itself has given up, and its answer counts.
+  // If the call failed with DeadlineExceeded before its own deadline, the error is the
+  // coordinator's answer: the coordinator could not finish the save in time.
   if (is_of_now && is_timed_out && now - called_at_ < call_->deadline) return answer;
   return NotAnswered(is_of_now || is_timed_out
                          ? answer.status().message()

@@ -36,15 +36,16 @@ class LastSaveCalls {
   // means that it has loaded nothing yet.
   Call Next(uint64_t server_incarnation, absl::Time now);
 
-  // Takes an answer. Returns the outcome of the save. If the result is not set, another attempt is
-  // due after a pause. An answer holds only for the incarnation of the servers in which the call
-  // was made. If this server has loaded again meanwhile, the answer says nothing about rounds since
-  // then. Errors: those of the coordinator; DataLoss (no answer has come in time).
+  // Takes the answer to a call. Returns the outcome of the save. If the result is not set, another
+  // attempt is due after a pause. An answer counts only if this server is still in the incarnation
+  // of the servers in which it made the call. Errors: those of the coordinator; DataLoss (no answer
+  // has come in time).
   std::optional<Outcome> OnAnswer(const Outcome& answer, uint64_t server_incarnation,
                                   absl::Time now);
-  // Handles that there is no connection for a call. `connection` is the reason: Aborted means that
-  // the coordinator has let go of this server. A server that has loaded nothing has nothing to wait
-  // for.
+  // Must be called instead of OnAnswer() if there is no connection to call over. `connection` is
+  // the reason: Aborted means that the coordinator has given up this server. The result is as in
+  // OnAnswer(). A server that has loaded nothing has nothing to save, and gets `connection` at
+  // once.
   std::optional<Outcome> OnDisconnected(const absl::Status& connection, uint64_t server_incarnation,
                                         absl::Time now) const;
 

@@ -19,7 +19,8 @@
 
 namespace lodestar::rpc {
 
-// A LifeClaim is what a call shows of its caller, for any incarnation that it may speak for.
+// A LifeClaim has the caller's name and the secret that a call shows. It says for which
+// incarnations the caller may speak.
 class LifeClaim {
  public:
   // Returns the claim of a call. Errors: Unauthenticated (the certificate has no identity).

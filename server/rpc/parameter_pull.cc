@@ -21,7 +21,8 @@ namespace {
 // version that the client has.
 constexpr size_t kPullRequestBytes = 4 << 10;
 constexpr size_t kBytesPerBucket = 24;
-// Number of bytes that reading may be ahead of writing. Only references to pages are queued.
+// Number of bytes that may be read from the shard before they are written to the client. Only
+// references to pages are queued.
 constexpr size_t kReadAheadBytes = 4 * wire::kChunkBytes;
 // Number of chunks that are cut while another one is written, if payloads are in the messages.
 constexpr size_t kChunksAhead = 1;
@@ -48,7 +49,8 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* PullStream::Start(
     stream->Fail(status);
   } else {
     if (absl::Status status = stream->Admit(guard); !status.ok()) {
-      // Unauthenticated means that the caller may not speak for that incarnation.
+      // Unauthenticated means that the caller may not speak for the incarnation that it names. Such
+      // a refusal is delayed.
       const bool is_late = absl::IsUnauthenticated(status);
       stream->FailAfter(is_late ? guard.refusal_pause : absl::ZeroDuration(), status);
     } else if (status = stream->CheckEncoding(); !status.ok()) {
@@ -71,7 +73,8 @@ absl::Status PullStream::CheckSize(size_t request_bytes, const StreamGuard& guar
   const size_t most = kPullRequestBytes + kBytesPerBucket * shard_->num_buckets();
   if (request_bytes <= most) return absl::OkStatus();
   guard.refusals->Count(limits::LimitReached::kPullRequests);
-  // The servers may have begun anew with fewer buckets than the client knows.
+  // The status is Aborted, so that the worker registers again: the servers may have begun anew with
+  // fewer buckets than the worker knows.
   return absl::AbortedError(absl::StrCat(
       "pull: the request has ", request_bytes, " bytes, for the ", shard_->num_buckets(),
       " buckets of this server it needs no more than ", most, "; register again"));
@@ -191,8 +194,8 @@ void PullStream::ReadNext() {
       },
       view);
   absl::MutexLock lock(&mutex_);
-  // When this code runs, the answer may already have come, and the next bucket may even have been
-  // asked for.
+  // The answer may have come before this line. If the next bucket has been asked for too,
+  // `waiting_` belongs to that bucket already.
   if (num_read_ == ordinal) waiting_ = call;
   if (!status_.ok()) call.Cancel();
 }
@@ -328,7 +331,7 @@ void PullStream::OnCancel() {
 
 void PullStream::EndStalled(const absl::Status& status) {
   Fail(status);
-  // The write under way never ends by itself, so the call is cancelled.
+  // The client does not read, so the write under way would never end. Cancelling the call ends it.
   absl::MutexLock lock(&mutex_);
   if (context_ != nullptr) context_->TryCancel();
 }
@@ -346,8 +349,8 @@ void PullStream::OnDone() {
 
 void PullStream::FailAfter(absl::Duration pause, const absl::Status& status) {
   if (pause == absl::ZeroDuration()) return Fail(status);
-  // The pause belongs to the stream and keeps its function until it is destroyed. So the function
-  // must not own the stream.
+  // The pause is a member of the stream, and keeps the function. If the function owned the stream,
+  // the stream would never be destroyed.
   pause_.Start(pause, [weak = weak_from_this(), status] {
     if (const std::shared_ptr<PullStream> stream = weak.lock(); stream != nullptr) {
       stream->Fail(status);

@@ -19,8 +19,8 @@ namespace {
 // Number of bytes per second that a connection carries beside a push that has stopped: heartbeats
 // and pings.
 constexpr double kOtherBytesPerSecond = 1024;
-// Size from which the bytes of a bucket bypass the caches: a longer bucket would have left them
-// before it is added to others. A core's own caches hold less.
+// Buckets of this size and longer are received without the caches: they would have left the caches
+// anyway before they are added to others. A core's own caches hold less.
 constexpr size_t kLongBucketBytes = 1 << 20;
 // Maximum size of a message with a valid chunk: the largest payload, and more than any header.
 constexpr size_t kLargestChunkMessage = wire::kMaxChunkBytes + (4 << 10);
@@ -179,7 +179,8 @@ void PushStream::BeginBucket() {
         self->OnSpace(std::move(staged));
       });
   absl::MutexLock lock(&mutex_);
-  // When this code runs, the answer may already have come, and the next bucket may even have begun.
+  // The answer may have come before this line. If the next bucket has begun too, `waiting_` belongs
+  // to that bucket already.
   if (num_begun_ == ordinal) waiting_ = call;
   if (finished_) call.Cancel();
 }
@@ -241,14 +242,16 @@ absl::Status PushStream::CheckContinues() const {
   return absl::OkStatus();
 }
 
-// Otherwise a dropped worker could keep memory by sending a little now and then.
+// Ends the push of a dropped worker whose space was taken back. Otherwise that worker could keep
+// memory by sending a few bytes now and then.
 absl::Status PushStream::CheckKeepsSpace() const {
   if (!incoming_->staged.is_revoked()) return absl::OkStatus();
   const shard::ContributionKey& key = incoming_->staged.key();
   absl::Status refusal =
       shard_->RefusalFor(key.worker, key.incarnation,
                          absl::UnavailableError("others have the space of what it pushes"));
-  // If the contribution was begun anew on another stream, this one may go on to its end.
+  // If the worker is alive, it has begun the contribution anew on another stream. Then this stream
+  // may go on to its end, but its bucket does not count.
   return absl::IsAborted(refusal) ? refusal : absl::OkStatus();
 }
 
@@ -335,8 +338,8 @@ void PushStream::OnClientDone() {
   if (num_uncounted_ == 0) FinishLocked(absl::OkStatus());
 }
 
-// Looks whether the push still receives bytes. A message may be slow: as long as its bytes come,
-// the push is not silent.
+// Checks whether the push still receives bytes. As long as bytes come, the push is not silent, even
+// if a message takes long.
 void PushStream::OnLook(absl::Duration awaited) {
   {
     absl::MutexLock lock(&mutex_);
@@ -349,7 +352,7 @@ void PushStream::OnLook(absl::Duration awaited) {
   silent_for_ += awaited;
   const double others = kOtherBytesPerSecond * (1 + absl::ToDoubleSeconds(silent_for_));
   const uint64_t received = bytes.value_or(0);
-  // Without a count of bytes nothing is known.
+  // If the connection's bytes are not counted, the push never counts as silent.
   const bool has_come =
       !bytes.has_value() || static_cast<double>(received - silent_from_bytes_) > others;
   if (awaited == absl::ZeroDuration() || has_come) {
@@ -370,8 +373,9 @@ void PushStream::OnDone() {
 
 void PushStream::ReadNext() {
   call_->set_phase(v1::CallState::PHASE_RECEIVING);
-  // A member may pause between two buckets, because it computes the next. During a bucket it must
-  // send, because it holds space that others wait for.
+  // Between two buckets a member may pause, because it computes the next one. Within a bucket it
+  // must send, because other workers wait for the space of that bucket. A stranger must always
+  // send.
   const bool is_known = caller_ == StreamQuota::Caller::kMember;
   if (incoming_.has_value() || !is_known) AwaitPeer();
   absl::MutexLock lock(&mutex_);

@@ -55,7 +55,7 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   PushStream(std::shared_ptr<TrafficCounters> traffic, std::shared_ptr<SharedMemoryRegions> regions,
              std::shared_ptr<BulkCall> call, StreamGuard guard, grpc::ByteBuffer* reply);
 
-  // Takes the seat of the worker that sends now.
+  // Takes a seat of StreamQuota for the worker, unless the stream already has one.
   absl::Status TakeSeat(const WorkerLife& life);
 
   void BeginBucket() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -100,7 +100,8 @@ class PushStream final : public grpc::ServerReadReactor<grpc::ByteBuffer>,
   // Place of the stream if the caller is a stranger.
   limits::OriginPlaces::Place strangers_place_;
   bool gives_checksums_ = false;  // true: a header of this stream came with a checksum
-  WorkerLife speaker_;            // incarnation that the caller may speak for, as checked before
+  // The last incarnation that the caller was allowed to speak for.
+  WorkerLife speaker_;
 
   absl::Mutex mutex_;
   shard::PendingCall waiting_ ABSL_GUARDED_BY(mutex_);

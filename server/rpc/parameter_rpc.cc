@@ -14,7 +14,8 @@ namespace {
 // Maximum number of calls that a client may ask about. It is more than any client has open. The
 // limit exists because an answer that is not read stays in memory.
 constexpr int kMaxCallsAskedFor = 1 << 10;
-// Maximum size of such a request. A call takes 8 or 9 bytes. A larger request is not parsed.
+// Maximum size of a DescribeCallsRequest. Each call takes 8 or 9 bytes. A larger request is not
+// parsed.
 constexpr size_t kMaxDescribeBytes = 9 * kMaxCallsAskedFor + 16;
 
 absl::StatusOr<v1::DescribeCallsRequest> ParseDescribeCalls(grpc::ByteBuffer bytes) {

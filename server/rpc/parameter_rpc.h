@@ -67,15 +67,16 @@ class ParameterRpc final : public v1::ParameterService::WithRawCallbackMethod_Pu
   BulkTraffic traffic() const;
   // Returns how many workers share memory with this server now. Thread-safe.
   int num_shared_regions() const { return regions_->size(); }
-  // Ends the streams whose client must act and does nothing. Must be called about once a second.
+  // Ends the streams whose client owes the next step and has done nothing for too long. Must be
+  // called about once a second.
   void EndStalled(absl::Time now);
   // Returns the incarnations of workers that share memory with this server and whose process has
   // ended since the last call. Thread-safe.
   std::vector<WorkerLife> TakeEndedProcesses() { return processes_->TakeEnded(); }
   // See WorkerConnections::AreClosed(). Thread-safe.
   bool AreConnectionsClosed(const WorkerLife& life) const { return connections_->AreClosed(life); }
-  // Ends the calls that would otherwise last as long as their clients. Must be called before the
-  // gRPC server is shut down.
+  // Ends the calls of ShareMemory, which would otherwise last as long as their clients. Must be
+  // called before the gRPC server is shut down.
   void EndSharing() { regions_->Close(); }
 
   grpc::ServerReadReactor<grpc::ByteBuffer>* Push(grpc::CallbackServerContext* context,

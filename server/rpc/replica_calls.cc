@@ -43,7 +43,7 @@ absl::Status FromCall(const grpc::Status& status) {
   return native;
 }
 
-// A Channel is what calls need. It exists as long as one of them is under way.
+// A Channel has what calls need to reach the replica. It lives until the last call is over.
 struct Channel {
   std::unique_ptr<v1::ReplicaService::Stub> stub;
   OutgoingCalls calls;
@@ -217,7 +217,7 @@ class GrpcConnection final : public replica::ReplicaConnection {
   void Cancel() override { channel_->calls.CancelAll(); }
 
  private:
-  // Finishes a stream. If `taken` is OK, the stream was read to its end.
+  // Returns the final status of a stream of replies. If `taken` is OK, all replies were read.
   template <typename Replies>
   static absl::Status Finish(Call& call, Replies& replies, const absl::Status& taken) {
     if (!taken.ok()) call.context().TryCancel();

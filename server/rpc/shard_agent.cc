@@ -68,7 +68,8 @@ absl::Status ShardAgent::AwaitCoordinator(const AddressList& coordinator,
   }
   while (true) {
     for (const auto& channel : channels) {
-      // A port that only listens does not answer, so the channel does not become connected.
+      // The channel becomes connected only if a gRPC server answers. A port that merely accepts
+      // connections is not enough.
       const auto until = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kStopTick);
       if (channel->WaitForConnected(until)) return absl::OkStatus();
     }
@@ -192,7 +193,8 @@ bool ShardAgent::LookElsewhere() {
   if (addresses_.size() == 1) return false;
   addresses_.Next();
   stub_ = NewStub(addresses_.current(), config_.security);
-  advertised_coordinator_.clear();  // another coordinator is being looked for
+  // The next coordinator may have another address.
+  advertised_coordinator_.clear();
   return ++num_looked_at_ % addresses_.size() != 0;
 }
 
@@ -215,8 +217,8 @@ void ShardAgent::RunAttachments() {
       pause = kFirstPause;
       num_looked_at_ = 0;
     }
-    // Once the coordinator has let go of this server, connection() keeps that error, even if later
-    // attempts fail in another way, until the server is attached again.
+    // Aborted means that the coordinator has given up this server. connection() keeps that error
+    // until the server is attached again, even if later attempts fail in another way.
     if (absl::IsAborted(ended) || !absl::IsAborted(connection())) {
       const auto code = absl::IsAborted(ended) ? ended.code() : absl::StatusCode::kUnavailable;
       SetConnection(absl::Status(code, absl::StrCat("not connected to the coordinator ",
@@ -232,8 +234,8 @@ void ShardAgent::RunAttachments() {
       tell("; trying again");
       continue;
     }
-    // If there are several addresses, some may belong to processes that only stand by for the
-    // coordinator.
+    // A process that does not know the call is final only if there is one address. With several
+    // addresses, it may be a process that only stands by for the coordinator.
     const bool is_unknown =
         config_.coordinator.size() == 1 && unknown_calls.IsFinal(ended, was_attached);
     if (RemedyFor(ended) == Remedy::kGiveUp || is_unknown) {
@@ -308,12 +310,12 @@ void ShardAgent::CountUnanswered(int num_intervals) {
     absl::MutexLock lock(&mutex_);
     if (!has_stream_) return;
     num_unanswered_ += num_intervals;
-    // If answers take several intervals, they do not count as missing before they could have come.
+    // If answers usually take several intervals, a missing answer counts only after that time.
     const absl::Duration patience =
         path_.Patience(config_.max_unanswered * config_.stats_interval, kLongestDeadline);
     if (num_unanswered_ * config_.stats_interval <= patience) return;
-    // If only one end knows that the connection is dead, another stream on the same connection
-    // would be silent too.
+    // The next stream uses a new connection. The coordinator may have forgotten the old one, so
+    // that every stream on it would be silent.
     stub_ = NewStub(addresses_.current(), config_.security);
   }
   calls_.Interrupt();
@@ -326,7 +328,7 @@ absl::Status ShardAgent::Obey(const v1::ShardCommand& wire) {
     advertised_coordinator_ = assign->map->servers.front().address;
   }
   if (const auto* stop = std::get_if<StopCommand>(&command)) {
-    // The command may mean an earlier server process of this shard.
+    // The command may be for an earlier process of this server. Then this process ignores it.
     if (stop->instance_id != 0 && stop->instance_id != host_->instance_id()) {
       return absl::OkStatus();
     }
@@ -375,7 +377,8 @@ void ShardAgent::SendUntilAnswered(const v1::ShardReport& report) {
   while (true) {
     const absl::Status answer = SendNow(report, DeadlineOf(kReportDeadline) + travel).status();
     if (answer.ok()) return;
-    // The coordinator has refused the report, and would always refuse it.
+    // If the coordinator refuses the report, it would refuse it every time. So the report is not
+    // repeated.
     const bool is_refused = RemedyFor(answer) == Remedy::kGiveUp;
     if (is_refused) LogWarn("shard={} report refused: {}", config_.shard, answer);
     if (is_refused || !PauseBefore(pause)) return;
@@ -449,7 +452,8 @@ void ShardAgent::RunStats() {
       if (sent.ok()) path_.OnAnswered(absl::Now() - begun);
       if (absl::IsDeadlineExceeded(sent)) path_.OnUnanswered(deadline);
     }
-    // The call has waited for that many intervals, and no other was sent meanwhile.
+    // The call has blocked this thread for kSignOfLifeIntervals intervals, in which no other sign
+    // of life was sent.
     if (absl::IsDeadlineExceeded(sent)) CountUnanswered(kSignOfLifeIntervals);
   }
 }

@@ -68,7 +68,7 @@ class ShardAgent : public host::ShardReports {
   // until the checkpoint is published. While the connection is cut, waits for the next connection
   // if there is anything to save. Errors: those of the coordinator; DeadlineExceeded or DataLoss
   // (after `patience`); Unavailable (the coordinator did not answer at any time); Aborted (the
-  // coordinator has let go of this server, so nothing of it can be saved); Cancelled
+  // coordinator has given up this server, so nothing of it can be saved); Cancelled
   // (`is_interrupted`; then only Stop() may be called).
   absl::StatusOr<PublishedCheckpoint> SaveBeforeStop(absl::Duration patience,
                                                      const std::function<bool()>& is_interrupted)
@@ -76,8 +76,8 @@ class ShardAgent : public host::ShardReports {
   // Detaches and joins the threads. Repeats are harmless.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Returns OK while attached, else why there is no connection. Aborted means that the coordinator
-  // has let go of this server.
+  // Returns OK while attached, else the reason why this server is not attached. Aborted means that
+  // the coordinator has given up this server.
   absl::Status connection() const ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns HOST:PORT at which workers are told to reach the coordinator, once the coordinator has
   // said so.

@@ -226,7 +226,7 @@ TEST(ShardAgentTest, ACoordinatorThatIsNotThereIsWaitedForOnlySoLong) {
 TEST(ShardAgentTest, ACoordinatorThatHasSaidThatItStopsIsNotWaitedFor) {
   ScriptedCoordinator coordinator;
   coordinator.farewell = {grpc::StatusCode::ABORTED, "all is saved in ckpt"};
-  // These would be its answers if it were asked earlier.
+  // The coordinator would answer "not attached" if the server called it. The server must not call.
   coordinator.num_not_attached = 1'000'000;
   EXPECT_THAT(SaveBeforeStop(coordinator.address, kNeverOver),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("all is saved")));
@@ -296,7 +296,8 @@ TEST(ShardAgentTest, AServerSaysThatItGoesBeforeItDoes) {
   agent.Stop();
 }
 
-// This also happens if the call, or its answer, was lost.
+// The stream stays silent because the coordinator did not get the call, or because its answer was
+// lost.
 TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   ScriptedCoordinator coordinator;
   coordinator.first_stream.clear();
@@ -313,8 +314,7 @@ TEST(ShardAgentTest, AStreamOnWhichNothingComesIsOpenedAgain) {
   agent.Stop();
 }
 
-// One end has forgotten the connection. Without this rule, the other end could wait until gRPC
-// notices that.
+// The coordinator has forgotten the connection. The server must not wait until gRPC notices that.
 TEST(ShardAgentTest, AConnectionThatSwallowsEverythingIsGivenUpAfterAFewSignsOfLife) {
   ScriptedCoordinator coordinator;
   coordinator.swallows_signs_of_life = true;

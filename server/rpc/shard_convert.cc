@@ -18,7 +18,7 @@
 namespace lodestar::rpc {
 namespace {
 
-// Round of a Save that takes each bucket as it is.
+// Value of the round of a Save that captures each bucket in its current state.
 constexpr int64_t kAnyRound = -1;
 // Maximum size of what a server says about its journal.
 constexpr size_t kMaxTroubleBytes = 1024;

@@ -163,8 +163,8 @@ absl::Status SharedMemoryStream::Open() {
   }
   block_bytes_ = static_cast<int64_t>(request_.block_bytes());
   RETURN_IF_ERROR(regions_->CheckRoom(worker_, request_.bytes()));
-  // The region proves that this is the worker's process. So the descriptor of the process must
-  // exist before.
+  // The region proves later that the caller is this process. The descriptor is opened before, so
+  // that no other process can have the number meanwhile.
   FileDescriptor process;
   if (!request_.outlives_process()) process = WorkerProcesses::Find(request_.process_id());
   ASSIGN_OR_RETURN(SharedRegion region,
@@ -182,7 +182,7 @@ absl::Status SharedMemoryStream::Open() {
       return absl::OkStatus();
     }
   }
-  // The stream was closed before it was added, so it is removed here.
+  // The stream was closed before it was added to the regions, so it must be removed from them here.
   regions_->Remove(name_);
   return absl::CancelledError("the client is gone");
 }

@@ -36,8 +36,8 @@ class SharedMemoryRegions {
                                                     std::make_shared<limits::RefusalCounts>())
       : is_enabled_(is_enabled), refusals_(std::move(refusals)) {}
 
-  // Returns the region of this name. Errors: Unavailable (this worker has no such region, or no
-  // longer).
+  // Returns the region of this name. Errors: Unavailable (this worker has no region of this name
+  // now).
   absl::StatusOr<std::shared_ptr<SharedMemoryStream>> Find(uint64_t name, WorkerId worker) const
       ABSL_LOCKS_EXCLUDED(mutex_);
   int size() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -49,8 +49,8 @@ class SharedMemoryRegions {
   absl::Status Add(uint64_t name, std::shared_ptr<SharedMemoryStream> stream)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Remove(uint64_t name) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Counts a call that has not named a region yet. It counts until EndOpening(). Returns false if
-  // there are too many.
+  // Counts a call that has not named a region yet, until EndOpening(). Returns false if there are
+  // too many such calls.
   bool TryBeginOpening() ABSL_LOCKS_EXCLUDED(mutex_);
   void EndOpening() ABSL_LOCKS_EXCLUDED(mutex_);
   // Ends all calls, and refuses new ones.

@@ -23,10 +23,10 @@ constexpr char kStopping[] = "the server is stopping";
 
 }  // namespace
 
-// A StatusWatch is one WatchStatus stream: write, wait for the alarm, write. It deletes itself when
-// gRPC is done and no alarm is running. The gRPC server does not wait for the alarm's thread when
-// it is destroyed, and its owner may be gone then. So the owner is asked under `mutex_` before
-// Finish(), or not at all.
+// A StatusWatch is one WatchStatus stream: it writes a status, waits for an alarm, and writes the
+// next. It deletes itself when gRPC is done and no alarm is running. The alarm may run even after
+// the gRPC server and the owner of this object are destroyed. So the alarm reads from the owner
+// only under `mutex_` and before Finish().
 class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
  public:
   StatusWatch(StatusRpc* owner, absl::StatusOr<std::optional<Identity>> caller, int64_t interval_ms,
@@ -77,7 +77,7 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
   }
 
  private:
-  // The alarm's callback may run after OnDone(). The last of the two deletes the object.
+  // The function of an alarm may run after OnDone(). The later of the two deletes the object.
   void Release() {
     if (references_.fetch_sub(1) == 1) delete this;
   }
@@ -93,7 +93,8 @@ class StatusWatch : public grpc::ServerWriteReactor<v1::ClusterStatus> {
   bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// A StatusCall keeps its place until the client has read the answer or is gone.
+// A StatusCall is a call that holds a place of OriginPlaces until the client has read the answer or
+// is gone.
 class StatusCall final : public grpc::ServerUnaryReactor {
  public:
   explicit StatusCall(limits::OriginPlaces::Place place) : place_(std::move(place)) {}
@@ -176,7 +177,8 @@ void StatusRpc::Forget(StatusWatch* watch) {
 void StatusRpc::Stop(bool is_job_over) {
   const grpc::Status end =
       is_job_over ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAVAILABLE, kStopping);
-  // No watch is deleted while the lock is held, because each calls Forget() before.
+  // While this lock is held, no watch can be deleted: each must first call Forget(), which takes
+  // the lock.
   absl::MutexLock lock(&mutex_);
   is_stopping_ = true;
   for (StatusWatch* watch : watches_) watch->End(end);

@@ -13,8 +13,8 @@
 namespace lodestar::rpc {
 namespace {
 
-// A watch's second status is read by its alarm, on a thread that the gRPC server does not wait for
-// when it stops.
+// The alarm of a watch reads the second status on a thread of its own. The gRPC server does not
+// wait for that thread when it stops.
 TEST(StatusRpcTest, NoStatusIsReadAfterStop) {
   absl::Notification is_reading;
   absl::Notification has_stopped;
@@ -24,7 +24,8 @@ TEST(StatusRpcTest, NoStatusIsReadAfterStop) {
       [&] {
         if (++num_reads == 2) {
           is_reading.Notify();
-          // Stop() must wait for this read. If it did not, it would return at once.
+          // Stop() must wait until this read is over. If it does not wait, has_stopped is notified
+          // within the time limit.
           is_outlived = has_stopped.WaitForNotificationWithTimeout(absl::Milliseconds(100));
         }
         return v1::ClusterStatus();

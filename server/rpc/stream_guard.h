@@ -43,7 +43,7 @@ struct StreamGuard {
   // Called with each incarnation that the caller may speak for. Thread-safe.
   std::function<void(const WorkerLife&)> on_life = [](const WorkerLife&) {};
 
-  // Takes a place. Errors: ResourceExhausted, which is counted.
+  // Takes one of the places in `strangers`. Errors: ResourceExhausted, which is counted.
   absl::StatusOr<limits::OriginPlaces::Place> TakeStrangersPlace() const {
     limits::OriginPlaces::Place place = strangers->Take(origin);
     if (place != nullptr) return place;

@@ -23,8 +23,8 @@ class WatchedStream {
   // Ends the stream. Called from any thread, without a lock.
   virtual void EndStalled(const absl::Status& status) = 0;
   // Called at each look of the watch, from its thread, without a lock. `awaited` is the time since
-  // the last look if the peer has owed the same step for all of that time, and 0 otherwise. It is
-  // at most the usual time between two looks: while the server did not run, it read nothing.
+  // the last look if the peer has owed the same step all the time, and 0 otherwise. Time in which
+  // the server did not run is not counted.
   virtual void OnLook(absl::Duration /*awaited*/) {}
 
  protected:
@@ -53,8 +53,8 @@ class StreamWatch {
   size_t size() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // Maximum time between two looks that counts. If the server did not run meanwhile, its peers
-  // could not do their steps.
+  // Maximum time between two looks that is counted. If more time has passed, the server did not
+  // run, and its peers could not do their steps.
   static constexpr absl::Duration kLongestGap = absl::Seconds(5);
 
   static constexpr absl::Duration kLookInterval = absl::Seconds(1);

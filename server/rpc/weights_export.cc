@@ -19,7 +19,8 @@
 namespace lodestar::rpc {
 namespace {
 
-// Maximum time for the update under way to end, and lowest rate of a slow path.
+// Maximum time to wait for the update under way. A transfer gets more time, by its size at the
+// lowest rate below.
 constexpr absl::Duration kUpdatePatience = absl::Minutes(1);
 constexpr double kSlowestBytesPerSecond = 1 << 20;
 
@@ -72,7 +73,7 @@ absl::Status WeightsExport::WriteHeader(Sink sink) const {
 
 absl::Status WeightsExport::WriteLocalBucket(const Bucket& bucket, Sink sink) const {
   ASSIGN_OR_RETURN(const std::shared_ptr<shard::ParameterShard> shard, local_->shard());
-  // The answer is shared, because it may come while the call is being given up.
+  // The answer is shared, because it may come after this function has given up the call.
   struct Answer {
     absl::Notification arrived;
     absl::StatusOr<shard::PublishedBucket> bucket = absl::InternalError("no answer");

@@ -106,7 +106,7 @@ class WeightsExportTest : public ::testing::Test {
 };
 
 TEST_F(WeightsExportTest, WaitsForUpdatesUnderWayUpToTheRoundWanted) {
-  // The executor's only thread does nothing of what follows before `go`.
+  // The executor has one thread. Until `go`, that thread runs none of the tasks below.
   absl::Notification go;
   executor_.Schedule([&go] { go.WaitForNotification(); });
   DoRoundZero();
@@ -157,8 +157,8 @@ TEST_F(WeightsExportTest, EndsWithTheServer) {
               StatusIs(absl::StatusCode::kUnavailable));
 }
 
-// The coordinator of this test has committed round 0 while its shard is still working on round 0.
-// The export begins, and waits.
+// The coordinator of this test has committed round 0, but its shard still works on round 0. An
+// export that begins now must wait.
 class AdminExportTest : public WeightsExportTest {
  protected:
   AdminExportTest() : strand_(&clock_, /*tick=*/absl::InfiniteDuration()) {

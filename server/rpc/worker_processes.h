@@ -26,7 +26,8 @@ class WorkerProcesses {
   WorkerProcesses();
 
   // Returns a pidfd of the process, or no descriptor if the system has none. Must be called before
-  // the process proves that it is the worker, so that no other process can have its number.
+  // the process proves that it is the worker. Otherwise the process could end first, and another
+  // process could get its number.
   static FileDescriptor Find(int64_t process_id);
 
   // Watches the process of an incarnation, instead of older incarnations of the worker. Requires:
