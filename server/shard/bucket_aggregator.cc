@@ -131,8 +131,8 @@ PendingCall BucketAggregator::Begin(const ContributionKey& key, ReadyCallback re
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   ForgetCancelled();
-  // The buckets of a shard learn of a roster change one after the other. A worker that pushes here
-  // may already have finished a round that this bucket does not know yet.
+  // A shard tells its buckets of a new roster one after the other. A worker may push to this bucket
+  // after other buckets have finished a round that this bucket does not know yet.
   if (std::shared_ptr<const RosterView> roster = context_->roster.Now();
       roster != protocol_.roster()) {
     TakeRoster(std::move(roster), calls);
@@ -315,8 +315,7 @@ void BucketAggregator::OnSlot(const std::shared_ptr<PushCall>& push,
   DeferredCalls calls;
   absl::MutexLock lock(&mutex_);
   if (!push->is_answered) return GiveSlot(*push, std::move(slot), calls);
-  // The push was answered in another way meanwhile. Its slot is returned after the lock is
-  // released.
+  // The push was already answered without a slot. The slot is returned once the lock is released.
   calls.Add([unused = std::move(slot)] {});
 }
 
@@ -353,7 +352,7 @@ void BucketAggregator::Acknowledge(const BucketEffect& effect, DeferredCalls& ca
   if (effect.outcome != PushOutcome::kCounted) {
     return EndContribution(contributions_.Take(effect.call), effect.outcome, calls);
   }
-  // The step that follows needs the numbers of this contribution.
+  // The contribution stays in contributions_, because a later step needs its numbers.
   context_->counters.CountStaleness(effect.staleness);
   if (contribution.key.is_skipped()) context_->counters.CountSkipped();
   Send([done = std::move(contribution.done)] { done(PushOutcome::kCounted); }, calls);
@@ -597,7 +596,8 @@ void BucketAggregator::Run() {
             contribution = std::move(incoming_.front());
             incoming_.pop_front();
           } else if (held_.has_value()) {
-            // If no update follows at once, Run() ends here.
+            // There is no update for now. So AddHeld() below adds the held contribution to the
+            // mean.
           } else if (calls.empty()) {
             runner_ = {};
             is_scheduled_ = false;
@@ -710,8 +710,8 @@ double BucketAggregator::NormOf(const Contribution& contribution) const {
 }
 
 bool BucketAggregator::ApplyMean(const BucketStep& step) {
-  // If the held contribution is weights with a scale other than 1, BucketWeights::Add() must first
-  // scale their change.
+  // FinishAndApply() cannot take weights with a scale other than 1, because their change must be
+  // scaled first. BucketWeights::Add() does that.
   const bool is_nearer = held_.has_value() && held_->share.scale != 1.0f &&
                          held_->contribution.key.kind == ContributionKind::kWeights;
   if (!step.has_update || step.clip != 1.0f || is_nearer) {
@@ -792,7 +792,7 @@ void BucketAggregator::ReplaceWeights() {
   Replacement replacement;
   {
     absl::MutexLock lock(&mutex_);
-    // The replacement was refused already, so no caller waits for it.
+    // If the replacement was refused meanwhile, no caller waits for it.
     if (!replacement_.has_value()) return;
     replacement = *std::exchange(replacement_, std::nullopt);
   }
@@ -861,8 +861,8 @@ std::string BucketAggregator::WaitingFor() const {
 
 void BucketAggregator::AddPushes(std::vector<UnfinishedPush>& unfinished,
                                  std::vector<Pusher>& waiting) {
-  // The last holder of such a slot returns the slot's space to the pool. This must happen after the
-  // lock is released.
+  // This function may become the last holder of a slot. Then the slot returns its space to the
+  // pool, which must happen after the lock is released.
   std::vector<std::shared_ptr<StagingSlot>> slots;
   absl::MutexLock lock(&mutex_);
   for (const Lent& lent : lent_) {

@@ -95,8 +95,9 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   absl::Status Load(const Filler& fill);
   absl::Status Restore(const BucketState& state, Round round);
   void AwaitClientWeights();
-  // Replay() may be called after the methods above and before all others. Errors: DataLoss if the
-  // record does not follow the last one, or if the size of the payload is wrong.
+  // Replays a record of the journal. May be called after the methods above and before all others.
+  // Errors: DataLoss (the record does not follow the last one, or the size of the payload is
+  // wrong).
   absl::Status Replay(const StepRecord& record, absl::Span<const std::byte> payload);
   absl::Status Replay(const ShadowRecord& record, absl::Span<const std::byte> payload);
   PendingCall Begin(const ContributionKey& key, ReadyCallback ready);
@@ -234,10 +235,10 @@ class BucketAggregator : public std::enable_shared_from_this<BucketAggregator> {
   mutable absl::Mutex mutex_;
   BucketProtocol protocol_ ABSL_GUARDED_BY(mutex_);
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
-  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;    // the shard's counters know that the bucket
-                                                     // has weights
-  bool is_pending_ ABSL_GUARDED_BY(mutex_) = false;  // the shard's counters know that a round is
-                                                     // open
+  bool is_ready_ ABSL_GUARDED_BY(mutex_) = false;  // the shard's counters know that the bucket
+                                                   // has weights
+  // True: the shard's counters know that a round is open.
+  bool is_pending_ ABSL_GUARDED_BY(mutex_) = false;
   // The position that the shard's counters know.
   BucketPosition counted_position_ ABSL_GUARDED_BY(mutex_);
   bool is_scheduled_ ABSL_GUARDED_BY(mutex_) = false;  // Run() is running or will run

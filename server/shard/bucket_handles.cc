@@ -17,8 +17,8 @@ absl::Span<std::byte> StagedBucket::bytes() {
 void StagedBucket::OnArrived(int64_t num_bytes, absl::Span<const std::byte> last) {
   if (slot_ == nullptr) return;
   slot_->SetReceived(num_bytes);
-  // Top-k encodings begin with the positions, and CheckBytes() needs all positions at once. So
-  // nothing is looked at while they arrive.
+  // Top-k encodings begin with the positions. CheckBytes() needs all positions at once, so nothing
+  // can be checked while bytes arrive.
   if (!numbers_.has_value() || key_.encoding.is_topk()) return;
   numbers_->Look(slot_->bytes(), num_bytes, last);
 }

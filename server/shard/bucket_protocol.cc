@@ -299,8 +299,8 @@ bool BucketProtocol::AnswerCapture(const Capture& capture) {
 
 void BucketProtocol::Review() {
   needs_review_ = false;
-  // All waiting pushes are reviewed at once. Each time a contribution counts, they are reviewed
-  // again, which is often if there are many workers.
+  // This review runs each time a contribution counts, and there may be many workers. So the facts
+  // are computed once for all waiting pushes.
   if (!pushes_.empty()) {
     const BucketFacts facts = FactsForPush();
     std::erase_if(pushes_, [&](Push& push) { return AnswerPush(push, facts); });
@@ -355,7 +355,7 @@ BucketStep BucketProtocol::StepOfPhase() {
     if (decision.action != Action::kHold) EndCollecting();
   }
   if (BucketStep step = StepOfReplacement(); step.kind != Step::kNone) return step;
-  // A round without any contribution needs no plan, and may never have had a plan here.
+  // A round without contributions needs no plan, and its plan may never come.
   if (phase_ == Phase::kResummed && (now_.plan != nullptr || arrived_weight_ == 0)) EndCollecting();
   if (phase_ != Phase::kCommitting && phase_ != Phase::kNormKnown) return {};
   BucketStep step = {
@@ -554,7 +554,8 @@ bool BucketProtocol::HasReplayed(const BucketStep& step, const ContributionKey& 
              std::pair(last->incarnation, last->round) >= std::pair(key.incarnation, key.round);
     }
     case Step::kTakeWeights:
-      // Weights of another supplier replace the ones that are here.
+      // If the weights here came from a client, the recorded weights of another client replaced
+      // them, so the step is replayed.
       return has_weights_ && !supplier_.has_value();
     case Step::kApplyAlone:
       return step.call.step <= version_.value();
@@ -662,8 +663,8 @@ std::vector<WorkerId> BucketProtocol::Missing() const {
 bool BucketProtocol::IsSettled(Round round, WorkerId worker) const {
   // A bucket that takes no part in this round may still be in an earlier round.
   if (!closed_.ok() || round_ > round || !config_.turn.IsDue(round)) return true;
-  // A contribution that was acknowledged has been counted. Before the bucket is in that round, none
-  // of its contributions has been acknowledged.
+  // If the bucket has not reached `round`, it has acknowledged no contribution to that round,
+  // because it acknowledges only what it has counted.
   if (round_ < round) return false;
   return phase_ != Phase::kCollecting ||
          std::binary_search(contributed_.begin(), contributed_.end(), worker);

@@ -142,8 +142,8 @@ class BucketProtocolTest : public ::testing::Test {
     bucket_->OnRoster(roster_.Now());
   }
 
-  // Returns, as words, what has been decided since the last call, up to a step that takes time.
-  // Such a step ends at once, except for a norm.
+  // Returns, as words, what the bucket has decided since the last call. Steps end at once, except a
+  // norm and updates that the test holds back.
   std::vector<std::string> Words() {
     std::vector<std::string> words;
     const auto take_effects = [&] {
@@ -233,7 +233,8 @@ TEST_F(BucketProtocolTest, ASkippedStepCountsWithoutWeight) {
   bucket_->OnArrived(4, Key(3, 0));
   EXPECT_THAT(Words(), ElementsAre("counted 4", "add 4 times 0.5",
                                    "update 1 for round 0, sum times 1.42857"));
-  // Afterwards it does not matter which of the workers sends again.
+  // After the update, a repeat is a duplicate, whether the worker's contribution was skipped or
+  // added.
   bucket_->OnPush(5, Key(2, 0));
   EXPECT_THAT(Words(), ElementsAre("discard 5: duplicate"));
 }
@@ -355,7 +356,7 @@ TEST_F(BucketProtocolTest, AClippedUpdateWaitsForTheNormOfItsRound) {
   EXPECT_THAT(Words(), ElementsAre("update 1 for round 0, clipped to 0.25"));
 }
 
-// Neither round has an opening that this server knows.
+// This server knows the plan of neither round.
 TEST_F(BucketProtocolTest, ASumOfNothingThatIsReplayedAsksForItsNormAgain) {
   Start(JobOf(Mode::kSync), 1, /*awaits_norm=*/true);
   Drop(1);

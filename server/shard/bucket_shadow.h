@@ -47,8 +47,8 @@ class BucketShadow {
   // Advance the shadow along an update that leads to `version`. Must follow Reset(). The update's
   // weights come part by part, in order and each from a multiple of kWholeBlocks, so that they are
   // encoded while they are in the cache. The change is complete after the last part. If there is no
-  // memory for the change, the shadow stays as it is. The next change then includes the missing
-  // change, except without error feedback, where it is lost.
+  // memory for the change, the shadow stays as it is. With error feedback, the next change includes
+  // the missing one. Without error feedback, the missing change is lost.
   void BeginAdvance(Version version);
   void AdvancePart(int64_t begin, absl::Span<const float> weights);
   void EndAdvance();

@@ -178,8 +178,8 @@ bool BucketWeights::FinishAndApply(const optimizer::OptimizerCall& call,
   std::shared_ptr<Page> out;
   bool is_finite = true;
   mean_->FinishInParts(last, rescale, [&](int64_t begin, absl::Span<const float> part) {
-    // The update begins with the first part of the mean, and not earlier: until then the mean may
-    // hold pages that the update uses again.
+    // The update begins only when the first part of the mean comes. Before that, the mean may hold
+    // pages that the update can use again.
     if (begin == 0) out = BeginUpdate(call);
     if (out != nullptr) is_finite = UpdatePart(call, begin, part, *out) && is_finite;
   });
@@ -224,7 +224,7 @@ std::shared_ptr<Page> BucketWeights::Corrected(const optimizer::OptimizerCall& c
                                                const float* gradient) {
   const std::vector<ElementRange>& parts = correction_->parts;
   const float* const momentum = state_[0]->data();
-  // This is the scale of the contribution itself, without the factor for a part of a step.
+  // Scale of the contribution itself. It does not include the factor that a part of a step has.
   const float scale = call.gradient_scale / call.part.factor;
   const std::vector<optimizer::MomentumCorrection::Factors> factors =
       correction_->rule.FactorsOf(parts, gradient, scale, momentum);

@@ -72,9 +72,9 @@ class BucketWeights {
   // are zeros if nothing was added.
   std::vector<double> SegmentSquareSums() const;
 
-  // Makes one update with the finished mean, and gives the mean's pages back. Without an update the
-  // mean is only dropped. The shadow for workers that take encoded changes advances to version
-  // call.step. Returns true if weights and state are finite afterwards. The next three
+  // Makes one update with the finished mean, and gives the mean's pages back. If `has_update` is
+  // false, the mean is only dropped. The shadow for workers that take encoded changes advances to
+  // version call.step. Returns true if weights and state are finite afterwards. The next three
   // methods return the same.
   bool ApplyMean(const optimizer::OptimizerCall& call, bool has_update);
   // Does Add() of `last`, FinishMean() without a clip, and ApplyMean() with an update, in one pass.
@@ -117,7 +117,8 @@ class BucketWeights {
   // Updates the part that begins at `begin`.
   bool UpdatePart(const optimizer::OptimizerCall& call, int64_t begin,
                   absl::Span<const float> gradient, Page& out);
-  // Ends the update when all parts are there. `out` is null if there was nothing to begin with.
+  // Ends the update when all parts are done. `out` is the result of BeginUpdate(). Null means that
+  // no part was updated.
   void EndUpdate(const optimizer::OptimizerCall& call, std::shared_ptr<Page> out);
   bool ApplyAlone(const optimizer::OptimizerCall& call, const float* gradient);
   // Returns the corrected gradient. Null means that the gradient needs no correction.

@@ -156,8 +156,9 @@ TEST_P(BucketWeightsTest, OnePassTellsOfWhatIsNotFinite) {
 
 class BucketShadowTest : public ::testing::TestWithParam<std::tuple<Encoding, bool>> {};
 
-// Updates in one pass, of a finished mean, alone, and without anything in the mean. What workers
-// are sent must equal whole vectors, encoded after each update.
+// Makes updates in every way: with a finished mean, in one pass, with one contribution alone, and
+// with an empty mean. The changes that workers get must equal those of a shadow that encodes whole
+// vectors after each update.
 TEST_P(BucketShadowTest, FollowsEveryKindOfUpdate) {
   const auto [encoding, error_feedback] = GetParam();
   JobSpec job;

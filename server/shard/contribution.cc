@@ -19,8 +19,8 @@ float LimitOf(const ContributionKey& key) {
   return scale == 0.0f ? kLargest : std::min(kMaxContribution / scale, kLargest);
 }
 
-// `bad` is the position of the first element beyond the limit, or the number of elements if all are
-// within the limit.
+// Returns the error for the first bad element. `bad` is its position, or the number of elements if
+// none is bad: then the result is OK.
 absl::Status CheckFound(int64_t bad, const ContributionKey& key, const Layout& layout,
                         const Bucket& bucket) {
   if (bad == bucket.range.size()) return absl::OkStatus();
@@ -59,7 +59,8 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
                                    ", which is averaged; its values travel as they are")
                     : "; use push_encoding of the registration"));
   }
-  // A worker that has just begun has no contribution to send yet.
+  // If contributions are deferred, a worker that has just begun skips its first one, because it has
+  // none yet.
   const bool may_be_skipped =
       key.kind == ContributionKind::kGradient || (!is_first && DefersContributions(job));
   if (key.is_skipped() && !may_be_skipped) {

@@ -54,8 +54,9 @@ absl::Status CheckForm(const ContributionKey& key, const Bucket& bucket, const J
 absl::Status CheckBytes(const ContributionKey& key, const Bucket& bucket,
                         const std::byte* elements);
 
-// NumbersCheck checks the numbers of one bucket of a contribution, while they arrive or at once. It
-// looks at each number once, and soon, while the number is in the cache. It is not thread-safe.
+// NumbersCheck checks the numbers of one bucket of a contribution, while they arrive or all at
+// once. It looks at each number only once, while the number is still in the cache. It is not
+// thread-safe.
 class NumbersCheck {
  public:
   // `measures_norm` says whether norm() will be called. num_elements is the size of the whole
@@ -63,9 +64,9 @@ class NumbersCheck {
   NumbersCheck(const ContributionKey& key, int64_t num_elements, bool measures_norm);
 
   // Checks the elements that it has not looked at before. If more elements are to come, it leaves
-  // the last few for later. The first num_bytes of `elements` have arrived, no fewer than before.
-  // They are in the encoding of the key and pass CheckBytes(). `last` has copies of the last of
-  // these bytes, if the copies are in the cache and the bytes are not. The copies need no
+  // the last few for later. `num_bytes` is how many bytes of `elements` have arrived, and never
+  // falls. They are in the encoding of the key and pass CheckBytes(). `last` has copies of the last
+  // of these bytes, if the copies are in the cache and the bytes are not. The copies need no
   // alignment.
   void Look(const std::byte* elements, int64_t num_bytes, absl::Span<const std::byte> last = {});
 

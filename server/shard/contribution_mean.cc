@@ -285,7 +285,8 @@ class DirectionMean final : public ContributionMean {
   // If the sum of unit vectors is shorter than this, the vectors cancel and the sum is rounding
   // error.
   static constexpr double kLeastDirection = 1e-3;
-  // A shorter vector counts as zero: its inverse length would not be a finite fp32.
+  // A vector that is shorter than this counts as zero, because its inverse length would not be a
+  // finite fp32.
   static constexpr double kLeastLength = 1e-30;
 
   void BeginDirections(int64_t weight) {

@@ -45,15 +45,15 @@ class ContributionMean {
   virtual ~ContributionMean() = default;
 
   virtual void Add(Encoding encoding, const std::byte* values, const MeanShare& share) = 0;
-  // Returns true if a page of this size, with elements in this encoding, may be kept instead of a
-  // page that Add() would take. That is so if Add() would take a page now, and if this page is not
-  // much larger.
+  // Returns true if the mean may keep a page of this size and encoding, instead of copying it to
+  // another page. That saves a page if Add() would take one now. The page must not be much larger
+  // than needed.
   virtual bool CanAdopt(Encoding encoding, int64_t page_elements) const = 0;
   // Adds elements as Add() does, but keeps their page instead of a copy.
   virtual void Adopt(std::shared_ptr<Page> values, Encoding encoding, const MeanShare& share) = 0;
-  // Ends the round: all contributions are there, and mean() returns their mean. `rescale` is the
-  // weight of all that were to come, divided by the weight of those that came. A second call
-  // multiplies the finished mean by `rescale`.
+  // Ends the round, so that mean() returns the mean of the contributions that came. `rescale` is
+  // the weight of all contributions that were expected, divided by the weight of those that came. A
+  // second call multiplies the finished mean by `rescale`.
   virtual void Finish(float rescale) = 0;
   // Does Add() of `last`, if it is set, and Finish(), for a caller that needs the mean once. Calls
   // `use` with the mean part by part, in order. If possible, each part is computed just before it
@@ -62,8 +62,9 @@ class ContributionMean {
   using UsePart = absl::FunctionRef<void(int64_t begin, absl::Span<const float> part)>;
   virtual void FinishInParts(const std::optional<LastContribution>& last, float rescale,
                              UsePart use);
-  // Replaces the mean by share * mean + (1 - share) * base. Must follow Finish(). Does nothing if
-  // the kind of mean already bounds what a single contribution can do.
+  // Replaces the mean by share * mean + (1 - share) * base. Must follow Finish(). Only a mean of
+  // weights needs this. Does nothing for robust means, in which a single contribution has a bounded
+  // effect anyway.
   virtual void Approach(const float* base, float share) = 0;
   // Returns the mean. Must follow Finish(). Null means that nothing was added.
   virtual const Page* mean() const = 0;

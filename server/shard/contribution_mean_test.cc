@@ -123,7 +123,7 @@ TEST_P(ContributionMeanTest, ScalesAndWeightsCount) {
 TEST_P(ContributionMeanTest, WhatDoesNotComeIsMadeUpFor) {
   const std::unique_ptr<ContributionMean> mean = Make();
   const std::vector<float> values = Vector(1);
-  // The other half of the round's weight is missing.
+  // The contribution has half of the round's weight. The other half did not come.
   mean->Add(Encoding::kFp32, reinterpret_cast<const std::byte*>(values.data()),
             {.weight = 2, .factor = 0.5f});
   mean->Finish(2.0f);
@@ -285,7 +285,7 @@ class MeanOfSendersTest : public testing::Test {
 };
 
 TEST_F(MeanOfSendersTest, AnElementIsDividedByThoseWhoSentIt) {
-  // `factor` is relative to the weight of all contributions, and is not used here.
+  // `factor` is for other kinds of mean, and is not used here.
   Add({8, 0, 0, 0, 0, 4}, {.weight = 1, .factor = 0.25f});
   Add({4, 0, 0, -2, 0, 0}, {.weight = 3, .factor = 0.75f});
   mean_->Finish(1.0f);

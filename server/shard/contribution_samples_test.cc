@@ -95,7 +95,8 @@ TEST(ContributionSamplesTest, AllPlacesAreLookedAtInTime) {
     const std::vector<DirectionPart> parts = samples.EndRound();
     seen.insert(std::lround(parts[0].product * 1e9));
   }
-  // The eight choices sample the blocks 8 i, 8 i + 1, ..., 8 i + 7.
+  // Every eighth block is sampled, so there are eight choices of positions. Each gives another
+  // product.
   EXPECT_THAT(seen, SizeIs(8));
 }
 

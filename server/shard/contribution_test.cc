@@ -139,7 +139,7 @@ TEST(NumbersCheckOfFp32Test, NamesTheElementAndMeasuresTheScaledNorm) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 'w', element 4099"));
 }
 
-// Top-k has positions too, which are checked first and all at once.
+// Top-k encodings also contain positions. Positions are checked first, and all at once.
 INSTANTIATE_TEST_SUITE_P(Encodings, NumbersCheckTest,
                          ::testing::Values(Encoding::kFp32, Encoding::kBf16, Encoding::kFp16,
                                            Encoding::kInt8, Encoding::kInt4));

@@ -17,7 +17,7 @@ namespace lodestar::shard {
 class DedupTable {
  public:
   // Maximum number of rows of former members. The rows with the newest incarnations are kept: a
-  // repeat of a counted contribution comes within moments, or never.
+  // worker repeats a counted contribution within moments, or never.
   static constexpr size_t kMaxEndedRows = 64;
   using IsMember = absl::FunctionRef<bool(WorkerId, Incarnation)>;
 

@@ -36,8 +36,8 @@ class DirectionWatch {
   static constexpr int64_t kSampledElements = 1 << 14;
   static constexpr int kWindow = 100;
   static constexpr double kOpposed = -5.0;
-  static constexpr double kUnrelated = 2.0;  // a worker below it is unrelated, once the window is
-                                             // full
+  // A worker with a value below this is unrelated to the others, once its window is full.
+  static constexpr double kUnrelated = 2.0;
   // A worker is found to oppose the others only if most of the others are above this value.
   static constexpr double kAgree = 5.0;
   // A worker is found unrelated to the others only if most of the others are above this value.

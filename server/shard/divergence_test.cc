@@ -210,7 +210,7 @@ TEST(DivergenceTest, WhatIsFarTooLongCountsAsIfItWereAsLongAsTheOthersAndIsTold)
         for (int64_t round = 0; round < num_rounds; ++round) {
           if (mode != Mode::kAsync) cluster.OpenRound(round, {1, 1, 1}, 0.01);
           for (const int worker : {1, 2, 3}) {
-            // An asynchronous grant is a round of its own.
+            // In asynchronous mode, each grant has a round number of its own.
             const int64_t number = mode == Mode::kAsync ? version : round;
             ContributionKey key = KeyOf(job, worker, number);
             key.base_version = Version(version);
@@ -309,7 +309,8 @@ TEST(DivergenceTest, WorkersWithWeightsOfTheirOwnPullToAllSides) {
   EXPECT_THAT(log.faults, IsEmpty());
 }
 
-// The negative of the weights is as long as the weights, and would move the mean far away.
+// A worker that sends the negative of the weights sends a vector of the same length as the others.
+// But its change is far longer than theirs, and would move the mean far away.
 TEST(DivergenceTest, OfWeightsTheChangeIsWhatIsLong) {
   Log log;
   const JobSpec job = Job(Mode::kLocalSgd);
@@ -319,7 +320,7 @@ TEST(DivergenceTest, OfWeightsTheChangeIsWhatIsLong) {
   for (int64_t round = 0; round < 8; ++round) {
     cluster.OpenRound(round, {1, 1, 1});
     const float weight = cluster.Weights(round)->front();
-    // This holds in the first rounds too, when the usual norm is not known yet.
+    // The limit on changes holds in the first rounds too, when the usual norm is not known yet.
     for (const int worker : {1, 2, 3}) {
       EXPECT_OK(cluster.PushAll(KeyOf(job, worker, round),
                                 Filled(cluster, worker == 3 ? -weight : weight + 1.0f)));
@@ -346,8 +347,8 @@ TEST(DivergenceTest, WeightsTravelAsTheyAre) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("scale is 2; weights")));
 }
 
-// Otherwise, training with a single worker would differ from plain training after a spike in its
-// gradients.
+// The contribution of a single worker is never scaled, even if its gradients have a spike. So
+// training with one worker equals plain training.
 TEST(DivergenceTest, AWorkerThatIsAloneIsComparedWithNobody) {
   Log log;
   JobSpec job = Job(Mode::kSync);

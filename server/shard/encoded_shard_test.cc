@@ -188,8 +188,8 @@ TEST_P(EncodedShardTest, AllShadowsOfAVersionAreTheSame) {
     EXPECT_EQ(fresh.Update(round + 1), 0);
     EXPECT_TRUE(SameBits(fresh.elements(), steady.elements())) << round;
     if (round % 12 == 1 || round % 12 == 11) {
-      // After two rounds the reader gets changes, if two changes are kept. After ten it gets the
-      // whole shadow.
+      // The late reader updates after two rounds and after ten, in turn. After two rounds it gets
+      // changes, if two changes are kept. After ten rounds it gets the whole shadow.
       const int num_changed = late.Update(round + 1);
       EXPECT_EQ(num_changed == 0, round % 12 == 11 || BlockElements(GetParam()) == 1) << round;
       EXPECT_TRUE(SameBits(late.elements(), steady.elements())) << round;
@@ -207,8 +207,9 @@ TEST_P(EncodedShardTest, ShadowStaysNearTheWeights) {
   shadow.Update(50);
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, cluster.Weights(50));
   for (size_t i = 0; i < weights.size(); ++i) {
-    // A round moves an element by 0.01 at most. Rounding to the nearest code loses half of 1/127 of
-    // that in int8, or half of 1/7 in int4. A little is added for losses of earlier rounds.
+    // A round moves an element by 0.01 at most. Rounding to the nearest code loses at most half of
+    // 0.01 / 127 in int8, or half of 0.01 / 7 in int4. The tolerance is a little higher because of
+    // losses of earlier rounds.
     const int largest_code = GetParam() == Encoding::kInt4 ? 7 : 127;
     ASSERT_NEAR(shadow.elements()[i], weights[i], 0.6 * 0.01 / largest_code) << i;
   }
@@ -326,8 +327,8 @@ TEST(TopKShardTest, DividesByAllWorkersOrByTheSendersOfAnElement) {
   }
 }
 
-// If the mean is divided by senders, a round that lacks contributions is not scaled up: no worker
-// leaves a gap.
+// A worker was lost, and its contribution is missing. In both kinds of mean, the result must be the
+// mean of what came.
 TEST(TopKShardTest, WhoIsMissingLeavesNoGapInTheMeanOfSenders) {
   for (const TopKDivisor divisor : {TopKDivisor::kWorkers, TopKDivisor::kSenders}) {
     JobSpec job = EncodedJob(kTopK, Encoding::kFp32);

@@ -42,8 +42,8 @@ class RoundNorm {
   // `note` may be null.
   RoundNorm(int num_buckets, std::shared_ptr<NormExchange> exchange, Note note);
 
-  // Restores the total of a round from a process that has ended. Some buckets have used this total
-  // already. The other buckets get it at once when they submit.
+  // Restores the total of a round that an earlier process has computed. Buckets that have used the
+  // total already do not submit again. The other buckets get the total at once when they submit.
   void Restore(Round round, double total_square_sum);
 
   // Submits the sums of one bucket, which counts from 0 within the shard. Calls every `done` of the

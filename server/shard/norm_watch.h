@@ -7,15 +7,15 @@
 // workers it is unknown which of them is honest. Rounds with zero gradients (such as rows that no
 // batch used) are ignored. The norms of honest workers have heavy tails: late in a run most batches
 // teach almost nothing, and a few teach as much as in the beginning. A median of the last rounds
-// would therefore take these few for wild (measured: tests/bench/results/poison.md). The usual norm
-// changes only when a round ends, so that the order of arrival has no effect.
+// would therefore be too low for these few (measured: tests/bench/results/poison.md). The usual
+// norm changes only when a round ends, so that the order of arrival has no effect.
 //
 // If half of the contributions of a round are beyond the limit, the run has changed, and no worker
 // is to blame. If contributions are applied alone, a fixed number of them count as one round. They
 // come one after the other, several from one worker, and early in a run their norms differ that
-// much anyway. So more contributions must be known there before one is judged. A worker is to blame
-// there if most of its own contributions are beyond the limit. A worker with a single contribution
-// is to blame if no other worker has one beyond the limit.
+// much anyway. So for contributions that are applied alone, more of them must be known before one
+// is judged. Such a worker is to blame if most of its own contributions are beyond the limit. A
+// worker with a single contribution is to blame if no other worker has one beyond the limit.
 //
 // A contribution beyond the limit is scaled to the usual norm, not to the limit. So a worker that
 // sends gradients a hundred times too long has the weight of one honest worker. If it were scaled
@@ -56,8 +56,8 @@ class NormWatch {
   void Count(WorkerId worker, Incarnation incarnation, Round round, double norm);
   int num_counted() const { return static_cast<int>(counted_.size()); }
   // Returns the factor for the sum of the open round. The factor differs from 1 only if the usual
-  // norm was not known when the round came, and a few norms are far beyond the median of the round.
-  // Then the sum, which is mostly those few, becomes as long as the sum of the others would be.
+  // norm is not known, and a few norms are far beyond the median of the round. Then the sum gets
+  // the length that it would have if these few had the median norm.
   float ScaleOfSum() const;
 
   // A Finding is a contribution of the open round that was beyond the limit while most others were

@@ -69,8 +69,8 @@ class PagePool {
   };
   struct Config {
     // Maximum number of bytes of all pages together. 0 means no limit but the system's. A page
-    // beyond the limit is still given, so that work under way is not cut short. The owner, which
-    // on_shortage tells, is to end the work in good order.
+    // beyond the limit is still given, so that work under way is not cut short. The pool then calls
+    // on_shortage, so that its owner can end the work in good order.
     int64_t max_bytes = 0;
     // Called once for each kind of shortage, from any thread, possibly with locks held. So it must
     // only pass the message on.

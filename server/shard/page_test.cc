@@ -82,7 +82,8 @@ TEST(PagePoolTest, UsesReturnedPagesAgain) {
   EXPECT_EQ(pool.resident_bytes(), 1000);
 }
 
-// No system gives this much memory. Sanitizers end the program if the system refuses memory.
+// Number of floats that no system has memory for. Sanitizers end the program if the system refuses
+// memory.
 #ifndef LODESTAR_SANITIZER
 constexpr int64_t kTooMany = int64_t{1} << 50;
 

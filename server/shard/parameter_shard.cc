@@ -133,8 +133,8 @@ absl::StatusOr<std::unique_ptr<ParameterShard>> ParameterShard::Create(Config co
     norm = std::make_unique<RoundNorm>(num_buckets, std::move(deps.norm_exchange), std::move(note));
   }
   std::unique_ptr<DirectionWatch> directions;
-  // Directions are not watched if workers have weights of their own: these lie around the servers'
-  // weights and pull to all sides.
+  // Directions are not watched in elastic averaging: the workers' own weights lie on all sides of
+  // the servers' weights, so workers often oppose each other.
   if (config.job.norm_limit > 0.0 && !IsElastic(config.job)) {
     directions = std::make_unique<DirectionWatch>(num_buckets);
   }
@@ -250,7 +250,8 @@ absl::Status ParameterShard::Replay(const ShardRecord& record,
       },
   };
   RETURN_IF_ERROR(std::visit(replay, record));
-  // If a bucket gets no page, it goes on as if the update were zero.
+  // If there is no memory for a bucket, the shard goes on as if the update of that bucket were
+  // zero. So the shortage must be checked here.
   if (!context_->pages->has_run_short()) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("out of memory at ", BytesText(context_->pages->resident_bytes()),

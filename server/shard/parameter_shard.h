@@ -46,7 +46,8 @@ class ParameterShard {
     std::vector<Bucket> buckets;  // buckets of this shard, in order; Bucket::index is their name
     Layout layout;
     JobSpec job;
-    // Incarnations up to this one began with earlier servers, and are over.
+    // Worker incarnations up to this one were given by earlier incarnations of the servers, and are
+    // over.
     Incarnation last_of_others = {};
     std::string life_key = {};  // see CoordinatorConfig; kept for callers of the shard
     // Number of bytes for contributions that are arriving. At least the size of two buckets is
@@ -90,7 +91,7 @@ class ParameterShard {
   // Makes a client supply version 0, as contributions of kind kInitialWeights. Until it has come,
   // reads are NotFound.
   void AwaitClientWeights();
-  // Replays, in order, what another shard wrote to its journal after it had begun in the same way.
+  // Replays, in order, the journal of an earlier process, whose shard had begun in the same way.
   // Comes after one of the four methods above, and before all others. EndReplay() must be called
   // once after the last record; then rounds go on. After an error the shard must not be used.
   // Errors: DataLoss (a record does not follow the last one); ResourceExhausted.
@@ -110,11 +111,11 @@ class ParameterShard {
   void SetMembers(ViewId view, absl::Span<const RosterMember> members);
   // Opens a round. Rounds must open in order.
   void OpenRound(const RoundPlan& plan);
-  // Ends the rounds before `round`: all their contributions that were reported have been counted,
-  // and no other will come. Opening a round implies the same.
+  // Ends the rounds before `round`: their reported contributions have all been counted, and no
+  // other will come. Opening a round does the same for the rounds before it.
   void EndRoundsBefore(Round round);
-  // Closes a round that the coordinator takes as complete, by the reports of these members. If a
-  // member's part is not here, that is a fault: see ShardObserver.
+  // Closes a round: the coordinator takes it as complete, because these members have reported it.
+  // If the part of a member is missing here, that is a fault: see ShardObserver.
   void CloseRound(Round round, absl::Span<const RosterMember> reported);
   // Removes the worker from all rounds. Rounds go on without what the worker has not contributed
   // yet.

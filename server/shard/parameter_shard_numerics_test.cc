@@ -125,8 +125,8 @@ double NormOf(const std::vector<float>& values, ElementRange range) {
   return std::sqrt(square_sum);
 }
 
-// Compares two contributions, `a` and `b` with these weights, with a computation in doubles, for
-// each tensor of a bucket.
+// Two workers push contributions `a` and `b` with these weights. The result must agree with a
+// computation in doubles, for each tensor of a bucket.
 TEST(ShardNumericsTest, EachTensorMovesInTheMeanDirectionAsFarAsInTheMean) {
   constexpr double kWeights[] = {0.25, 0.75};
   TestCluster cluster({.job = Directions(), .has_averaged = true, .has_embedding = true});
@@ -260,8 +260,9 @@ TEST(ShardNumericsTest, AContributionAgainstTheMomentumIsCorrectedInEachTensorBu
       TestCluster({.job = job, .has_averaged = true, .has_embedding = true}).layout();
   const std::vector<float> v = TestCluster({.job = job}).Vector(1);
   for (const double second : {-1.0, -3.0}) {
-    // If the contribution opposes the momentum, only the confidence is left of it. The confidence
-    // is shrunk along a momentum of v.
+    // The second contribution opposes the momentum, which is v. The correction takes away the part
+    // given by the confidence. Because the two lie on one line, only 1 - confidence of the
+    // contribution is left.
     const double length = -second;
     const double corrected = second * (1.0 - length / (length + 1.0 - kBeta));
     const std::vector<float> weights =
@@ -306,7 +307,7 @@ void PushChange(TestCluster& cluster, const JobSpec& job, int worker, int64_t ro
   std::vector<float> values(base.size());
   for (size_t i = 0; i < base.size(); ++i) {
     const float local = base[i] - change[i];
-    // Workers compute it with the same expression.
+    // Workers compute their pseudo-gradient with the same expression, so all bits are the same.
     values[i] = key.kind == ContributionKind::kWeights ? local : base[i] - local;
   }
   EXPECT_OK(cluster.PushAll(key, values));
@@ -350,7 +351,7 @@ TEST(ShardNumericsTest, TheServersAnchorLeadsTowardsTheWorkersWeights) {
   }
 }
 
-// No worker waits for workers before it in the order of summation.
+// Contributions are taken in any order of arrival: no worker waits for one with a lower id.
 TEST(ShardNumericsTest, ARobustMeanOfAQuorumHasTheSameBitsInAnyOrder) {
   JobSpec job = SyncAdamW();
   job.quorum = 3;
@@ -400,8 +401,8 @@ TEST(ShardNumericsTest, OneWildContributionOfFourIsLeftOut) {
                       ::testing::Pointwise(::testing::FloatNear(1e-6f), alone))
               << wild;
         }
-        // With clipping, a gradient of half the length gives the same step, so only the case
-        // without clipping follows.
+        // With clipping, half of the gradient gives the same step as the whole gradient. So the
+        // case that follows is tested without clipping only.
         if (clip_norm > 0.0) continue;
         job.robust_mean = RobustMean();
         EXPECT_THAT(train({1.0f, -1.0f, 1.0f, 1.0f}),

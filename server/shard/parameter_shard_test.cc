@@ -322,7 +322,7 @@ TEST(ParameterShardTest, WhoSendsABucketAgainDoesNotWaitForItsFormerCall) {
   EXPECT_TRUE(ahead->outcome.has_value());
   EXPECT_THAT(cluster.PushAll(TestCluster::Key(1, 0, 0), Ones(cluster, 3.0f)), IsOk());
   EXPECT_THAT(cluster.PushAll(TestCluster::Key(2, 0, 0), Ones(cluster)), IsOk());
-  // What the former call still sends does not count.
+  // The dead call still holds its space. What it writes and finishes now does not count.
   std::fill(dead->data().begin(), dead->data().end(), 1e9f);
   shard.FinishBucket(*std::move(dead), [](absl::StatusOr<PushOutcome> outcome) {
     ASSERT_OK(outcome);
@@ -483,8 +483,8 @@ TEST(ParameterShardTest, TheClientsScaleIsApplied) {
   }
 }
 
-// Buckets learn of a plan one after the other. Meanwhile a worker may have finished its round in
-// buckets that know the plan, and push to a bucket that does not know it.
+// Buckets learn of a plan one after the other. So a worker may finish its round in the buckets that
+// know the plan, and push for the next round to a bucket that does not know it yet.
 TEST(ParameterShardTest, ABucketThatHasNotHeardOfARoundYetHoldsThePushOfTheNext) {
   JobSpec job = SgdJob();
   job.mode = Mode::kLocalSgd;
@@ -501,7 +501,8 @@ TEST(ParameterShardTest, ABucketThatHasNotHeardOfARoundYetHoldsThePushOfTheNext)
   const auto last = static_cast<uint32_t>(cluster.buckets().size() - 1);
   const auto ones = Ones(cluster);
   std::shared_ptr<TestCluster::Push> of_next;
-  // The push is held for the plan, which the first bucket learns first.
+  // The first bucket holds this push until it knows the plan. It learns the plan before the last
+  // bucket does, and then the test pushes round 1 to the last bucket.
   const PendingCall held =
       cluster.shard(0).BeginBucket(key(0), 0, [&](const absl::StatusOr<StagedBucket>& staged) {
         ASSERT_OK(staged);

@@ -222,7 +222,8 @@ TEST(ShardThreadsTest, ACallbackMayEndItsShard) {
   ThreadPool pool(1);
   TestCluster cluster({.job = SgdJob(), .executor = &pool});
   cluster.LoadConstant(0.0f);
-  // The call below runs on the pool when no other thread holds the shard.
+  // The pool is blocked until no other code holds the shard. So the callback below is the last
+  // holder.
   pool.Schedule([&go] { go.WaitForNotification(); });
   cluster.SetMembers(1);
   std::shared_ptr<ParameterShard> shard = cluster.TakeShard(0);

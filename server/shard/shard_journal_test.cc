@@ -145,7 +145,7 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
   const JobSpec& job() const { return GetParam().job; }
 
   ContributionKey KeyOf(int worker, int round) const {
-    // An asynchronous grant is a round of its own.
+    // In asynchronous mode, each grant has a round number of its own.
     const int64_t number = HasRosters(job()) ? round : kWorkers * round + worker - 1;
     ContributionKey key = TestCluster::Key(worker, number, 0);
     key.kind = RoundContributionKind(job());
@@ -170,9 +170,9 @@ class ShardJournalTest : public testing::TestWithParam<Variant> {
       if (HasRosters(job())) cluster.OpenRound(round, {3, 1, 2}, 0.1);
       for (int worker = 1; worker <= kWorkers; ++worker) {
         std::vector<float> values = cluster.Vector(round * kWorkers + worker);
-        // The usual norm is unknown in the first round and known in the last. If weights are
-        // measured from the servers' weights, a long first contribution would make all later ones
-        // look too long.
+        // Worker 2 sends a long contribution in the first round, when the usual norm is unknown,
+        // and in the last, when it is known. If weights are measured from the servers' weights, it
+        // sends none in the first round, because all later contributions would then look too long.
         const bool is_first = round == 0 && !IsAnchoredAtServer(job());
         if ((is_first || round == num_rounds() - 1) && worker == 2) {
           for (float& value : values) value *= 1000.0f;
@@ -358,7 +358,8 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
       {.job = job(), .has_averaged = GetParam().has_averaged, .journal = &journal});
   undisturbed.LoadInitial();
   Train(undisturbed);
-  // If any step of bucket 0 except its last is missing, the later steps do not fit.
+  // Leaves out each step of bucket 0 except its last one. Replay must then refuse a later step,
+  // except in the cases below.
   const auto is_of_bucket_0 = [](const MemoryJournal::Entry& entry) {
     const auto* step = std::get_if<StepRecord>(&entry.record);
     return step != nullptr && step->bucket == 0 && step->step.kind != BucketStep::Kind::kSum;
@@ -383,9 +384,9 @@ TEST_P(ShardJournalTest, RecordsThatDoNotFollowAreRefused) {
     ++num_refused;
   }
   EXPECT_GT(num_left_out, 0);
-  // Leaving out one of several contributions cannot be noticed here; the journal's own record
-  // numbers show it. If contributions are applied alone, a missing skipped contribution cannot be
-  // noticed either: it changes nothing.
+  // Replay cannot notice that one of several contributions to a round is missing: the numbers of
+  // the journal's records show that. If contributions are applied alone, it cannot notice that a
+  // skipped contribution is missing either, because a skipped contribution changes nothing.
   constexpr int kSkipped = kWorkers + 1;
   EXPECT_GE(num_refused, HasRosters(job()) ? kRounds - 1 : num_left_out - kSkipped);
   TestCluster cluster({.job = job(), .has_averaged = GetParam().has_averaged});

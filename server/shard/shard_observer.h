@@ -19,8 +19,8 @@ class ShardObserver {
   virtual ~ShardObserver() = default;
   // Called when the client has supplied the weights of every bucket.
   virtual void OnWeightsComplete() {}
-  // Called if a worker's part of a round is not here as it should be. No more of this part is
-  // counted. The coordinator decides what happens to the worker.
+  // Called if a worker's part of a round is bad or missing: see WorkerFault. The shard goes on. The
+  // coordinator decides what happens to the worker.
   virtual void OnFault(const WorkerFault& /*fault*/) {}
   // Called when all buckets of a worker's contribution to `round` are acknowledged or about to be,
   // as counted or as too late. Not called if contributions are deferred (DefersContributions()).

@@ -32,7 +32,8 @@ std::shared_ptr<const RoundPlan> RosterView::PlanOf(Round round) const {
 std::vector<WorkerId> RosterView::LiveOf(const RoundPlan& plan) const {
   std::vector<WorkerId> live;
   for (const RosterMember& member : plan.roster) {
-    // A plan may arrive before the list that has its newest members.
+    // A member of the plan that is not announced yet counts as alive: its announcement may still be
+    // on its way.
     if (StandingOf(member.worker, member.incarnation) != Standing::kGone) {
       live.push_back(member.worker);
     }

@@ -25,9 +25,9 @@ class RosterView {
       : directory_(std::make_shared<const MemberDirectory>(last_of_others)) {}
 
   Standing StandingOf(WorkerId worker, Incarnation incarnation) const;
-  // Returns the status for a caller whose request does not fit this job: `why` if the caller's
-  // incarnation is alive. If that incarnation is over, the request comes from what the worker knew
-  // of earlier servers: the status is Aborted, so that the worker registers again.
+  // Returns the status for a caller whose request does not fit this job. If the caller's
+  // incarnation is alive, that is `why`. If it is over, the caller only knows the job of earlier
+  // servers: the status is Aborted, so that the worker registers again.
   absl::Status RefusalFor(WorkerId worker, Incarnation incarnation, absl::Status why) const;
   bool has_members() const { return has_members_; }
   int num_members() const;

@@ -88,8 +88,8 @@ void StagingPool::GiveBack(StagingSlot& given, std::shared_ptr<Page> page) {
     --num_used_;
     const auto of_pusher = num_of_pusher_.find(given.pusher_);
     if (--of_pusher->second == 0) num_of_pusher_.erase(of_pusher);
-    // A slot came back, so that another pusher may get it. One slot was left before, so that this
-    // pusher may get one too.
+    // More than one request may be granted: a slot may have been free that only a request in turn
+    // can take, and now there is one more.
     for (auto waiting = queue_.begin(); waiting != queue_.end();) {
       std::shared_ptr<StagingSlot> slot = TryTake((*waiting)->pusher, (*waiting)->in_turn);
       if (slot == nullptr) {

@@ -3,9 +3,9 @@
 // waiting for any other. So a full pool empties as long as the workers that have space send. The
 // coordinator must drop a worker that does not send, or sends too slowly: see PushSpace.
 //
-// If the pool has four slots or more, one pusher gets all but two at most. So a pusher that always
-// fills its slots only just in time leaves two slots to others. (If the limit were half of the
-// slots, a job of two workers would lose a twentieth of its push rate.)
+// If the pool has four slots or more, one pusher gets at most all slots but two. So a pusher that
+// is almost too slow, but never slow enough to be dropped, leaves two slots to others. (If the
+// limit were half of the slots, a job of two workers would lose a twentieth of its push rate.)
 #pragma once
 
 #include <atomic>
@@ -67,7 +67,8 @@ class StagingSlot {
   // does nothing.
   void Revoke();
   bool is_revoked() const { return is_revoked_.load(std::memory_order_relaxed); }
-  // Takes the space away for good. The pool makes other space when the slot is used again.
+  // Takes the page out of the slot. The place in the pool stays taken until the slot is destroyed
+  // or revoked.
   std::shared_ptr<Page> TakePage() { return std::move(page_); }
 
  private:

@@ -119,7 +119,8 @@ TEST_F(StagingPoolTest, NobodyHasTheLastTwo) {
   EXPECT_TRUE(pool->IsOwedMore(next_life));
 }
 
-// One slot is free, but only for a pusher in turn, and that pusher has its maximum already.
+// One slot is free, but only for a pusher in turn. The pusher in turn cannot take it, because it
+// has its maximum of slots. If it gives a slot back, both it and another pusher get one.
 TEST_F(StagingPoolTest, ASlotThatComesBackMayServeTwo) {
   auto a = AcquireFor(PusherOf(1), true, 1);
   auto b = AcquireFor(PusherOf(1), true, 2);
