@@ -22,7 +22,7 @@ template <typename Result>
 absl::StatusOr<Result> ServedSite::Await(
     std::function<std::optional<absl::StatusOr<Result>>(const Coordinator&, absl::Time)> find,
     absl::FunctionRef<std::optional<absl::Status>()> give_up) {
-  // The answer is shared, because it may come after this call has given up.
+  // The answer is shared, because it may come after this function has returned.
   struct Answer {
     absl::Mutex mutex;
     absl::StatusOr<Result> result ABSL_GUARDED_BY(mutex) = Stopping();

@@ -17,8 +17,8 @@ namespace lodestar::site {
 
 class ServedSite final : public Site {
  public:
-  // The pointers must outlive the site. `patience` is how long an order under way is waited for
-  // after an interruption. Waiting calls measure time with `clock`.
+  // The pointers must outlive the site. If a call is interrupted, it waits at most `patience` for
+  // the order under way. Waiting calls measure time with `clock`.
   ServedSite(rpc::CoordinatorStrand* strand, host::ShardHost* host, absl::Duration patience,
              Clock* clock)
       : strand_(strand), host_(host), patience_(patience), clock_(clock) {}

@@ -1,7 +1,7 @@
-// A site is a server with its workers that is one worker of another server. This file has the
-// interfaces of its two halves. The server's half makes its workers carry out rounds, and has their
-// weights. The uplink is the worker of the servers upstream, and says what those rounds are.
-// Neither half knows how the other works.
+// A site is a server with its workers that acts as one worker of other servers, the servers
+// upstream. This file has the interfaces of its two halves. The Site makes the workers carry out
+// rounds, and has their weights. The Uplink acts as the worker of the servers upstream, and says
+// what the rounds are. Neither half knows how the other works.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ class Site {
   // Waits until there are as many members as a round needs. Returns their data set. May be called
   // from any thread. Errors: Cancelled (interrupted).
   virtual absl::StatusOr<DatasetInfo> AwaitData(const Interrupted& is_interrupted) = 0;
-  // Returns the exact number of local steps in an order of training.
+  // Returns the number of local steps that every training order must have.
   virtual int StepsOfOrder() = 0;
   // Sets the weights for the next order, f32 [parameters of the model]. Optimizer state stays.
   // Waits for the end of a round whose order was withdrawn. Errors: InvalidArgument (weights are
@@ -41,15 +41,16 @@ class Site {
   // time was not enough, or the site hands out no more work); the failure of the job.
   virtual absl::StatusOr<SiteOutcome> CarryOut(const SiteOrder& order,
                                                const Interrupted& is_interrupted) = 0;
-  // Reports, for operators, what keeps the uplink from bringing an order. Empty means that nothing
-  // does. May be called from any thread.
+  // Reports, for operators, why the uplink gives no order at present. Empty means that nothing
+  // prevents it. May be called from any thread.
   virtual void TellUpstream(absl::string_view words) = 0;
   // Reports that the uplink has ended by itself. OK means that the job upstream is over.
   virtual void OnUpstreamEnd(const absl::Status& outcome) = 0;
 };
 
-// An Uplink is the other half. It works from its construction on, and ends at once with its
-// destruction. Its site must answer all calls before that.
+// An Uplink is the worker of the servers upstream. It works from its construction on, and ends at
+// once with its destruction. Before the destruction the site must be stopped, so that all calls of
+// the uplink return.
 class Uplink {
  public:
   virtual ~Uplink() = default;

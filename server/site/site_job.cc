@@ -22,7 +22,7 @@ bool IsOwn(const JobField& field, const JobSpec& asked) {
          (field.site == JobField::Site::kOwnWithLocalSteps && HasLocalSteps(asked));
 }
 
-// Returns a text such as "--balance, --robust_mean": the flags that are always a site's own.
+// Returns the flags that are always a site's own, as a text such as "--balance, --robust_mean".
 std::string OwnFlags() {
   std::vector<std::string> flags;
   for (const JobField& field : JobFields()) {
@@ -66,7 +66,7 @@ bool MakeUpWindows(int steps_of_order, const JobSpec& job) {
   return steps_of_order == 1 || job.local_steps % (int64_t{steps_of_order} * job.fragments) == 0;
 }
 
-// Returns the number of steps of such a window, for messages.
+// Returns the number of steps of a window of the job, for messages.
 std::string WindowText(const JobSpec& job) {
   return job.fragments == 1 ? absl::StrCat(job.local_steps)
                             : absl::StrCat(job.local_steps, " over --fragments=", job.fragments);
@@ -139,8 +139,8 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
   RETURN_IF_ERROR(CheckMayHaveSites(upstream.job));
   RETURN_IF_ERROR(CheckLayout(upstream));
   RETURN_IF_ERROR(CheckGiven(upstream.job, asked, given));
-  // These are all settings that are not taken from upstream: the mode, defaults, and the site's own
-  // settings.
+  // `job` keeps all settings of the site that are not taken from upstream: the mode, defaults, and
+  // settings about the exchange within the site.
   JobSpec job = asked;
   job.model = upstream.job.model;
   job.seed = upstream.job.seed;
@@ -150,8 +150,8 @@ absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& ask
   job.global_batch_size = StepSamples(upstream.job);
   job.eval_every = 0;
   job.eval_samples = 0;
-  // The schedule only serves for messages: each order brings its own learning rate. Evaluations
-  // count as rounds too.
+  // The schedule is used only in messages: each order brings its own learning rate. Its number of
+  // rounds includes evaluations.
   job.schedule = upstream.job.schedule;
   const auto own_rounds = [&](int64_t rounds) {
     return rounds * upstream.job.local_steps / (int64_t{job.local_steps} * upstream.job.fragments);

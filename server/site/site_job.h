@@ -12,12 +12,13 @@
 
 namespace lodestar::site {
 
-// Returns the job of a site's workers. In sync, its rounds are the local steps of `upstream`, and
-// its updates those of the inner optimizer there. In local_sgd, each of its rounds is some of these
-// steps. `asked` is the job of the site's operator, of which only settings about how its workers
-// exchange are used. `given` names the settings that the operator has given. Errors:
-// FailedPrecondition (the job upstream cannot have sites); InvalidArgument (a given setting
-// contradicts it). Each error names flag, value and what is allowed.
+// Returns the job of a site's workers. With mode sync, each of its rounds is one local step of
+// `upstream`, and its optimizer is the inner optimizer of `upstream`. With mode local_sgd, each of
+// its rounds is several local steps of `upstream`. `asked` is the job of the site's operator, of
+// which only settings about how its workers exchange are used. `given` names the settings that the
+// operator has given. Errors: FailedPrecondition (the job upstream cannot have sites);
+// InvalidArgument (a given setting contradicts it). Each error names flag, value and what is
+// allowed.
 absl::StatusOr<JobSpec> SiteJob(const Registration& upstream, const JobSpec& asked,
                                 const std::set<std::string>& given);
 

@@ -65,7 +65,8 @@ TEST(SiteJobTest, IsTheInnerTrainingOfTheJobUpstream) {
   EXPECT_EQ(job.batch_size, 0);
   EXPECT_EQ(job.min_workers, 2);
   EXPECT_EQ(job.push_encoding, Encoding::kBf16);
-  // There are evaluations after 25, 50 and 75 rounds, and a last one.
+  // The job has 2000 training rounds, evaluations after 25, 50 and 75 rounds of the job upstream,
+  // and a last evaluation.
   EXPECT_EQ(job.schedule.total_rounds, 2004);
   EXPECT_EQ(job.schedule.warmup_rounds, 60);
 }
@@ -98,7 +99,8 @@ TEST(SiteJobTest, LocalStepsOfItsOwnDivideEachWindowOfAFragment) {
               StatusIs(kInvalid, HasSubstr("--local_steps=5 contradicts 20 over --fragments=3")));
   EXPECT_THAT(CheckGoesOn(upstream.job, upstream.job, 5),
               StatusIs(kFailedPrecondition, HasSubstr("--local_steps=20 over --fragments=3")));
-  // If each step is an order of its own, windows may have any length.
+  // In sync mode, each step of the site is an order of its own. So the window upstream may have any
+  // length.
   EXPECT_OK(SiteJob(upstream, Asked(), {}));
 }
 
