@@ -61,7 +61,8 @@ void HistoryRecorder::NoteJob(const JobSpec& job) {
 
 void HistoryRecorder::NoteRestored(const RestoredPoint& point) {
   if (!point.is_from_journal) return GoBackTo(point.next_round);
-  // The earlier process may have recorded these rounds, or not.
+  // The earlier process may have recorded these rounds already. So they are removed and recorded
+  // again.
   if (!point.last_rounds.empty()) GoBackTo(point.last_rounds.front().round);
   for (const RoundSummary& summary : point.last_rounds) NoteRound(summary);
 }
@@ -79,8 +80,8 @@ void HistoryRecorder::NoteRound(const RoundSummary& summary) {
         {round, summary.total_samples - summary.samples, seconds, *summary.heldout_loss});
   }
   if (!summary.trained) return;
-  // In asynchronous modes rounds may end in another order than they began. Such a round
-  // continues the curve.
+  // In asynchronous modes a round may end after a round that began later. Its point then gets the
+  // number of the last round, so that the curve never goes back.
   const Round round =
       trained_.empty() ? summary.round : std::max(summary.round, trained_.back().last_round);
   const HistoryPoint point = {.first_round = round,

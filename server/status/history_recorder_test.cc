@@ -90,7 +90,7 @@ TEST_F(HistoryRecorderTest, RoundsThatComeAgainReplaceThoseThatTheyWere) {
   EXPECT_EQ(history_.Read().trained.back().last_round, Round(3));
   Train(4, 6);
   EXPECT_EQ(history_.Read().trained.size(), 6u);
-  // If a process goes on from the journal, nothing is taken back.
+  // If a process goes on from the journal, no recorded round is removed.
   history_.Note(RestoredPoint{.next_round = Round(4), .is_from_journal = true}, kNow);
   EXPECT_EQ(history_.Read().trained.size(), 6u);
 }

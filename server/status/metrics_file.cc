@@ -22,7 +22,7 @@ namespace {
 
 constexpr absl::string_view kLineStart = R"({"round":)";
 
-// The values by which lines are told apart.
+// The values of a line that decide whether it is kept.
 struct LineFacts {
   int64_t round = 0;
   bool is_evaluation = false;  // true: an evaluation without training
@@ -101,8 +101,8 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
     }
     kept.bytes += static_cast<int64_t>(line.size()) + 1;
     if (!facts.has_value()) continue;
-    // Rounds of asynchronous jobs may end in another order. Samples are counted in the order of the
-    // lines.
+    // In asynchronous jobs, rounds may end in another order than they began, so the last line need
+    // not have the highest round. Its count of samples is the highest.
     kept.last_round = std::max(kept.last_round, facts->round);
     kept.samples = facts->samples;
     const bool is_compared = facts->train_loss.has_value() && point.loss.train.has_value() &&
@@ -116,12 +116,13 @@ Kept KeptBefore(std::istream& file, const RestoredPoint& point) {
   return kept;
 }
 
-// Returns true if the lines before the point belong to a run that does not lead to the point.
+// Returns true if the lines that are kept cannot belong to the run that continues at `point`.
 bool IsAnotherRun(const Kept& kept, const RestoredPoint& point) {
   if (point.next_round.value() == 0) return kept.bytes > 0 || kept.num_cut > 0;
   if (kept.last_round < 0) return kept.num_cut > 0 && !kept.is_one_cut_early;
   if (kept.has_other_loss) return true;
-  // Lines in between may be missing after a full disk.
+  // If the disk was full, lines may be missing at the end. Then the number of samples is lower than
+  // that of the point.
   const bool is_complete = kept.last_round + 1 >= point.next_round.value();
   return kept.samples > point.trained_samples ||
          (is_complete && kept.samples != point.trained_samples);

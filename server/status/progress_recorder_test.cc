@@ -82,8 +82,8 @@ TEST(ProgressRecorderTest, WritesOneLinePerRound) {
   EXPECT_EQ(content.str(), expected);
 }
 
-// Rounds come with 24 samples a second. The last one, which is always logged, comes a moment after
-// another.
+// Rounds come with 24 samples a second. The last round, which is always logged, comes 1 ms after
+// another. Its rate must cover the time of both.
 TEST(ProgressRecorderTest, TheRateOfALineIsThatOfATimeThatTells) {
   LogTail tail;
   KeepLog(&tail);
@@ -126,7 +126,7 @@ class MetricsFileTest : public testing::Test {
     content << file.rdbuf();
     return content.str();
   }
-  // Does what a process does that goes on from `point` and writes the line of the point's round.
+  // Acts like a process that goes on from `point` and then writes the line of that round.
   absl::StatusOr<std::string> GoOn(const RestoredPoint& point) const {
     ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Open(path_));
     ASSIGN_OR_RETURN(const MetricsFile::Change done, file.GoOnFrom(point));
