@@ -37,7 +37,7 @@ Decision AsynchronousBuckets::OnRosterChange(const BucketFacts&) const {
   return Decision::Hold("");
 }
 
-// A round has a roster of one member here.
+// In asynchronous modes, each round has a roster of one member.
 Decision AsynchronousCluster::OnRoundEnd(const OpenRoundFacts& round) const {
   if (round.missing.empty()) return Decision::Apply();
   return Decision::Hold(
@@ -56,7 +56,8 @@ const MemberProgress* AsynchronousCluster::ToMeet(const MemberProgress& member,
   absl::Duration next_due;
   for (const MemberProgress& other : cluster.members) {
     if (!other.working || !other.usual_round.has_value()) continue;
-    // A member that is far beyond its usual time may be gone.
+    // A member that is late by more than the grace period may be gone, so no other member waits for
+    // it.
     const absl::Duration due = *other.usual_round - other.since;
     if (due > grace - member.since || due < -grace) continue;
     if (next != nullptr && next_due <= due) continue;

@@ -31,8 +31,8 @@ class AsynchronousBuckets : public BucketPolicy {
 
 // The policy if contributions are pseudo-gradients of local steps, each of which is a part of an
 // outer step (delayed Nesterov, arXiv:2401.09135, algorithm 3). If each were applied as a step of
-// its own, with the momentum of a step, N workers would move many times as far as one step along
-// their mean (equation 5 there).
+// its own, with momentum, N workers would move the weights many times as far as one step along
+// their mean (equation 5 of the paper).
 class AsynchronousLocalBuckets final : public AsynchronousBuckets {
  public:
   struct Config {
@@ -57,11 +57,12 @@ class AsynchronousLocalBuckets final : public AsynchronousBuckets {
 class AsynchronousCluster final : public ClusterPolicy {
  public:
   struct Config {
-    int max_rounds_ahead = -1;  // -1 means no bound; a small bound gives fresher gradients and more
-                                // waiting
+    // -1 means no bound. With a small bound, gradients are fresher and members wait more.
+    int max_rounds_ahead = -1;
     // Maximum time that a member waits after its report for others that are about to report, as a
-    // share of its own round time. Afterwards they go on from the same weights (the grace period of
-    // arXiv:2401.09135, section 4). It waits only for members that are usually done by then.
+    // share of its own round time. Then all of them go on from the same weights (the grace period
+    // of arXiv:2401.09135, section 4). It waits only for members that usually report within that
+    // time.
     double grace = 0.0;
   };
   explicit AsynchronousCluster(const Config& config) : config_(config) {}
@@ -73,16 +74,16 @@ class AsynchronousCluster final : public ClusterPolicy {
   bool uses_rosters() const override { return false; }
 
  private:
-  // Returns the member that `member` waits for: the one that is expected first. Returns null if
-  // there is none.
+  // Returns the working member that `member` waits for: the one that is expected to report first.
+  // Returns null if `member` does not wait.
   const MemberProgress* ToMeet(const MemberProgress& member, const ClusterFacts& cluster) const;
 
   const Config config_;
 };
 
-// Returns the factor for the learning rate by which the age of a gradient weakens its update.
-// `staleness` is the version at which it is applied, minus the version that it was computed on.
-// Below 0 counts as 0. kInverse gives 1 / (1 + staleness).
+// Returns the factor for the learning rate of a gradient's update: the older the gradient, the
+// smaller the factor. `staleness` is the version at which the gradient is applied, minus the
+// version that it was computed on. Below 0 counts as 0. kInverse gives 1 / (1 + staleness).
 double AsyncLearningRateFactor(StalenessScaling scaling, int64_t staleness);
 
 }  // namespace lodestar

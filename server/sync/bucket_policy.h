@@ -91,9 +91,9 @@ class BucketPolicy {
   // optimizer: see DelayedStep. Not set means that each makes a step. `num_members` >= 0 is the
   // present number of members.
   virtual std::optional<int> PartsOfStep(int num_members) const = 0;
-  // Returns true if a held contribution waits for those of lower worker ids, so that sums have one
-  // order. A contribution on fewer samples than its worker was granted does not wait: that worker
-  // is about to go, and no other run has the same sum.
+  // Returns true if contributions are summed in the order of worker ids. Then a held contribution
+  // waits for those of lower ids. A contribution on fewer samples than granted does not wait: its
+  // worker is about to go, and its sum cannot be repeated in another run anyway.
   virtual bool fixed_order() const = 0;
 
  private:

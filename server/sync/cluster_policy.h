@@ -31,8 +31,8 @@ struct MemberProgress {
 
 struct OpenRoundFacts {
   Round round;
-  int reported = 0;                          // number of its roster's members that have reported,
-                                             // even if lost since
+  // Number of members of its roster that have reported, even if they were lost since.
+  int reported = 0;
   absl::Span<const MemberProgress> missing;  // members of its roster: alive and not reported
 };
 

@@ -23,9 +23,10 @@ struct Decision {
   Action action = Action::kHold;
   std::string reason;
   absl::StatusCode code = absl::StatusCode::kOk;  // for kReject
-  bool duplicate = false;                         // for kDrop: true if it was counted before; false
-                                                  // if it is late
-  // True means that only the order of summation holds the push, so its data may arrive meanwhile.
+  // For kDrop. True: the contribution was counted before. False: it is late.
+  bool duplicate = false;
+  // True: the push is held only because contributions are summed in order. So its data may arrive
+  // while it is held.
   bool is_due = false;
 
   static Decision Apply(std::string reason = "") { return {Action::kApply, std::move(reason)}; }

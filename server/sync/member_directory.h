@@ -24,7 +24,8 @@ class MemberDirectory {
   static constexpr int kMaxEnded = 1 << 12;
 
   MemberDirectory() = default;
-  // Incarnations up to `last_of_others` began with earlier servers, and are over.
+  // Incarnations up to `last_of_others` were given by earlier incarnations of the servers, and are
+  // over.
   explicit MemberDirectory(Incarnation last_of_others) : last_of_others_(last_of_others) {}
 
   // Replaces the members. A view older than the last one is ignored.

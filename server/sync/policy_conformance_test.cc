@@ -31,7 +31,8 @@ class PolicyConformanceTest : public ::testing::TestWithParam<Subject> {
 };
 
 TEST_P(PolicyConformanceTest, KeepsTheLawsUnderAnySchedule) {
-  // Lock step bounds the members of a round, and not members that join between rounds.
+  // With rosters, members share each round, so only modes without rosters are checked against the
+  // bound.
   const int bound = cluster_policy_->uses_rosters() ? -1 : GetParam().max_rounds_ahead;
   int64_t updates = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {

@@ -9,7 +9,8 @@
 
 namespace lodestar {
 
-// Returns the policy. `job` must have passed ValidateJobSpec(). See HasRosters().
+// Return the policies of the job's mode for buckets and for the cluster. `job` must have passed
+// ValidateJobSpec().
 std::unique_ptr<const BucketPolicy> MakeBucketPolicy(const JobSpec& job);
 std::unique_ptr<const ClusterPolicy> MakeClusterPolicy(const JobSpec& job);
 

@@ -26,15 +26,15 @@ struct UnfinishedPush {
   uint32_t bucket = 0;
   int64_t received_bytes = 0;
   int64_t total_bytes = 0;
-  // How long the client has sent nothing for any of its incomplete pushes while the server was
+  // How long the client has sent nothing for any of its incomplete pushes, although the server was
   // reading. 0 means that at least one of them makes progress.
   absl::Duration silence = absl::ZeroDuration();
   friend bool operator==(const UnfinishedPush&, const UnfinishedPush&) = default;
 };
 
 struct PushSpace {
-  // Incomplete pushes, one per pusher: the one of which the smallest part has come. Ascending by
-  // pusher.
+  // Incomplete pushes, ascending by pusher. If a pusher has several, only the one with the smallest
+  // received share is listed.
   std::vector<UnfinishedPush> unfinished;
   // Pushers, ascending, that the server holds because another worker has not finished a push that
   // has space.

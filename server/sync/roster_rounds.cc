@@ -38,7 +38,7 @@ std::string NamesText(absl::Span<const MemberProgress> members) {
 }
 
 // Returns true if the push was computed on fewer samples than were granted. Its worker was told to
-// stop, and may be gone before workers with lower ids have computed theirs.
+// stop, and may be gone before workers with lower ids have pushed.
 bool IsPart(const PushFacts& push, const RoundPlan& plan) {
   const RosterMember* const member = plan.Find(push.worker);
   return member != nullptr && push.num_samples > 0 && push.num_samples < member->num_samples;
@@ -78,7 +78,7 @@ Decision RosterBuckets::OnNewPush(const PushFacts& push, const BucketFacts& buck
         absl::StrCat("round ", push.round.value(), " waits for the end of round ", open));
   }
   if (push.round > bucket.round) {
-    // The servers have gone back to an older state, or the worker makes an error.
+    // The servers have gone back to an older state, or the worker has a bug.
     return Decision::Reject(
         absl::StatusCode::kAborted,
         absl::StrCat("worker ", push.worker.value(), " sent round ", push.round.value(),

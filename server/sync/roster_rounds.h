@@ -16,9 +16,9 @@ class RosterBuckets final : public BucketPolicy {
   // If `quorum` is 0, a round needs a contribution of every member of its roster, and sums are
   // formed in order of worker id. Only contributions on fewer samples than granted are added when
   // they come. If `quorum` is K > 0, a round takes the first min(K, roster) contributions in order
-  // of arrival, and later ones are lost. `fragments` is the number of rounds in which each bucket
-  // is exchanged once. So this number of rounds may be over elsewhere before this server learns of
-  // it.
+  // of arrival, and later ones are lost. Each bucket is exchanged once in `fragments` rounds.
+  // Workers may push that number of rounds early, because the rounds before may be over on other
+  // servers before this server learns of it.
   explicit RosterBuckets(int quorum, int fragments = 1) : quorum_(quorum), fragments_(fragments) {}
 
   Decision OnRosterChange(const BucketFacts& bucket) const override;

@@ -97,7 +97,7 @@ TEST_F(RosterRoundsTest, OneOnFewerSamplesThanGrantedIsAddedAtOnce) {
     push.num_samples = whole;
     EXPECT_EQ(everyone_.OnPush(push, Facts()).action, Action::kHold) << whole;
   }
-  // Held contributions still keep their order.
+  // Contributions that are held are still added in the order of worker ids.
   contributed_ = Ids({3});
   EXPECT_EQ(everyone_.OnPush(PushOf(2), Facts()).action, Action::kHold);
   EXPECT_EQ(everyone_.OnPush(PushOf(1), Facts()).action, Action::kAccumulate);
@@ -171,7 +171,8 @@ TEST_F(RosterRoundsTest, TheRoundAfterThoseOpenedMayComeEarlyAndWaits) {
   EXPECT_EQ(everyone_.OnPush(PushOf(1, 11), behind).code, absl::StatusCode::kAborted);
 }
 
-// The rounds of the other fragments may be over before this server knows of any.
+// With three fragments, a worker may be up to three rounds ahead of the round that this bucket
+// knows. Its pushes are held.
 TEST_F(RosterRoundsTest, WithFragmentsAsManyRoundsMayComeEarlyAndWait) {
   const RosterBuckets of_three(/*quorum=*/0, /*fragments=*/3);
   EXPECT_EQ(of_three.OnPush(PushOf(1, 8), Facts()).action, Action::kHold);

@@ -205,7 +205,7 @@ absl::Status PolicyModel::Count(int index, WorkerId worker, const Push& push) {
   return absl::OkStatus();
 }
 
-// Asks again about everything that is held until nothing changes, like the shard does.
+// Like the shard, asks the policy again about everything that is held, until nothing changes.
 absl::Status PolicyModel::Settle(int index) {
   BucketModel& bucket = buckets_[index];
   bool has_changed = true;
