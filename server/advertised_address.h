@@ -10,7 +10,8 @@ namespace lodestar::server {
 // Returns this machine's host name, or "localhost" if it has no name.
 std::string HostName();
 
-// Returns true if AdvertisedAddress() is the host name, which other machines may not find.
+// Returns true if AdvertisedAddress() is this machine's host name. Other machines may be unable to
+// resolve that name.
 bool IsAddressGuessed(const NetworkConfig& network);
 
 // Returns --advertise with the real port filled in. If it is not given, returns the address of

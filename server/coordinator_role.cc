@@ -54,9 +54,9 @@ uint64_t RandomJournalId() {
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // Interval at which the newest checkpoint is checked, because another program may have removed it.
 constexpr absl::Duration kCheckpointLook = absl::Seconds(10);
-// Time, beyond its patience, in which the outcome of a last checkpoint must be on disk.
+// How long SaveBeforeStop() waits beyond its `patience` until the journal has the outcome.
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
-// Time in which the servers of this process that have loaded must attach.
+// How long SaveWithoutWorkers() waits until all servers are attached and serve.
 constexpr absl::Duration kAttachPatience = absl::Minutes(1);
 
 CoordinatorRole::Deps WithDisks(CoordinatorRole::Deps deps) {
@@ -65,8 +65,8 @@ CoordinatorRole::Deps WithDisks(CoordinatorRole::Deps deps) {
   return deps;
 }
 
-// Logs the course of each round, for debugging. Together with the lines about calls and
-// contributions, a round can be followed from its opening to its end.
+// Logs a command that opens or ends a round, for debugging. Together with the log lines about calls
+// and contributions, it shows each round from its opening to its end.
 void LogRound(const ShardCommand& command) {
   if (const auto* open = std::get_if<OpenRoundCommand>(&command); open != nullptr) {
     LogDebug("round opened round={} view={} workers={}", open->plan.round, open->plan.view,
@@ -219,8 +219,8 @@ absl::Status CoordinatorRole::OpenFolder(absl::string_view flag, const std::stri
   deps.clock = deps_.clock;
   deps.is_interrupted = deps_.is_interrupted;
   deps.confirm_leader = deps_.confirm_leader;
-  // A journal in the folder does not count as content: if the folder is made anew, its journal
-  // exists before its first checkpoint.
+  // Only checkpoints count as the content of the folder. A journal does not: if the folder is made
+  // anew, it has a journal before it has a checkpoint.
   deps.is_content = [folder](absl::string_view name) {
     const auto entry = ParseCheckpointName(folder, std::string(name));
     return entry.has_value() && entry->suffix != kTemporarySuffix;
@@ -342,7 +342,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
   if (memory.has_value()) {
     ASSIGN_OR_RETURN(const uint64_t last, checkpoints_->LastServerIncarnation());
     ASSIGN_OR_RETURN(const std::optional<KnownCheckpoint> newest, checkpoints_->Newest());
-    // If the checkpoint is not complete, the comparison of journals says what is wrong.
+    // If the newest checkpoint does not include all of its journal, the state in the journal is
+    // kept here. The comparison of journals says what is wrong.
     const bool is_compared =
         newest.has_value() && newest->journal.journal_id != 0 && !newest->journal.is_complete;
     if (last > memory->shards.server_incarnation && !is_compared) {
@@ -353,7 +354,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> CoordinatorRole::MakeCoordinator(
       memory.reset();
     }
   }
-  // If the operator says where to start, the journal is not used.
+  // If --resume says where to start, the journal is not used.
   const bool is_wanted = config_.durability.resume == ResumePolicy::kLatest;
   if (memory.has_value() && !is_wanted && !IsAllInCheckpoint(*memory)) {
     alarms_.push_back(absl::StrCat("starts from where --resume says, beside a journal, ",
@@ -453,8 +454,9 @@ absl::Status CoordinatorRole::BeginJournal(journal::JournalEnd end, const absl::
   ASSIGN_OR_RETURN(journal_,
                    host::CoordinatorJournal::Create({.folder = folder,
                                                      .end = std::move(end),
-                                                     // Nothing is written yet, because a journal
-                                                     // that went back may be replaced first.
+                                                     // The journal may be older than what the
+                                                     // servers have. Then it is replaced before
+                                                     // anything is written.
                                                      .defers_writing = true,
                                                      .replaces_damaged = !damage.ok()},
                                                     std::move(deps)));
@@ -548,9 +550,10 @@ absl::Status CoordinatorRole::Start(host::ShardHost* local,
 absl::Status CoordinatorRole::StartPages() {
   const bool is_plain = deps_.security->transport().is_plain();
   const bool is_remote = config_.has_remote_pages();
-  // In plain text, every program that reaches the pages may give orders, as at the port of the job.
-  // In TLS, pages that only this machine reaches ask for no credentials, but orders need the key.
-  // Pages that other machines reach ask for credentials.
+  // In plain text, every program that reaches the pages may give orders, because every program that
+  // reaches the server's port may give them too. In TLS, pages that only this machine reaches ask
+  // for no credentials, but orders need the key. Pages that other machines reach ask for
+  // credentials.
   const std::string order_key = is_plain || is_remote ? "" : RandomHex(16);
   HttpServer::Config config;
   config.address = *config_.network.http;
@@ -653,7 +656,8 @@ void CoordinatorRole::OnConnectionEnded(const WorkerLife& life, const std::strin
 
 void CoordinatorRole::OnStats(const shard::ShardStats& stats) {
   JournalState journal = rpc::JournalOf(stats);
-  // While the coordinator's own journal cannot be written, this server acknowledges nothing either.
+  // While the coordinator cannot write its journal, this server acknowledges nothing. So that is
+  // trouble of its shard too.
   if (journal.trouble.empty() && journal_ != nullptr) {
     journal.trouble = std::string(journal_->trouble().message());
   }
@@ -745,7 +749,7 @@ void CoordinatorRole::SaveAndGoOn() {
 
 absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
     absl::Duration patience, const std::function<bool()>& is_interrupted) {
-  // The outcome is shared, because it may come after this call has given up.
+  // The outcome is shared, because the strand may deliver it after this function has returned.
   struct Outcome {
     absl::Notification known;
     absl::StatusOr<PublishedCheckpoint> published = absl::UnknownError("");
@@ -772,7 +776,7 @@ absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveBeforeStop(
 absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_interrupted) {
   const absl::Time until = deps_.clock->Now() + kAttachPatience;
   while (true) {
-    // If the job is over, everything has been saved.
+    // If the job is over, everything has been saved, and no server needs to serve.
     if (const std::optional<absl::Status> ended = outcome(); ended.has_value()) return *ended;
     const absl::Status serving = strand_.Run([](Coordinator& coordinator, absl::Time now) {
       if (coordinator.journal_loss().has_value()) {
@@ -789,7 +793,7 @@ absl::Status CoordinatorRole::AwaitAllServing(const std::function<bool()>& is_in
 
 absl::StatusOr<PublishedCheckpoint> CoordinatorRole::SaveWithoutWorkers(
     const std::function<bool()>& is_interrupted) {
-  // The disk may be slow, so the patience is long.
+  // All weights may have to be written to a slow disk, so the patience is long.
   constexpr absl::Duration kPatience = absl::Hours(24);
   BeginDrain();
   RETURN_IF_ERROR(AwaitAllServing(is_interrupted));
@@ -806,8 +810,8 @@ absl::Status CoordinatorRole::FinishCheckpointCommand(absl::Duration patience,
   return checkpoint_command_->Finish(patience, is_interrupted);
 }
 
-// Returns the status with which streams of the other servers end. They wait for this server to come
-// back, and may be told to stop meanwhile.
+// Returns the status that the streams to the other servers end with. Those servers wait until this
+// server is back. If they are told to stop before, the text tells them what is saved.
 absl::Status CoordinatorRole::Farewell() {
   std::string text = "the coordinator is stopping";
   if (shards_ == nullptr) return absl::AbortedError(text);

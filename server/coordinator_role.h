@@ -50,13 +50,14 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   struct Deps {
     Clock* clock = &Clock::Real();
     FileSystem* disk = &FileSystem::Real();
-    // Disks whose writes are also copied to the replica. Null means that there is no replica.
+    // Disks for the journal and for the checkpoints. If there is a replica, their writes are also
+    // copied to it. Null means `disk`.
     FileSystem* journal_disk = nullptr;
     FileSystem* checkpoint_disk = nullptr;
-    // Confirms that this server may acknowledge. Called after each write of the journal, before any
-    // other program is told.
+    // Confirms that no other server has taken over from this server. Called after each write of the
+    // journal, before any other program is told of what was written.
     std::function<absl::Status()> confirm_in_charge = [] { return absl::OkStatus(); };
-    // Called now and then during a long task that a signal should end.
+    // Called now and then during long tasks. If it returns true, the task ends with Cancelled.
     std::function<bool()> is_interrupted = [] { return false; };
     // Returns the memory that the shard of this process may take. Zeros mean that the memory is not
     // known, and not checked.
@@ -79,8 +80,9 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   };
 
   // Checks that memory and disk are sufficient, locks the folders for checkpoints, and opens
-  // --metrics_out. May block for FolderLock::kPatience. Errors: those of Coordinator::Create() and
-  // of what is opened; ResourceExhausted; Cancelled (interrupted).
+  // --metrics_out. May block for FolderLock::kPatience. Errors: those of Coordinator::Create();
+  // those of the folders and files that it opens; ResourceExhausted (too little memory or disk);
+  // Cancelled (interrupted).
   static absl::StatusOr<std::unique_ptr<CoordinatorRole>> Create(const ServerConfig& config,
                                                                  const Deps& deps);
   ~CoordinatorRole() override;
@@ -88,7 +90,7 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Builds the services around the local shard, which must live until this object is destroyed or
   // Stop() was called. `read_local` measures the shard. Errors also: those of HttpServer::Start().
   absl::Status Start(host::ShardHost* local, std::function<status::ShardReading()> read_local);
-  // Takes over the descriptor of a connection that begins as an enrolment does.
+  // Takes over a connection that begins with firewall::kEnrollmentWord. `descriptor` is its socket.
   void TakeEnrollment(int descriptor, std::string peer);
   // Adds the services. Must follow Start().
   void AddServices(grpc::ServerBuilder& builder);
@@ -97,13 +99,15 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   std::string ending();
   // See LostText().
   std::string lost_rounds();
-  // Tells the cluster that the local shard is reachable at `address`, so that the cluster may
-  // begin.
+  // Tells the coordinator that workers reach the local shard at `address`. The job can begin once
+  // all shards are attached.
   absl::Status AttachLocalShard(const host::ShardHost& local, const std::string& address);
   void RaiseAlarm(const std::string& text, AlarmKind kind);
-  // Called when the process of this incarnation, on this machine, has ended.
+  // Must be called when the process of a worker on this machine has ended. `life` is the worker's
+  // incarnation.
   void OnProcessEnded(const WorkerLife& life);
-  // Takes the state of the local shard. Must be called about once a second.
+  // Passes the statistics of the local shard to the coordinator. Must be called about once a
+  // second.
   void OnStats(const shard::ShardStats& stats);
   // Checks now and then that the newest checkpoint exists. Must be called about once a second, from
   // one thread.
@@ -119,7 +123,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Returns nothing while the job goes on. Returns OK when the job is over and every participant
   // has been told. Otherwise returns why the job failed.
   std::optional<absl::Status> outcome() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns true if another server may not have heard of the outcome, and still has time for that.
+  // Returns true if the job is over, another server may not have heard of it, and there is still
+  // time to tell that server.
   bool AwaitsServers();
   bool is_job_done();
 
@@ -153,12 +158,13 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   void OnCheckpointGone(const std::string& path) override;
 
  private:
-  // Called when the connection of an incarnation that stays connected has ended.
+  // Called when the connection has ended on which the incarnation `life` held its call of
+  // StayConnected.
   void OnConnectionEnded(const WorkerLife& life, const std::string& peer,
                          firewall::ConnectionState end);
   CoordinatorRole(const ServerConfig& config, Deps deps);
-  // Checks memory and disk. If a client brings the layout of its model, the need is not known until
-  // then.
+  // Checks that memory and disk are sufficient. If a client brings the layout of its model, the
+  // sizes are not known yet, so only the folders are checked.
   absl::Status CheckResources();
   // Starts the pages of --http.
   absl::Status StartPages();
@@ -175,7 +181,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   absl::StatusOr<std::optional<CoordinatorMemory>> OpenJournal(absl::Time now);
   // Creates the journal's writer. If `damage` is not OK, what is in the folder is not used.
   absl::Status BeginJournal(journal::JournalEnd end, const absl::Status& damage);
-  // Blocks until all servers serve what their journals have. Errors: see SaveWithoutWorkers().
+  // Blocks until all servers have attached and serve the state in their journals. Errors: see
+  // SaveWithoutWorkers().
   absl::Status AwaitAllServing(const std::function<bool()>& is_interrupted);
   absl::StatusOr<Coordinator::Config> CoordinatorSettings() const;
   host::CheckpointKeeper::Config KeeperSettings() const;
@@ -184,8 +191,7 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   // Runs --on_checkpoint with the checkpoint that servers go on from, if newer ones were set aside.
   void TellCommandOfSetAside(const WeightsSource& source);
   void CarryOut(Effect effect, const CoordinatorRecord& follows);
-  // Returns the facts that the journal is compared with. Blocks for the disk. Errors: those of
-  // files.
+  // Reads what the journal is compared with. Blocks for the disk. Errors: those of files.
   absl::StatusOr<JournalFacts> ReadJournalFacts() const;
   v1::ClusterStatus ReadStatus();
   absl::Status Farewell();
@@ -226,7 +232,8 @@ class CoordinatorRole : public host::ShardReports, public host::CheckpointReport
   absl::Time looks_at_ = absl::InfinitePast();  // time of LookAtCheckpoint()'s next check
   // Thread of the keeper's tasks. It is declared after the keeper, so that it is destroyed first.
   ThreadPool checkpoint_thread_{1, "checkpoints"};
-  // The held calls of StayConnected. Null means that the ends of connections have no effect.
+  // Holds the calls of StayConnected. Null means that no call is held, so the coordinator does not
+  // learn when connections end.
   std::unique_ptr<rpc::HeldConnections> held_connections_;
   std::unique_ptr<rpc::ClusterRpc> cluster_rpc_;
   std::unique_ptr<rpc::StatusRpc> status_rpc_;

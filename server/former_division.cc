@@ -63,8 +63,9 @@ absl::Status CheckJournalsAreFree(FileSystem& disk, const DurabilityConfig& dura
   return absl::OkStatus();
 }
 
-// Checks that the journal of a shard is the one that the coordinator knows, and has all that the
-// coordinator knows to be on disk. Otherwise the cluster would go back to a checkpoint.
+// Checks that the journal of a shard belongs to the coordinator's last run, and has all records
+// that the coordinator knows to be on disk. If the check fails, the cluster could only go back to a
+// checkpoint.
 absl::Status CheckIsOf(const CoordinatorMemory& memory, int shard,
                        const host::ShardHost& recovered) {
   const ShardFleet::Holder& holder = memory.shards.servers[shard];
@@ -88,7 +89,7 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.network.port_file.clear();
   former.network.http.reset();
   former.network.http_names.clear();
-  // Loopback would use plain text. TLS keeps other users of this machine out.
+  // By default, servers on loopback use plain text. TLS keeps other users of this machine out.
   former.security.tls = config.uses_tls();
   former.security.flags.insecure &= !former.security.tls;
   former.cluster.shard = shard;
@@ -96,8 +97,8 @@ ServerConfig ConfigOf(const ServerConfig& config, int shard, int num_shards) {
   former.output.trace_path.clear();
   former.exit_when_done = false;
   DurabilityConfig& durability = former.durability;
-  // These servers accept no loss: the alarm about a loss must stay in the status of the servers
-  // that have lost something.
+  // Only servers of the former number may accept a loss of rounds, because their status then keeps
+  // the alarm about it. So the servers here accept none.
   durability.accepted_loss = -1;
   if (shard == 0) return former;
   former.cluster.leader_lease.clear();
@@ -114,7 +115,7 @@ class FormerServers {
   FormerServers(const ServerConfig& config, const Server::Deps& deps, CoordinatorMemory memory)
       : config_(config), deps_(deps), memory_(std::move(memory)) {}
 
-  // The coordinator ends last, because the other servers would look for it.
+  // The coordinator ends last, because the other servers would try to reconnect to it.
   ~FormerServers() {
     while (!servers_.empty()) servers_.pop_back();
   }
@@ -139,13 +140,13 @@ class FormerServers {
     };
     if (shard == 0) {
       deps.leader = deps_.leader;
-      // The process is alive, but serves nothing yet.
+      // The process is alive, but the server that `deps_` belongs to does not serve yet.
       deps.on_alive = [on_alive = deps_.on_alive](bool) { on_alive(false); };
     } else {
       config.cluster.coordinator = servers_[0]->address();
       ASSIGN_OR_RETURN(const std::optional<replica::ReplicationMark> mark,
                        replica::ReadReplicationMark(disk, JournalFolder(config.durability, shard)));
-      // If the journal has no copy, none is made now.
+      // If the former journal was not replicated, no replica is filled now.
       if (!mark.has_value()) config.durability.journal_replica.clear();
     }
     ASSIGN_OR_RETURN(servers_.emplace_back(), Server::Create(config, deps));

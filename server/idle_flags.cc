@@ -9,8 +9,8 @@
 namespace lodestar::server {
 namespace {
 
-// Lists settings of this server alone, as IdleSettings() lists those of the job. A flag that
-// neither function names always has an effect.
+// Lists settings of this server that have no effect. IdleSettings() lists those of the job. Flags
+// that neither function names always have an effect.
 std::vector<IdleSetting> IdleServerSettings(const ServerConfig& config) {
   std::vector<IdleSetting> idle;
   if (config.network.listen.IsLoopback() && config.cluster.coordinator.empty() &&

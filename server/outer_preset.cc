@@ -5,8 +5,9 @@
 namespace lodestar::server {
 namespace {
 
-// Returns the best rate. The rates were measured with 1, 2, 4 and 8 workers at 30 local steps. For
-// 1 worker, a range of rates is equally good, and this is its middle.
+// Returns the outer learning rate that was best for this number of workers. The rates were measured
+// with 1, 2, 4 and 8 workers at 30 local steps. For 1 worker, a range of rates is equally good, and
+// 0.5 is its middle.
 double BestRate(int num_workers) {
   if (num_workers < 2) return 0.5;
   return num_workers < 8 ? 0.6 : 0.8;

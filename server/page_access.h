@@ -17,7 +17,7 @@ namespace lodestar::server {
 
 class PageAccess {
  public:
-  // Method that stands for all orders: a caller that may give orders may call it.
+  // Method that stands for all orders: callers that may call it may give every order.
   static constexpr char kOrderMethod[] = "/lodestar.v1.AdminService/Pause";
 
   struct Deps {
@@ -36,9 +36,9 @@ class PageAccess {
 
   explicit PageAccess(Deps deps) : deps_(std::move(deps)) {}
 
-  // Returns the caller if it may do this. A token takes precedence over a certificate, because
+  // Returns the caller if it may do `deed`. A token takes precedence over a certificate, because
   // browsers show certificates without being asked. `shown.token` is a join string, or the part
-  // after its hash: ID.SECRET. See HttpAccess.
+  // after its hash: ID.SECRET. For the errors see HttpAccess.
   absl::StatusOr<HttpCaller> Judge(const HttpCredentials& shown, HttpDeed deed) const;
 
  private:

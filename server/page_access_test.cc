@@ -76,8 +76,7 @@ TEST_F(PageAccessTest, ATokenOrAJoinStringStandsForACertificate) {
   EXPECT_EQ(Judge({.token = "ab.cd"}).value_or(""), "viewer vera");
   const std::string join = absl::StrCat("lodestar://host:1/L1", std::string(64, '0'), ".ab.cd\n");
   EXPECT_EQ(Judge({.token = join}).value_or(""), "viewer vera");
-  // A certificate, which a browser shows without being asked, does not make a bad token of its user
-  // valid.
+  // The token belongs to a viewer, and takes precedence over the operator's certificate.
   EXPECT_FALSE(Judge({.certificate = kOperator, .token = "ab.cd"}, HttpDeed::kOrder).ok());
   EXPECT_TRUE(wrong_.empty());
 }

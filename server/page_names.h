@@ -11,7 +11,7 @@ namespace lodestar::server {
 
 // Returns the names of the pages, except those that only this machine uses. They are the names in
 // --http_names, the hosts of --http and of --advertise, `host_name`, which is this machine's, and
-// kServerHostName. Each is listed once. Names that cannot be in a certificate are left out.
+// kServerHostName. Each name is listed once. Names that a certificate cannot contain are left out.
 std::vector<std::string> PageNames(const NetworkConfig& network, const std::string& host_name);
 
 // Returns the names for the certificate of these pages. They are the names of PageNames() and those

@@ -13,8 +13,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// If the form of an order is refused, the order does not reach the coordinator, so the test needs
-// none.
+// An order with a bad form is refused before it reaches the coordinator, so the test needs no
+// coordinator.
 TEST(PageOrdersTest, RefusesFieldsThatAnOrderDoesNotTake) {
   const http::JobOrders orders = PageOrders(/*strand=*/nullptr);
   const std::map<std::string, HttpQuery> forms = {

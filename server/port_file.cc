@@ -82,7 +82,8 @@ absl::StatusOr<PortFile> PortFile::Write(const std::string& path, int port) {
   ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(target));
   RETURN_IF_ERROR(file.Append(absl::StrCat(port, "\n")));
   ASSIGN_OR_RETURN(const std::string written, file.Finish());
-  // The lock is taken before the file gets its name.
+  // The lock is taken while the file still has its temporary name. So no process sees the file
+  // unlocked under its final name.
   FileDescriptor descriptor = OpenForLock(written);
   TryLock(descriptor);
   RETURN_IF_ERROR(file.Commit());

@@ -23,7 +23,8 @@ class PortFile {
   // path does nothing. Errors: InvalidArgument (the existing file holds no port); those of
   // CheckOutput(). All of them name the flag and the path.
   static absl::Status Clear(const std::string& path);
-  // Writes `port` and a line end in one step. An empty path writes nothing. Errors: those of files.
+  // Writes `port` and a line end. Readers see either no file or the complete file. An empty path
+  // writes nothing. Errors: those of files.
   static absl::StatusOr<PortFile> Write(const std::string& path, int port);
 
   PortFile(PortFile&& other) noexcept;

@@ -65,11 +65,11 @@ TEST_F(PortFileTest, IsThereAsLongAsItsProcessRunsInOrder) {
 }
 
 TEST_F(PortFileTest, KeepsTheFileOfAProcessThatRuns) {
-  // Locks belong to the opened file, so one process can stand for two.
+  // A lock belongs to an open file, and not to a process. So this process can stand for two.
   ASSERT_OK_AND_ASSIGN(std::optional<PortFile> server, PortFile::Write(path_, 4711));
   EXPECT_OK(PortFile::Clear(path_));
   EXPECT_THAT(Text(), IsOkAndHolds("4711\n"));
-  // The other process listens now, so scripts must get its port.
+  // When the first server ends, the file of the second server must stay.
   ASSERT_OK_AND_ASSIGN(const PortFile standby, PortFile::Write(path_, 4712));
   server.reset();
   EXPECT_THAT(Text(), IsOkAndHolds("4712\n"));

@@ -27,8 +27,8 @@ namespace {
 // Maximum number of threads. Each call has a thread, and a server has a few calls.
 constexpr int kMaxThreads = 1024;
 
-// Returns the folder of the checkpoints that the replica copies. If there are several servers,
-// checkpoints are in a folder that all of them see, and need no copy.
+// Returns the folder of the checkpoints that the replica copies. Empty means that it copies none:
+// with several servers, all of them see one folder, and no copy is needed.
 std::string KeptCheckpoints(const ServerConfig& config) {
   return config.cluster.num_shards > 1 ? "" : config.durability.checkpoint_dir;
 }
@@ -66,7 +66,8 @@ ReplicaServer::~ReplicaServer() {
   if (grpc_server_ == nullptr) return;
   port_file_.reset();
   acceptor_->Stop();
-  // The deadline is now, because servers do not end their calls by themselves.
+  // The deadline is now: servers never end their calls to a replica, so waiting longer would not
+  // help.
   grpc_server_->Shutdown(std::chrono::system_clock::now());
   grpc_server_->Wait();
 }

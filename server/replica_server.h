@@ -54,7 +54,8 @@ class ReplicaServer {
   absl::Status Start();
   absl::StatusOr<replica::ReplicaStore::Deps::Lock> Lock(const std::string& folder);
   void Finish(const absl::Status& outcome) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns Unavailable, saying that this process is no server. It may become a server later.
+  // Returns Unavailable, saying that this process is a replica and no server. With a leader lease,
+  // it may become a server later.
   absl::Status NoServer() const;
 
   const ServerConfig config_;

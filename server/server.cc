@@ -55,13 +55,14 @@ constexpr char kParameterServiceName[] = "lodestar.v1.ParameterService";
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(50);
 constexpr absl::Duration kFolderPause = absl::Milliseconds(100);
 constexpr absl::Duration kShardTick = absl::Seconds(1);
-// Interval at which a starting server checks whether the replica has everything.
+// Interval at which a starting server checks whether the replica has a complete copy.
 constexpr absl::Duration kReplicaPause = absl::Milliseconds(50);
 constexpr absl::Duration kReplicaWords = absl::Seconds(5);
 // How long a server with a leader lease waits for its replica, because other servers may want the
 // lease.
 constexpr absl::Duration kLeaderPatience = absl::Seconds(15);
-// Time that calls have to end by themselves after they were told. Then they are cut off.
+// How long calls have to end by themselves after the server has told them to stop. Calls that are
+// left are cut off.
 constexpr std::chrono::milliseconds kCallPatience(1000);
 
 // Returns a warning if --listen is a name that leads only to this machine, such as the machine's
@@ -111,9 +112,9 @@ absl::Status LossOf(const absl::StatusOr<PublishedCheckpoint>& saved, bool has_j
           absl::StrCat("the last checkpoint could not be written into "
                        "--checkpoint_dir; it is in --fallback_dir: ",
                        saved->path));
-    // These are no losses. There is nothing to save or no place for it; the operator wants no more;
-    // or the cluster goes back to the newest checkpoint anyway, because the coordinator is gone or
-    // has let go of this server.
+    // These are no losses. Either there is nothing to save, or no folder to save it in, or the
+    // operator has cut the save short. Or the coordinator is gone or has given up this server: then
+    // the cluster goes back to the newest checkpoint anyway.
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kCancelled:
@@ -381,7 +382,7 @@ absl::Status Server::ConfirmFolder() const {
 absl::Status Server::ConfirmInCharge() const {
   RETURN_IF_ERROR(log_lock_->CheckHeld());
   if (replication_ != nullptr) RETURN_IF_ERROR(replication_->state());
-  // The lease is checked last, because reading the folder takes some time.
+  // The lease is checked last, because it may end while the folder is being read.
   return deps_.confirm_leader();
 }
 
@@ -612,8 +613,8 @@ absl::Status Server::Serve() {
 }
 
 absl::Status Server::BeginService() {
-  // Everything that could keep this process from going on has been tried. If there is a replica,
-  // the folder has a new mark by now.
+  // All steps that can make the start fail are done, so the mark of the folder's former role is no
+  // longer needed. If there is a replica, a new mark has replaced it already.
   if (drops_mark_ && replication_ == nullptr) {
     RETURN_IF_ERROR(replica::RemoveReplicationMark(disk_, LogFolder()));
   }
@@ -638,8 +639,8 @@ absl::Status Server::BeginService() {
     const absl::string_view text =
         "the server has gone on from a replica, and has none any more: what is acknowledged is on "
         "one disk only until this server is started with --journal_replica";
-    // If this server is not the coordinator, the row of its replica in the status shows the
-    // trouble.
+    // If this server is not the coordinator, it raises no alarm: the status shows the missing
+    // replica in the row of this server.
     LogWarn("{}", text);
     if (role_ != nullptr) role_->RaiseAlarm(std::string(text), AlarmKind::kReminder);
   }
@@ -810,7 +811,8 @@ absl::StatusOr<PublishedCheckpoint> Server::SaveWithoutWorkers() {
 
 void Server::SaveBeforeStop() {
   {
-    // There is no checkpoint to ask for: the coordinator has told this server to go, or refuses it.
+    // If the coordinator has told this server to go, or refuses it, the coordinator takes no
+    // checkpoint for it.
     absl::MutexLock lock(&mutex_);
     if (agent_ != nullptr && outcome_.has_value()) return;
   }
@@ -829,7 +831,7 @@ void Server::SaveBeforeStop() {
 
 void Server::Stop(StopKind kind) {
   if (std::exchange(is_stopped_, true)) return;
-  // The uplink leaves first, because this server's workers are still needed for its step under way.
+  // The uplink leaves first: its step under way still needs this server's workers.
   if (kind == StopKind::kGraceful && uplink_ != nullptr) {
     uplink_->Leave([this] { return IsToStopAtOnce(); });
   }
@@ -858,7 +860,8 @@ void Server::Stop(StopKind kind) {
   }
   // Threads that wait for the replica get an error.
   if (replication_ != nullptr) replication_->Shutdown();
-  // The journal's disk may hang for longer than the objects exist that its callbacks use.
+  // The disk of the journal may hang for a long time. Its callbacks must not run after the objects
+  // that they use are destroyed.
   if (log_ != nullptr) log_->EndCallbacks();
   if (trace_ != nullptr) trace_->Finish();
 }

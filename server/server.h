@@ -85,14 +85,14 @@ class Server {
     std::function<bool()> is_interrupted = [] { return false; };
     // The leader lease of this process, if it has one.
     LeaderFence leader = {};
-    // Confirms that this process may still write. Called after everything that is written for good,
-    // before any other program is told. It is called from any thread, and must not block.
+    // Confirms that this process still holds the leader lease. Called after every durable write,
+    // before any other program is told of it. It is called from any thread, and must not block.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
     // Creates the uplink that joins a site (ServerConfig::upstream) to the servers upstream.
     // `config` has the site's job. Called once, when all other parts are running.
     std::function<absl::StatusOr<std::unique_ptr<site::Uplink>>(site::Site*)> make_uplink = nullptr;
-    // Called about once a second while the port is open, each time all parts of the server have
-    // answered.
+    // Called about once a second while the port is open. If a part of the server hangs, the calls
+    // stop. `is_serving` says whether the server serves.
     std::function<void(bool is_serving)> on_alive = [](bool) {};
     // Last lines of this process's log, for `psctl logs`. Null means that they are not kept.
     const LogTail* log = nullptr;
@@ -126,29 +126,30 @@ class Server {
   // server of another shard than 0 only logs that the coordinator decides about checkpoints.
   // Thread-safe.
   void SaveAndGoOn();
-  // Returns true if the job was complete. Then nothing is lost by stopping.
+  // Returns true if the job has been completed. Then a stop of the server loses nothing.
   bool is_job_done();
-  // Makes sure that the next start does not use this server's certificate again. Must be called if
+  // Discards this server's certificate, so that the next start enrols anew. Must be called if
   // Wait() has returned Unauthenticated.
   void ThrowAwayCertificate(absl::string_view why);
   // Returns a message for operators about how the job ended. May be called once Wait() has returned
   // OK.
   std::string ending();
 
-  // Blocks until all servers serve what their journals have, and then until all of it is in a
-  // checkpoint. Called on the server of shard 0 before Stop(kImmediate), instead of Wait(). It does
-  // not wait for workers: contributions to an open round that they have not handed in are lost.
-  // Errors: FailedPrecondition (the coordinator's journal has gone back); DeadlineExceeded (a
-  // server does not attach); Cancelled (interrupted); those of the last checkpoint.
+  // Blocks until all servers serve the state in their journals, and then until all of that state is
+  // in a checkpoint. Called on the server of shard 0 before Stop(kImmediate), instead of Wait(). It
+  // does not wait for workers: contributions to an open round that they have not handed in are
+  // lost. Errors: FailedPrecondition (the coordinator's journal is older than what shards or
+  // checkpoints have); DeadlineExceeded (a server does not attach); Cancelled (interrupted); those
+  // of the last checkpoint.
   absl::StatusOr<PublishedCheckpoint> SaveWithoutWorkers();
 
   // Stops all parts. kGraceful refuses new workers, saves everything that was done, then answers
   // held calls with Unavailable and closes the port. kImmediate does the same without saving.
   // Blocks. Must not be called from a gRPC thread. Repeats are harmless.
   void Stop(StopKind kind);
-  // Returns an error if something was done that is in no checkpoint in --checkpoint_dir although it
-  // should be. The text says what it is, and where it is instead. Also returns an error if
-  // --on_checkpoint has not succeeded with the last checkpoint. May be called after Stop().
+  // Returns an error if something that was done is not in a checkpoint in --checkpoint_dir,
+  // although it should be. The text says what it is, and where it is instead. Also returns an error
+  // if --on_checkpoint has not succeeded with the last checkpoint. May be called after Stop().
   const absl::Status& loss() const { return loss_; }
 
  private:
@@ -156,9 +157,9 @@ class Server {
   absl::Status Start();
   absl::Status Build();
   std::string LogFolder() const;
-  // Blocks until the coordinator serves, if this server is above shard 0 and the journals beside
-  // its own belong to another number of servers. The coordinator may have to read this server's
-  // journal first. Errors: Cancelled.
+  // Blocks while the journals beside this server's belong to another number of servers and the
+  // coordinator does not serve yet. The coordinator may have to read this server's journal first.
+  // Returns at once on the server of shard 0. Errors: Cancelled (interrupted).
   absl::Status AwaitNewDivision();
   // Blocks until the folder of the checkpoints seems to be the coordinator's. A folder that is not
   // mounted yet looks empty. If a server above shard 0 without a journal started with it, the
@@ -168,23 +169,26 @@ class Server {
   absl::Status ClaimLogFolder();
   // Prepares the replication of the files that the replica copies, if there is a replica.
   absl::Status PrepareReplication();
-  // Blocks until both sides are equal. Errors: Cancelled (interrupted); those with which the
-  // replica refuses.
+  // Blocks until the replica has the same files as this server. Errors: Cancelled (interrupted);
+  // the error with which the replica refuses this server.
   absl::Status AwaitReplica();
   void OnReplicaChange(const absl::Status& state);
   // Returns the replica's name, for messages. Empty means that there is none.
   std::string ReplicaText() const;
-  // Returns the error for a caller that takes this server for a replica.
+  // Returns the error for a process that calls this server as if it were a replica.
   absl::Status NoReplica() const;
   // Returns the error for an operator who asks for tokens or identities on a server without them.
   absl::Status NoAuthority() const;
-  // Checks that this process still holds the folder of its journal, if it has one.
+  // Checks that no other process has taken over the folder of this server's journal. Returns OK if
+  // there is no journal.
   absl::Status ConfirmFolder() const;
-  // Checks that this server may acknowledge what was written.
+  // Checks that this server still holds its folder and the leader lease, and that the replica has
+  // everything. Only then may it acknowledge what it has written.
   absl::Status ConfirmInCharge() const;
   // Opens the journal of this server's shard, as the earlier process has left it.
   absl::Status OpenLog();
-  // Called from a thread of the journal.
+  // Called from a thread of the journal, with an error when the disk stops taking the journal, and
+  // with OK when it takes the journal again.
   void OnLogTrouble(const absl::Status& status);
   host::ShardReports& reports();
   // Takes over the state in the journal.
@@ -227,14 +231,14 @@ class Server {
 
   const std::shared_ptr<limits::RefusalCounts> refusals_;
 
-  // The order of the members is the order of their lifetimes: each is destroyed before those above
-  // it.
+  // The members are declared in the order of their lifetimes: each is destroyed before the members
+  // above it.
   std::unique_ptr<FolderLock> log_lock_;  // asked after each write of a journal
   bool drops_mark_ = false;  // true: the mark of the folder's former role must be removed
   // Name of the server that this server has replaced. Empty means that there is none.
   std::string promoted_from_;
   std::unique_ptr<replica::Replication> replication_;  // null means that there is no replica
-  // True: the replica has come back since the journals were last tried.
+  // True: the replica has come back, and the journals have not been told yet to try again.
   std::atomic<bool> is_replica_back_ = false;
   // Disks that the journals are written to. If there is a replica, their writes are copied to it.
   FileSystem* log_disk_ = &disk_;

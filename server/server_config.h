@@ -46,7 +46,7 @@ struct ClusterConfig {
   std::string coordinator;  // HOST:PORT[,HOST:PORT...]; only for shards above 0
   absl::Duration lease = absl::Seconds(10);
   bool ends_unconnected = false;  // see CoordinatorConfig
-  // Maximum time that a round waits for a member.
+  // Maximum time that a round waits for a member. Then the member is dropped.
   absl::Duration round_timeout = absl::Hours(1);
   // Maximum time for the last checkpoint after this server is told to stop, and for the open rounds
   // after the job is told to stop.
@@ -90,15 +90,16 @@ struct DurabilityConfig {
   std::string resume_path;  // with kPath, the directory of one checkpoint
   std::string init_from;    // first weights of a fresh start; empty means initialisers and seed
   bool accepts_higher_rate = false;  // see CheckpointKeeper::Config
-  // True: every server writes down what it acknowledges before it does so, and a restart goes on
-  // from there.
+  // True: every server writes to its journal before it acknowledges anything, and goes on from the
+  // journal after a restart.
   bool has_journal = false;
   std::string journal_dir;      // used with has_journal; each server has a folder in it
   std::string journal_replica;  // HOST:PORT of a process that keeps a copy; empty means none
-  // True: the operator confirms that no other server goes on from a copy of the journal.
+  // True: --promote is given. The operator confirms that no other server goes on from a copy of the
+  // journal.
   bool may_promote = false;
   int64_t journal_limit_bytes = 0;  // see CoordinatorConfig
-  // See JournalFacts. -1 means that no loss is accepted.
+  // Round of --accept_loss: see JournalFacts. -1 means that no loss is accepted.
   int64_t accepted_loss = -1;
 };
 

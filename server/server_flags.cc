@@ -313,9 +313,9 @@ namespace lodestar::server {
 namespace {
 
 constexpr int64_t kDefaultBatchSize = 12;
-// Default number of tokens of a step: half a million, as is usual for GPT-2 with 124 million
-// parameters (llm.c, nanoGPT). A GPU computes on them for so long that the exchange of its gradient
-// takes no extra time.
+// Default number of tokens of a step for large models: half a million, as is usual for GPT-2 with
+// 124 million parameters (llm.c, nanoGPT). A GPU computes long enough on that many tokens to hide
+// the time of the gradient exchange.
 constexpr int64_t kDefaultTokensOfLargeModels = 524'288;
 constexpr int64_t kLargeModel = 100'000'000;  // in parameters
 // Outer momentum of adam if it is not given.
@@ -393,8 +393,8 @@ absl::Status ApplyOuterPreset(const std::set<std::string>& given, JobSpec& job) 
   return absl::OkStatus();
 }
 
-// Returns the settings that the job chooses itself: those with the value `auto`. With --mode=auto
-// it also chooses settings that are not given.
+// Returns the settings that the job chooses itself. They are those with the value `auto` and, with
+// --mode=auto, also some that are not given.
 OpenSettings ReadOpenSettings(const JobTexts& texts) {
   OpenSettings open;
   open.mode = IsAuto(texts, "mode");
@@ -673,10 +673,10 @@ std::string DoubtOfRobustMean(const JobSpec& job) {
                       "that flag ", wanted, " or more");
 }
 
-// Returns a warning about overlapped rounds. If two workers overlap their rounds, half of the
-// change of a window comes a round late, and more with more workers. If a window ends at its
-// optimum in some direction, steps with momentum 0.9 then grow without bound in that direction. By
-// linear stability this begins at a rate of 0.6 with two workers, and at 0.4 with four.
+// Returns a warning about overlapped rounds. If two workers overlap their rounds, half of each
+// window's change comes a round late. With more workers it is more than half. If a window ends at
+// its optimum in some direction, steps with momentum 0.9 then grow without bound in that direction.
+// By linear stability this begins at a rate of 0.6 with two workers, and at 0.4 with four.
 std::string DoubtOfOverlap(const JobSpec& job) {
   constexpr double kHighestRate = 0.4;
   const bool is_stable = job.outer_optimizer != OuterOptimizerKind::kNesterov ||
@@ -711,7 +711,8 @@ bool CountsOnEveryServer(const std::string& flag) {
       "listen", "insecure", "advertise", "join", "state_dir", "tls", "tls_cert", "tls_key",
       "tls_ca", "port_file", "shared_memory", "long_paths", "shard", "coordinator", "trace",
       "trace_rounds", "log_level", "log_format", "stop_timeout", "memory_limit", "durability",
-      // A server reads and writes only in the folders that these flags name.
+      // Servers above shard 0 use these too: a server reads and writes only in the folders that
+      // these flags name.
       "checkpoint_dir", "fallback_dir", "init_from", "resume", "journal_dir", "journal_replica",
       "promote", "leader_lease", "max_connections", "max_connections_per_address",
       "streams_per_worker", "staging_limit", "message_memory", "message_timeout"};
@@ -758,8 +759,8 @@ constexpr absl::string_view kUsage =
     "last checkpoint is not in --checkpoint_dir, see the log); 128 and above: trying\n"
     "again may help.\n";
 
-// Returns the flags of the job's fields with this title. The flags of `before` come before them,
-// and those of `behind` after them.
+// Returns a group with the flags of the job's fields that have this title. The flags of `before`
+// come first, and the flags of `behind` last.
 FlagGroup WithFields(std::vector<std::string> before, absl::string_view title,
                      const std::vector<std::string>& behind) {
   FlagGroup group = {std::string(title), std::move(before)};

@@ -66,8 +66,7 @@ int ExitCodeOfStart(const absl::Status& failure) {
 
 // Ends the process because another server will soon replace it. Nothing is saved or closed.
 void EndAtOnce(const absl::Status& lost) {
-  // If writing the log hangs, the timer ends the process within the time that the lease leaves for
-  // it.
+  // If writing the log hangs, this timer ends the process before another server may take the lease.
   const itimerval patience = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = 200'000}};
   setitimer(ITIMER_REAL, &patience, nullptr);
   LogError("{}; ends at once", lost.message());
@@ -188,7 +187,7 @@ int RunServer(ServerConfig config, const Lease& lease, const LogTail* log) {
 }
 
 // Waits until the replica has the newest copy, from which a server can go on. Then waits for the
-// lease of the server, and ends the replica.
+// lease, and ends the replica, so that this process can become the server.
 absl::StatusOr<Lease> StandBy(const ClusterConfig& cluster, ReplicaServer& replica,
                               const std::function<bool()>& is_stopping) {
   constexpr absl::Duration kLook = absl::Milliseconds(200);
@@ -212,13 +211,15 @@ int RunServer(const ServerConfig& config, const LogTail* log) {
   return lease.ok() ? RunServer(config, *lease, log) : ExitCodeOfStart(lease.status());
 }
 
-// Runs the replica. With a leader lease, it runs until this process is to be the server.
+// Runs the replica. With a leader lease, it runs until this process gets the lease and becomes the
+// server.
 int RunReplica(ServerConfig config, const LogTail* log) {
   ReplicaServer::Deps deps;
   deps.is_interrupted = IsToldToStop;
   absl::StatusOr<std::unique_ptr<ReplicaServer>> replica = ReplicaServer::Create(config, deps);
   if (absl::IsFailedPrecondition(replica.status()) && !config.cluster.leader_lease.empty()) {
-    // This process is a standby that has replaced the server before, and was started again.
+    // This process was a standby and has already become the server once. After its restart it
+    // stands by as a server, not as a replica.
     LogWarn("stands by as a server: {}", replica.status().message());
     config.is_replica = false;
     return RunServer(config, log);

@@ -22,7 +22,7 @@
 namespace lodestar::server {
 namespace {
 
-// Number of times that certificates are checked during their lifetime.
+// Number of checks of a certificate within its lifetime.
 constexpr int64_t kLooksPerLife = 16;
 constexpr int kShownDigits = 16;  // digits of the authority's hash that are shown
 constexpr size_t kMaxRefusalBytes = 512;
@@ -31,8 +31,8 @@ std::string AuthorityFolder(const SecurityFlags& flags) {
   return absl::StrCat(flags.state_dir, "/authority");
 }
 
-// Returns true if this server has joined before. That includes a certificate that was thrown away
-// since, because the next start must mention it.
+// Returns true if this server has joined before, even if its certificate was discarded since. The
+// next start must then say so.
 bool HasJoined(const SecurityFlags& flags) {
   return wire::KeepsCertificate(flags, Role::kServer, /*name=*/"") ||
          !wire::LeftoversText(flags, Role::kServer, /*name=*/"").empty();
@@ -118,7 +118,8 @@ absl::Status ServerSecurity::EnterWithJoin() {
   }
   files_ = entry.files;
   if (entry.is_renewable) {
-    // A standby that has replaced the coordinator may be in only one of the two lists of addresses.
+    // Both lists of addresses are used: a standby that has replaced the coordinator may be in only
+    // one of them.
     std::string servers = entry.servers;
     if (!config_.cluster.coordinator.empty() && servers != config_.cluster.coordinator) {
       absl::StrAppend(&servers, ",", config_.cluster.coordinator);
@@ -164,7 +165,7 @@ void ServerSecurity::ThrowAwayCertificate(absl::string_view why) {
 
 std::string ServerSecurity::Keep() {
   const absl::Time now = absl::Now();
-  // If the clock was put back, certificates are checked too.
+  // A negative duration means that the clock was put back. Then the certificates are checked too.
   const absl::Duration since = now - kept_at_;
   const bool is_due =
       since < absl::ZeroDuration() || since >= config_.security.certificate_ttl / kLooksPerLife;

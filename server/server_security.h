@@ -24,9 +24,9 @@ namespace lodestar::server {
 
 class ServerSecurity {
  public:
-  // Makes or reads keys. Enrols with --join once there is a server to enrol with. Errors: those of
-  // the files, of CertificateAuthority and AwaitEntry(); FailedPrecondition (nothing is given with
-  // which to get a certificate).
+  // Makes or reads keys. With --join, waits for a server to enrol with, and enrols. Errors: those
+  // of the files, of CertificateAuthority and AwaitEntry(); FailedPrecondition (no flag says how to
+  // get a certificate).
   static absl::StatusOr<std::unique_ptr<ServerSecurity>> Open(const ServerConfig& config,
                                                               std::function<bool()> is_interrupted);
 
@@ -36,12 +36,13 @@ class ServerSecurity {
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(
       std::shared_ptr<limits::RefusalCounts> refusals) const;
   // Returns the check that decides which callers may read the pages and give orders through them.
-  // It decides like the credentials of MakeServerCredentials() for the same calls. If the authority
-  // is on this server, a token may replace a certificate. Null means plain text, in which callers
-  // need nothing.
+  // Its decisions are those of MakeServerCredentials() for StatusService and AdminService. If the
+  // authority is on this server, a token may replace a certificate. Null means plain text, in which
+  // callers need nothing.
   HttpAccess MakePageAccess(std::shared_ptr<limits::RefusalCounts> refusals) const;
-  // Returns a function that logs what is refused at the pages, after `audit:`. For each address it
-  // logs only a few lines per minute. It counts each refusal as `limit` in `refusals`. Thread-safe.
+  // Returns a function that logs refusals of the pages, in lines that begin with `audit:`. For each
+  // address it logs only a few lines per minute. It counts each refusal in `refusals` under
+  // `limit`. Thread-safe.
   using PageAudit = std::function<void(const std::string& address, const std::string& why)>;
   static PageAudit MakePageAudit(std::shared_ptr<limits::RefusalCounts> refusals,
                                  limits::LimitReached limit);
