@@ -1,4 +1,5 @@
-// Views of device memory, and the types of their elements. Free of Abseil: kernels include it.
+// Defines views of device memory and the types of their elements. This file does not use Abseil,
+// because kernels include it.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ constexpr size_t DTypeBytes(DType dtype) {
   return 0;
 }
 
-// Returns the type of everything that must not lose digits where arithmetic is narrow: means,
+// Returns the type of values that must not lose digits if the compute dtype is narrow: means,
 // deviations, log-sum-exps, losses, master weights, optimizer states and gradients of parameters.
 constexpr DType StatisticsDType(DType compute) {
   return compute == DType::kF64 ? DType::kF64 : DType::kF32;

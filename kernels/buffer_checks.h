@@ -1,5 +1,5 @@
-// What every implementation of Device asks of its arguments. A failure is a bug of the caller, not
-// bad input.
+// Checks the arguments that every implementation of Device is given. A failed check is a bug of the
+// caller, not bad input.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lodestar::kernels {
 
-// `buf` holds at least `num_elements` of `dtype`.
+// Checks that `buf` holds at least `num_elements` of `dtype`.
 inline void CheckBuf(const Buf& buf, DType dtype, int64_t num_elements) {
   LODESTAR_CHECK(num_elements >= 0);
   LODESTAR_CHECK(buf.data != nullptr || num_elements == 0);
@@ -18,20 +18,20 @@ inline void CheckBuf(const Buf& buf, DType dtype, int64_t num_elements) {
   LODESTAR_CHECK(buf.num_elements >= num_elements);
 }
 
-// The same, for an argument that may be empty.
+// Does the checks of CheckBuf() unless `buf` is empty, which is allowed.
 inline void CheckOptionalBuf(const Buf& buf, DType dtype, int64_t num_elements) {
   if (buf) CheckBuf(buf, dtype, num_elements);
 }
 
-// What Encode() and UpdateResidual() take alike.
+// Checks the arguments that Encode() and UpdateResidual() have in common.
 inline void CheckEncoding(Encoding encoding, const void* encoded, const Buf& values) {
   LODESTAR_CHECK(encoding != Encoding::kFp32) << "fp32 needs no encoding";
   LODESTAR_CHECK(reinterpret_cast<uintptr_t>(encoded) % 4 == 0);
   CheckBuf(values, DType::kF32, values.num_elements);
 }
 
-// All matrices of the batch lie inside their buffers; a and b have `dtype`, c that or its
-// StatisticsDType().
+// Checks that all matrices of the batch lie inside their buffers. a and b must have `dtype`; c must
+// have `dtype` or its StatisticsDType().
 inline void CheckMatMul(const MatMulShape& s, const Buf& c, const Buf& a, const Buf& b,
                         DType dtype) {
   LODESTAR_CHECK(s.m >= 0 && s.n >= 0 && s.k >= 0 && s.batch >= 0);

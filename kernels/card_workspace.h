@@ -1,5 +1,5 @@
-// Workspaces of the operations of a CUDA card, as numbers: they are needed where no card is, too,
-// to say what a model would take on one.
+// Computes how much workspace the operations of a CUDA card need. The functions need no card, so
+// that the memory use of a model can be planned on a machine without a card.
 #pragma once
 
 #include <algorithm>
@@ -10,16 +10,17 @@
 
 namespace lodestar::kernels {
 
-// As Device::AttentionWorkspaceElements() of a card that computes in `dtype`.
+// Returns what Device::AttentionWorkspaceElements() returns on a card that computes in `dtype`.
 inline int64_t CardAttentionWorkspaceElements(const AttentionShape& shape, DType dtype) {
   const int64_t bytes =
       (shape.batch * shape.heads * shape.tokens + 1) * static_cast<int64_t>(sizeof(float));
   return bytes / static_cast<int64_t>(DTypeBytes(dtype));
 }
 
-// Samples of a convolution that a card takes at a time, at least 1.
+// Returns how many samples of a convolution a card processes in one pass, at least 1.
 inline int64_t CardConvSamplesPerPass(const ConvShape& shape) {
-  // 32 MiB of fp32, several times what fills a large device; also keeps columns in 32 bits.
+  // This is 32 MiB of fp32, several times what keeps a large device busy. The limit also keeps
+  // indices of columns within 32 bits.
   constexpr int64_t kPatchElementsPerPass = int64_t{8} << 20;
   const int64_t per_sample =
       std::max(shape.workspace_elements(), shape.out_channels * shape.height * shape.width);
@@ -27,7 +28,8 @@ inline int64_t CardConvSamplesPerPass(const ConvShape& shape) {
   return std::max<int64_t>(1, std::min(shape.samples, fitting));
 }
 
-// As Device::ConvWorkspaceElements() of a card: patches and products of one pass.
+// Returns what Device::ConvWorkspaceElements() returns on a card: the patches and products of one
+// pass.
 inline int64_t CardConvWorkspaceElements(const ConvShape& shape) {
   const int64_t samples = CardConvSamplesPerPass(shape);
   return samples * (shape.workspace_elements() + shape.out_channels * shape.height * shape.width);

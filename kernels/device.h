@@ -1,4 +1,4 @@
-// Device has the operations of all models on one accelerator (or the CPU), and its memory, streams
+// Device offers the operations of all models on one accelerator or the CPU, and its memory, streams
 // and events. Each kind of device has one implementation, which device_factory.h chooses. Every
 // implementation passes testing/device_conformance.h and takes its overrides of the operations from
 // device_operations.inc.
@@ -39,10 +39,12 @@ enum class StreamKind : uint8_t { kCompute, kDeviceToHost, kHostToDevice };
 struct DeviceCapabilities {
   std::string name;  // "cpu (avx512, 2 threads)", "NVIDIA H200"
   DType compute = DType::kF32;
-  bool has_bf16 = false;            // a device of this kind can also be made for bf16
-  bool memory_is_host = true;       // the host may read and write device memory directly
-  size_t memory_bytes = 0;          // memory for this process; 0 means unknown
-  std::string memory_limited_by{};  // of main memory: "this machine", "the control group /jobs/7"
+  bool has_bf16 = false;       // a device of this kind can also be made for bf16
+  bool memory_is_host = true;  // the host may read and write device memory directly
+  size_t memory_bytes = 0;     // memory for this process; 0 means unknown
+  // Name of what limits the main memory: "this machine", "the control group /jobs/7". Empty for the
+  // memory of a card.
+  std::string memory_limited_by{};
 };
 
 using EventId = int64_t;
@@ -55,22 +57,22 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual const DeviceCapabilities& capabilities() const = 0;
-  // Lists the operations that this device could run in several ways, a line each, with the way that
-  // the device has chosen and why: "attention forward 16 x 1024 tokens, 12 heads of 64, cuDNN
-  // 9.19.0: library (...)". The lines are about operations fused into matrix products, attention by
-  // a library (or why no library is used) and, if the device was made with a text of MergeTuning(),
-  // algorithms of matrix products. A line is added at the first use of a shape, and changes if a
-  // library refuses a later call. An empty text means that nothing was chosen. Any thread may call
-  // this function at any time.
+  // Lists the operations that this device could run in several ways. Each line names an operation,
+  // the way that the device has chosen, and why: "attention forward 16 x 1024 tokens, 12 heads of
+  // 64, cuDNN 9.19.0: library (...)". Lines are about operations fused into matrix products, and
+  // about attention by a library or why no library is used. If the device was made with a text of
+  // MergeTuning(), lines are also about algorithms of matrix products. A line is added at the first
+  // use of a shape, and changes if a library refuses a later call. An empty text means that nothing
+  // was chosen. Any thread may call this function at any time.
   virtual std::string DescribeChoices() const { return ""; }
-  // Returns the number of operations for which a library was refused because its outputs are not
-  // those of our kernels.
+  // Returns for how many operations a library was refused because its outputs differ from those of
+  // our kernels.
   virtual int64_t num_refused_outputs() const { return 0; }
-  // Returns a text for a later device (DeviceOptions::tuning), which then chooses the same without
-  // measuring. The text has the entries of `kept` that are valid for this device, or that are other
-  // cards', and this device's own choices. `kept` is the text of another device or of an earlier
-  // run, or empty. An empty result means that the device chooses nothing, or was made without a
-  // text.
+  // Returns a text for a device that is made later (DeviceOptions::tuning), so that it makes the
+  // same choices without measuring. The text has the choices of this device, and those entries of
+  // `kept` that are valid for this device or are about other cards. `kept` is empty, or the text of
+  // another device or of an earlier run. An empty result means that the device chooses nothing, or
+  // was made without a text.
   virtual std::string MergeTuning(absl::string_view /*kept*/) const { return ""; }
   // Returns a line for each part of DeviceOptions::tuning that the device does not use, with the
   // reason.
@@ -80,22 +82,24 @@ class Device {
   // copies. Errors: ResourceExhausted, naming the bytes asked for and free.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
   virtual void Release(void* memory) = 0;
-  // Returns how many bytes could be allocated now, unless others take them first. 0 means unknown.
+  // Returns how many bytes could be allocated now, unless another program takes them first. 0 means
+  // unknown.
   virtual size_t FreeMemoryBytes() { return 0; }
   virtual absl::StatusOr<void*> AllocateHost(size_t bytes) = 0;
   virtual void ReleaseHost(void* memory) = 0;
   // Pins memory that the caller has mapped, so that copies go straight to and from it. The memory
   // must begin at a page and stay mapped until it is unregistered. If the device's memory is the
   // host's, nothing happens. Errors: the reason why the device or the system refuses the memory;
-  // nothing has changed then.
+  // the memory stays unpinned then.
   virtual absl::Status RegisterHostMemory(void* memory, size_t bytes);
   // Undoes RegisterHostMemory(). No copy of the memory may be running.
   virtual void UnregisterHostMemory(void* memory);
 
-  // Streams and events: a CPU device runs each operation inline, before the call returns.
+  // Streams and events let operations overlap. A CPU device runs each operation inline, before the
+  // call returns.
   virtual EventId Record(StreamKind stream) = 0;
   virtual void Wait(StreamKind stream, EventId event) = 0;
-  // Blocks until the event has happened; returns the first failure of any operation so far.
+  // Blocks until the event has happened. Returns the first failure of any operation so far.
   virtual absl::Status Synchronize(EventId event) = 0;
   // Records an event that SecondsBetween() takes.
   virtual EventId RecordTimed(StreamKind stream);
@@ -112,9 +116,9 @@ class Device {
   virtual absl::StatusOr<GraphId> EndGraph();
   virtual void LaunchGraph(GraphId graph);
 
-  // Makes a group of this device, which must be the first of `members`, and of others that were
-  // made with the same options. All members must outlive the group. Errors: Unimplemented on
-  // devices that are no cards; those of memory.
+  // Makes a group of `members`. This device must be the first of them, and all must have been made
+  // with the same options. All members must outlive the group. Errors: Unimplemented on devices
+  // that are not cards; those of Allocate().
   virtual absl::StatusOr<std::unique_ptr<DeviceGroup>> MakeGroup(absl::Span<Device* const> members);
 
   // Copies `bytes` from host or device memory to host or device memory.
@@ -126,13 +130,14 @@ class Device {
   virtual absl::Status CopyNow(void* destination, const void* source, size_t bytes,
                                StreamKind stream, absl::FunctionRef<void()> meanwhile);
   virtual void Fill(Buf y, double value) = 0;
-  // y = scale * x; x and y may have any of f32, f64, bf16, f16 that the device supports.
+  // Computes y = scale * x. x and y may each be f32, f64, bf16 or f16, if the device supports the
+  // dtype.
   virtual void Cast(Buf y, Buf x, double scale, StreamKind stream) = 0;
-  // y += a * x. AddScaled, Subtract and SumOfSquares take StatisticsDType.
+  // Computes y += a * x. AddScaled, Subtract and SumOfSquares take vectors of StatisticsDType.
   virtual void AddScaled(Buf y, Buf x, double a) = 0;
-  // z = x - y; z may be x or y.
+  // Computes z = x - y. z may be x or y.
   virtual void Subtract(Buf z, Buf x, Buf y) = 0;
-  // *sum (f64 [1], device memory) = sum of squares of x, in a fixed order.
+  // Sets *sum (f64 [1], device memory) to the sum of squares of x, added in a fixed order.
   virtual void SumOfSquares(Buf sum, Buf x) = 0;
 
   // Encodes a vector for the wire: encoded = scale * values + residual. kFp32 is not allowed, as it
@@ -141,55 +146,56 @@ class Device {
   // Every device gives the same bytes, except for the sign of a NaN.
   virtual void Encode(Encoding encoding, void* encoded, Buf values, float scale, Buf residual,
                       const Rounding& rounding, StreamKind stream) = 0;
-  // residual = decay * ((scale * values + residual) - decoded). The difference is what Encode()
-  // with the same arguments has lost, and `decay` is the share of it that is carried over.
+  // Computes residual = decay * ((scale * values + residual) - decoded). The difference is what
+  // Encode() with the same arguments has lost, and `decay` is the share of the loss that is carried
+  // over.
   virtual void UpdateResidual(Encoding encoding, Buf residual, Buf values, float scale,
                               const void* encoded, float decay, StreamKind stream) = 0;
   // Runs Encode() with a residual, and sets `next_residual` to the result of UpdateResidual().
-  // `next_residual` must overlap nothing.
+  // `next_residual` must not overlap any other argument.
   virtual void EncodeAndUpdate(Encoding encoding, void* encoded, Buf next_residual, Buf values,
                                float scale, Buf residual, const Rounding& rounding, float decay,
                                StreamKind stream);
 
-  // y = act(x); y may be x. On the CPU y has the same bits as LinearForward gives if x has its
-  // values before the activation.
+  // Computes y = act(x). y may be x. On the CPU, if x has the pre-activation values of
+  // LinearForward(), y has the same bits as LinearForward() gives.
   virtual void Activate(Buf y, Buf x, Activation activation) = 0;
-  // y[i] = x[i] / (1 - rate) if the mask keeps element i, else 0; y may be x. Backward is the same
-  // call on the gradient.
+  // Computes y[i] = x[i] / (1 - rate) if the mask keeps element i, else 0. y may be x. The backward
+  // pass is the same call on the gradient.
   virtual void Dropout(Buf y, Buf x, const DropoutMask& mask) = 0;
 
-  // c (+)= alpha * op(a) op(b), as `shape` says. a and b have the compute dtype; c has the compute
-  // dtype or StatisticsDType.
+  // Computes c (+)= alpha * op(a) op(b), as `shape` says. a and b have the compute dtype; c has the
+  // compute dtype or StatisticsDType.
   virtual void MatMul(const MatMulShape& shape, Buf c, Buf a, Buf b, Accumulate accumulate) = 0;
 
-  // y[rows,out] = act(x[rows,in] w[out,in]^T + bias[out]); with WeightOrder::kInOut w is [in,out].
-  // bias may be empty. If act is not kNone and pre_activation [rows,out] is not empty, it is set to
-  // the values before the activation, which LinearBackward needs. On the CPU both orders give the
-  // same bits.
+  // Computes y[rows,out] = act(x[rows,in] w[out,in]^T + bias[out]). With WeightOrder::kInOut, w is
+  // [in,out]. bias may be empty. If act is not kNone and pre_activation [rows,out] is not empty,
+  // pre_activation is set to the values before the activation, which LinearBackward() needs. On the
+  // CPU both orders give the same bits.
   virtual void LinearForward(Buf y, Buf pre_activation, Buf x, Buf w, Buf bias, int64_t rows,
                              int64_t in, int64_t out, Activation activation, WeightOrder order) = 0;
   // Computes dx, dw and db from dy. If act is not kNone, dy is overwritten by the gradient before
   // the activation. dx is set; an empty dx is not computed. dw has the order of w. dw and db are
-  // set or added as `weights` says; db may be empty.
+  // set or added to, as `weights` says. db may be empty.
   virtual void LinearBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf pre_activation, Buf x, Buf w,
                               int64_t rows, int64_t in, int64_t out, Activation activation,
                               WeightOrder order, Accumulate weights) = 0;
-  // Computes the gradient between two layers, of which only the first has an activation (not
-  // kNone): dx[rows,in] = (dy[rows,out] w) * act'(pre_activation[rows,in]). dy is the gradient to
-  // the second layer's output, w its weights, and dx the gradient before the first layer's
-  // activation. db (f32 [in], may be empty) is the first layer's, set to or increased by the sums
-  // of dx over the rows as `weights` says.
+  // Computes the gradient between two layers: dx[rows,in] = (dy[rows,out] w) *
+  // act'(pre_activation[rows,in]). The first layer has the activation, which must not be kNone; the
+  // second layer has none. dy is the gradient of the second layer's output, w its weights, and dx
+  // the gradient before the first layer's activation. db (f32 [in], may be empty) is the gradient
+  // of the first layer's bias: the sums of dx over the rows, set or added to as `weights` says.
   virtual void LinearBackwardInput(Buf dx, Buf db, Buf dy, Buf pre_activation, Buf w, int64_t rows,
                                    int64_t in, int64_t out, Activation activation,
                                    WeightOrder order, Accumulate weights) = 0;
 
-  // sum = a + b, then y = (sum - mean) * rstd * gamma + beta per row, with eps 1e-5. If b is empty,
-  // sum = a, and sum may be a. y, sum, a, b are [rows,width]; gamma, beta [width]; mean, rstd
-  // [rows] are f32 (f64 on the oracle).
+  // Computes sum = a + b, then y = (sum - mean) * rstd * gamma + beta for each row, with eps 1e-5.
+  // If b is empty, sum = a, and sum may be a. y, sum, a, b are [rows,width]; gamma, beta [width].
+  // mean, rstd [rows] are f32 (f64 on the oracle).
   virtual void ResidualNormForward(Buf y, Buf sum, Buf mean, Buf rstd, Buf a, Buf b, Buf gamma,
                                    Buf beta, int64_t rows, int64_t width) = 0;
-  // dx is set to, or increased by, the gradient to `sum` as `input` says. dgamma and dbeta are set
-  // or added as `weights` says.
+  // Computes the gradients of the normalisation. dx is the gradient of `sum`, set or added to as
+  // `input` says. dgamma and dbeta are set or added to as `weights` says.
   virtual void NormBackward(Buf dx, Buf dgamma, Buf dbeta, Buf dy, Buf sum, Buf mean, Buf rstd,
                             Buf gamma, int64_t rows, int64_t width, Accumulate input,
                             Accumulate weights) = 0;
@@ -197,60 +203,60 @@ class Device {
   // Computes causal self-attention with scale 1/sqrt(head_width). qkv is [batch, tokens, 3, heads,
   // head_width], y [batch, tokens, heads, head_width]. log_sum_exp [batch, heads, tokens] is set
   // for the backward pass. workspace has at least AttentionWorkspaceElements() of the compute
-  // dtype. With shape.dropout the probabilities that mix the values are dropped and scaled;
-  // log_sum_exp includes the dropped ones.
+  // dtype. With shape.dropout, the probabilities that mix the values are dropped and scaled;
+  // log_sum_exp includes the dropped probabilities.
   virtual int64_t AttentionWorkspaceElements(const AttentionShape& shape) = 0;
   virtual void AttentionForward(Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
                                 const AttentionShape& shape) = 0;
-  // dqkv is set.
+  // Sets dqkv to the gradient of qkv.
   virtual void AttentionBackward(Buf dqkv, Buf dy, Buf y, Buf log_sum_exp, Buf qkv, Buf workspace,
                                  const AttentionShape& shape) = 0;
 
-  // y[r,:] = token_table[tokens[r],:] + position_table[r % context_tokens,:]; tokens are i32
-  // [rows].
+  // Computes y[r,:] = token_table[tokens[r],:] + position_table[r % context_tokens,:]. tokens are
+  // i32 [rows].
   virtual void EmbedForward(Buf y, Buf tokens, Buf token_table, Buf position_table, int64_t rows,
                             int64_t context_tokens, int64_t width) = 0;
-  // Adds dy to dtoken_table [vocabulary,width] and dposition_table [context_tokens,width]. The
-  // result is deterministic.
+  // Adds dy to dtoken_table [vocabulary,width] and dposition_table [context_tokens,width]. The same
+  // call gives the same bits.
   virtual void EmbedBackward(Buf dtoken_table, Buf dposition_table, Buf dy, Buf tokens,
                              int64_t rows, int64_t context_tokens, int64_t width,
                              int64_t vocabulary) = 0;
 
-  // losses[r] = -log softmax(logits[r,:])[targets[r]]. correct[r] (i32) = 1 if the largest logit
-  // (with the lowest index of equals) is the target's, else 0; an empty `correct` is not computed.
-  // If `scale` is not 0, logits are overwritten by the gradient (softmax - onehot) * scale. losses,
-  // correct, targets are [rows], logits [rows,row_stride]. Columns from `classes` on are not read;
-  // with the gradient they are set to 0.
+  // Computes losses[r] = -log softmax(logits[r,:])[targets[r]]. correct[r] (i32) is 1 if the
+  // largest logit is the target's, else 0; of equal largest logits, the lowest index counts. An
+  // empty `correct` is not computed. If `scale` is not 0, logits are overwritten by the gradient
+  // (softmax - onehot) * scale. losses, correct, targets are [rows], logits [rows,row_stride].
+  // Columns from `classes` on are not read; with the gradient they are set to 0.
   virtual void SoftmaxCrossEntropy(Buf losses, Buf correct, Buf logits, Buf targets, int64_t rows,
                                    int64_t classes, int64_t row_stride, double scale) = 0;
 
-  // y = relu(conv(x, w) + bias). x is [samples,in,height,width], w [out,in,3,3], bias [out], y
-  // [samples,out,height,width]. workspace has ConvWorkspaceElements().
+  // Computes y = relu(conv(x, w) + bias). x is [samples,in,height,width], w [out,in,3,3], bias
+  // [out], y [samples,out,height,width]. workspace has at least ConvWorkspaceElements().
   virtual int64_t ConvWorkspaceElements(const ConvShape& shape) = 0;
   virtual void ConvReluForward(Buf y, Buf x, Buf w, Buf bias, Buf workspace,
                                const ConvShape& shape) = 0;
-  // dy is overwritten by the gradient before the ReLU, which was active where y is above 0. dx may
-  // be empty.
+  // Computes dx, dw and db from dy. dy is overwritten by the gradient before the ReLU, which was
+  // active where y is above 0. dx may be empty.
   virtual void ConvReluBackward(Buf dx, Buf dw, Buf db, Buf dy, Buf y, Buf x, Buf w, Buf workspace,
                                 const ConvShape& shape, Accumulate weights) = 0;
-  // Takes the maximum of each 2x2 window with stride 2. x is [planes,height,width], y and argmax
-  // (u8) are [planes,height/2,width/2], rounded down. argmax is 0..3 in row-major order, the first
-  // of equals.
+  // Takes the maximum of each 2x2 window with stride 2. x is [planes,height,width]; y and argmax
+  // (u8) are [planes,height/2,width/2], rounded down. argmax is the place of the maximum in its
+  // window, 0..3 in row-major order; of equal maxima, the first counts.
   virtual void MaxPoolForward(Buf y, Buf argmax, Buf x, int64_t planes, int64_t height,
                               int64_t width) = 0;
-  // dx is set; it is 0 for elements that were not the maximum.
+  // Sets dx to the gradient of x. dx is 0 for elements that were not the maximum.
   virtual void MaxPoolBackward(Buf dx, Buf dy, Buf argmax, int64_t planes, int64_t height,
                                int64_t width) = 0;
 
-  // Updates StatisticsDType vectors in place, by SGD with momentum. `narrow` (may be empty) is set
-  // to the new weights, rounded to its dtype. weight_decay is decoupled: w -= lr * weight_decay *
-  // w. `state` is the momentum: v = momentum * v + g; w -= lr * (nesterov ? g + momentum * v : v).
-  // An empty `state` means plain SGD.
+  // Updates vectors of StatisticsDType in place, by SGD with momentum: v = momentum * v + g; w -=
+  // lr * (nesterov ? g + momentum * v : v). `state` is the momentum v; an empty `state` means plain
+  // SGD. weight_decay is decoupled: w -= lr * weight_decay * w. `narrow` is set to the new weights,
+  // rounded to its dtype, unless it is empty.
   virtual void MomentumUpdate(Buf weights, Buf state, Buf gradient, Buf narrow,
                               const MomentumStep& step) = 0;
-  // Updates in place by AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2) with
-  // PyTorch's placement of epsilon: w -= lr * weight_decay * w; w -= lr * m_hat / (sqrt(v_hat) +
-  // epsilon). `narrow` is that of MomentumUpdate().
+  // Updates vectors in place by AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2)
+  // with PyTorch's placement of epsilon: w -= lr * weight_decay * w; w -= lr * m_hat / (sqrt(v_hat)
+  // + epsilon). `narrow` has the meaning that it has in MomentumUpdate().
   virtual void AdamWUpdate(Buf weights, Buf first_moment, Buf second_moment, Buf gradient,
                            Buf narrow, const AdamWStep& step) = 0;
 };

@@ -1,4 +1,5 @@
-// DeviceSet: what one process computes on: a device, or several that compute parts of every step.
+// DeviceSet holds what one process computes on: one device, or several that compute parts of every
+// step.
 #pragma once
 
 #include <memory>
@@ -11,12 +12,14 @@
 namespace lodestar::kernels {
 
 struct DeviceSet {
-  std::vector<std::unique_ptr<Device>> devices = {};  // at least one
-  std::unique_ptr<DeviceGroup> group = nullptr;       // of all of them; null: there is but one
+  std::vector<std::unique_ptr<Device>> devices = {};  // has at least one device
+  // Group of all devices. Null means that there is only one device.
+  std::unique_ptr<DeviceGroup> group = nullptr;
 
-  // Has the weights that are pulled, and the gradients that are pushed.
+  // Returns the device that has the weights that are pulled, and the gradients that are pushed.
   Device& first() const { return *devices.front(); }
-  // "NVIDIA H200"; "4 x NVIDIA H200"; "NVIDIA H200, NVIDIA L4": for people.
+  // Returns the devices' names for messages: "NVIDIA H200", "4 x NVIDIA H200", "NVIDIA H200, NVIDIA
+  // L4".
   std::string Name() const;
 };
 

@@ -1,5 +1,6 @@
-// Which elements dropout keeps: a pure function of seed and position, the same on every device,
-// however work is cut, and again in backward. Host and device code. Free of Abseil.
+// Says which elements dropout keeps: a pure function of seed and position. It gives the same answer
+// on every device, however work is cut, and again in the backward pass. Both host and device code
+// include this file, so it does not use Abseil.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,9 @@
 
 namespace lodestar::kernels {
 
-// Element i of a tensor is element first_element + i of the sequence (key, stream): dropped with
-// probability `rate`, else scaled by 1 / (1 - rate). Rate 0 is off.
+// Element i of a tensor takes element first_element + i of the random sequence (key, stream). The
+// element is dropped with probability `rate`, else scaled by 1 / (1 - rate). Rate 0 means no
+// dropout.
 struct DropoutMask {
   double rate = 0.0;
   uint64_t key = 0;
@@ -17,20 +19,21 @@ struct DropoutMask {
   int64_t first_element = 0;
 };
 
-// A word below this drops its element. `rate` in [0, 1).
+// Returns the threshold for random words: an element is dropped if its word is below the threshold.
+// `rate` is in [0, 1).
 constexpr uint32_t DropoutThreshold(double rate) {
   return static_cast<uint32_t>(rate * 4294967296.0);
 }
 
-// Factor of the elements that are kept.
+// Returns the factor of the elements that are kept.
 constexpr double DropoutScale(double rate) { return 1.0 / (1.0 - rate); }
 
-// The words of elements [4 * block, 4 * block + 4) of the sequence.
+// Returns the random words of elements [4 * block, 4 * block + 4) of the sequence.
 constexpr PhiloxWords DropoutWords(const DropoutMask& mask, int64_t block) {
   return PhiloxAt(mask.key, mask.stream, static_cast<uint64_t>(block));
 }
 
-// Whether element `i` of the tensor is kept.
+// Returns true if element `i` of the tensor is kept.
 constexpr bool IsKept(const DropoutMask& mask, int64_t i) {
   const int64_t element = mask.first_element + i;
   return DropoutWords(mask, element / 4).word[element % 4] >= DropoutThreshold(mask.rate);

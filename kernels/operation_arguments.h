@@ -1,5 +1,5 @@
-// These are the arguments of operations beside their buffers: shapes, options, and steps of
-// optimizers. This file is free of Abseil because kernels include it.
+// Defines the arguments of operations other than buffers: shapes, options, and steps of optimizers.
+// This file does not use Abseil, because kernels include it.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ enum class WeightOrder : uint8_t {
   kInOut,  // [in, out], as the Conv1D of Hugging Face's GPT-2
 };
 
-// A matrix product: C[m,n] (+)= alpha * op(A) op(B), repeated `batch` times at the given strides
-// (elements). op() transposes A if transpose_a is set, and B if transpose_b is set.
+// Describes a matrix product C[m,n] (+)= alpha * op(A) op(B), repeated `batch` times at the given
+// strides (elements). op() transposes A if transpose_a is set, and B if transpose_b is set.
 struct MatMulShape {
   bool transpose_a = false, transpose_b = false;
   int64_t m = 0, n = 0, k = 0;
@@ -31,36 +31,37 @@ struct MatMulShape {
 // A convolution with a 3x3 kernel, stride 1 and padding 1.
 struct ConvShape {
   int64_t samples = 0, in_channels = 0, height = 0, width = 0, out_channels = 0;
-  // Returns how many elements one sample's patches have.
+  // Returns how many elements the patches of one sample have.
   int64_t workspace_elements() const { return in_channels * 9 * height * width; }
 };
 
 struct AttentionShape {
   int64_t batch = 0, tokens = 0, heads = 0, head_width = 0;
-  // The mask of the probabilities, which are [batch, heads, tokens (queries), tokens (keys)]. The
-  // elements of keys that a query does not see count, too.
+  // The mask of the probabilities, which are [batch, heads, tokens (queries), tokens (keys)].
+  // Elements are counted over all keys, also over keys that the query does not see.
   DropoutMask dropout = {};
 };
 
 // Says how int8 and int4 round to a neighbouring code.
 struct Rounding {
   enum class Kind : uint8_t {
-    // Rounds up with the probability of what rounding down would lose, which is right on average.
+    // Rounds up with a probability equal to what rounding down would lose. The error is zero on
+    // average.
     kStochastic,
-    // Rounds to the nearer code, and halves down. The error is smaller, but not zero on average:
-    // this is for values whose error is made good by error feedback.
+    // Rounds to the nearer code, and halves down. The error is smaller, but not zero on average.
+    // Use this for values whose error is corrected by error feedback.
     kToNearest,
   };
   Kind kind = Kind::kStochastic;
-  // These say which random numbers stochastic rounding uses. Element i of a vector uses word
-  // (first_element + i) % 4 of Philox(key, stream, (first_element + i) / 4). So the element is
-  // rounded the same way again however its vector is cut.
+  // These select the random numbers of stochastic rounding. Element i of a vector uses word
+  // (first_element + i) % 4 of Philox(key, stream, (first_element + i) / 4). So an element is
+  // rounded in the same way however its vector is cut.
   uint64_t key = 0;
   uint64_t stream = 0;
   int64_t first_element = 0;
 };
 
-// The word that rounds to the nearer code, in place of a random one.
+// If the random word has this value, stochastic rounding rounds to the nearer code.
 inline constexpr uint32_t kWordOfTheMiddle = uint32_t{1} << 31;
 
 struct AdamWStep {

@@ -1,6 +1,7 @@
-// PlannedCard stands for a CUDA card that is not there, and answers what planning asks of a device.
-// So a model's use of memory is known before there is a card, or in another dtype than that of the
-// present card. It allocates nothing. Asking it to compute is a broken invariant of the caller.
+// PlannedCard stands for a CUDA card that is not there, and answers the questions of memory
+// planning. So a model's use of memory is known before there is a card, or for another dtype than
+// that of the present card. It allocates nothing. Asking it to compute is a broken invariant of the
+// caller.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@ namespace lodestar::kernels {
 
 class PlannedCard final : public Device {
  public:
-  // `compute` is f32 or bf16. `memory_bytes` is all the memory of the card, and counts as free; 0
+  // `compute` is f32 or bf16. `memory_bytes` is all the memory of the card and counts as free. 0
   // means unknown.
   explicit PlannedCard(DType compute, size_t memory_bytes = 0);
 
   const DeviceCapabilities& capabilities() const override { return capabilities_; }
-  // Errors: Unimplemented.
+  // These return the error Unimplemented.
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   absl::StatusOr<void*> AllocateHost(size_t bytes) override;
   void Release(void* memory) override;

@@ -39,7 +39,7 @@ class Bf16Codec final : public Codec {
     codec::BestLoops().from_bf16(reinterpret_cast<const codec::Code16*>(encoded), values, n);
   }
   bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
-    // The upper half of the bits: rounded down.
+    // The upper 16 bits of an fp32 number are the number rounded down to bf16.
     const auto code = static_cast<uint16_t>(std::bit_cast<uint32_t>(limit) >> 16);
     return codec::BestLoops().all_below16(reinterpret_cast<const codec::Code16*>(encoded), code, n);
   }
@@ -56,8 +56,8 @@ class Fp16Codec final : public Codec {
     codec::BestLoops().from_fp16(reinterpret_cast<const codec::Code16*>(encoded), values, n);
   }
   bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const override {
-    // What is beyond the range of the encoding is its largest value; infinity comes after it. A
-    // limit that is rounded up lies above the code before it.
+    // The encoder turns finite values beyond the range into the largest finite code, which is below
+    // kInfinity. If `limit` is rounded up, `limit` still lies above the next lower code.
     codec::Code16 code = kInfinity;
     constexpr float kBeyondAll = 65536.0f;
     if (limit < kBeyondAll) codec::BestLoops().to_fp16(&limit, &code, 1);
@@ -68,26 +68,26 @@ class Fp16Codec final : public Codec {
   static constexpr uint16_t kInfinity = 0x7C00;
 };
 
-// Returns the scale of a block whose largest magnitude has these bits: rounded(largest /
-// largest_code), or the one below it if that would decode to infinity. 0 means that all of the
-// block is taken as zeros.
+// Returns the scale of a block whose largest magnitude has the bits `largest_bits`. The scale is
+// rounded(largest / largest_code), or the next lower scale if the largest code would decode to
+// infinity. 0 means that the whole block is encoded as zeros.
 template <typename Rounded, typename Below>
 float ScaleFor(uint32_t largest_bits, int largest_code, Rounded rounded, Below below) {
   const auto most = static_cast<float>(largest_code);
   const float largest = std::bit_cast<float>(largest_bits);
   if (!std::isfinite(largest)) return std::numeric_limits<float>::quiet_NaN();
-  // The scale would be subnormal and its inverse infinite.
+  // A scale this small would be subnormal, and its inverse infinite.
   if (largest < most * std::numeric_limits<float>::min()) return 0.0f;
   const float scale = rounded(largest / most);
   return std::isfinite(most * scale) ? scale : below(scale);
 }
 
-// How blocks of an encoding lie in bytes: a scale, then codes.
+// Describes the bytes of a block of int8: an fp32 scale, then one byte per code.
 struct Int8Format {
   static constexpr Encoding kEncoding = Encoding::kInt8;
   static constexpr int64_t kBlock = kInt8Block;
   static constexpr int kLargestCode = 127;
-  // The largest magnitude of any code, also of the one that we never send.
+  // Largest magnitude of a code that may be received. The encoder never makes the code -128.
   static constexpr float kLargestMagnitude = 128.0f;
   static constexpr int64_t kScaleBytes = sizeof(float);
 
@@ -102,7 +102,8 @@ struct Int8Format {
     std::memcpy(&scale, from, sizeof(scale));
     return scale;
   }
-  // How Encode() writes codes: there.
+  // Encode() writes the codes straight into the encoded bytes, so that WriteCodes() has nothing to
+  // do.
   static int8_t* CodesAt(std::byte* to, int8_t* /*space*/) { return reinterpret_cast<int8_t*>(to); }
   static void WriteCodes(const int8_t* /*codes*/, int64_t /*n*/, std::byte* /*to*/) {}
   static void Dequantize(const std::byte* codes, float scale, float* values, int64_t n) {
@@ -117,7 +118,7 @@ struct Int4Format {
   static constexpr float kLargestMagnitude = 8.0f;
   static constexpr int64_t kScaleBytes = sizeof(uint16_t);
 
-  // Rounded up to bf16, so that no element is beyond the largest code.
+  // The scale is rounded up to bf16, so that no element is beyond the largest code.
   static float ScaleOf(uint32_t largest_bits) {
     return ScaleFor(
         largest_bits, kLargestCode,
@@ -135,7 +136,8 @@ struct Int4Format {
     std::memcpy(&code, from, sizeof(code));
     return std::bit_cast<float>(uint32_t{code} << 16);
   }
-  // How Encode() writes codes: packed, once they are in the space of a block.
+  // Encode() writes the codes of a block to `space`. WriteCodes() then packs them into the encoded
+  // bytes, two codes in a byte.
   static int8_t* CodesAt(std::byte* /*to*/, int8_t* space) { return space; }
   static void WriteCodes(const int8_t* codes, int64_t n, std::byte* to) {
     codec::BestLoops().pack_halves(codes, reinterpret_cast<uint8_t*>(to), n);
@@ -153,7 +155,8 @@ class BlockCodec final : public Codec {
   void Encode(const float* values, int64_t n, const kernels::Rounding& rounding,
               std::byte* encoded) const override {
     const codec::Loops& loops = codec::BestLoops();
-    // A block's words, and those of Philox blocks that it shares with its neighbours.
+    // Number of Philox blocks that hold the random words of one block of elements. The 16 more are
+    // needed because a block may begin inside a Philox block, and philox() makes multiples of 16.
     constexpr int64_t kPhiloxBlocks = kBlock / 4 + 16;
     uint32_t words[4 * kPhiloxBlocks];
     const bool is_stochastic = rounding.kind == kernels::Rounding::Kind::kStochastic;

@@ -1,9 +1,9 @@
-// Codec: fp32 vectors to the bytes of an encoding and back. Pure; the bytes depend on the arguments
-// only, not on the machine. Format: common/params/encoding.h.
+// A Codec turns fp32 vectors into the bytes of an encoding and back. Its functions have no state,
+// and the bytes depend on the arguments only, not on the machine. Format: common/params/encoding.h.
 //
-// A finite element stays finite: what is beyond the range of the encoding becomes its largest
-// value. NaN stays NaN and Inf stays Inf, but a block of int8, int4 or top-k with either is NaN
-// throughout.
+// A finite element stays finite: a value beyond the range of the encoding becomes the largest value
+// of that encoding. NaN stays NaN and Inf stays Inf, except in int8, int4 and top-k: there a block
+// that contains NaN or Inf decodes to NaN throughout.
 #pragma once
 
 #include <cstddef>
@@ -19,16 +19,16 @@ class Codec {
   virtual ~Codec() = default;
 
   virtual Encoding encoding() const = 0;
-  // Writes EncodedBytes(encoding(), n) bytes, which may lie anywhere.
+  // Writes EncodedBytes(encoding(), n) bytes to `encoded`, which needs no alignment.
   virtual void Encode(const float* values, int64_t n, const kernels::Rounding& rounding,
                       std::byte* encoded) const = 0;
   virtual void Decode(const std::byte* encoded, int64_t n, float* values) const = 0;
-  // True only if every magnitude is below `limit`, which is above 0 and may be infinite; false if
-  // one may not be. Does not decode them.
+  // Returns true only if every magnitude is below `limit`, and false if a magnitude may not be
+  // below it. The check does not decode the elements. `limit` is above 0 and may be infinite.
   virtual bool IsSurelyBelow(const std::byte* encoded, float limit, int64_t n) const = 0;
 };
 
-// The only place that chooses a codec.
+// Returns the codec of an encoding. No other code may choose a codec.
 const Codec& CodecOf(Encoding encoding);
 
 }  // namespace lodestar::codec

@@ -1,5 +1,5 @@
-// Speed of the codecs on one core, in bytes of fp32 per second. The vector is larger than the
-// caches.
+// Measures the speed of the codecs on one core, in bytes of fp32 per second. The vector is larger
+// than the caches.
 #include <string>
 #include <vector>
 
@@ -22,7 +22,7 @@ void Report(benchmark::State& state, Encoding encoding) {
   state.SetLabel(EncodingText(encoding));
 }
 
-// What a worker sends, and what it keeps of what that lost.
+// Measures how a worker encodes a vector and keeps what the encoding lost.
 void EncodeAndKeepRest(benchmark::State& state) {
   const auto encoding = kAllEncodings[state.range(0)];
   const std::vector<float> values = Values();
@@ -36,7 +36,7 @@ void EncodeAndKeepRest(benchmark::State& state) {
   Report(state, encoding);
 }
 
-// What a server sends of its weights.
+// Measures how a server encodes the change of its weights.
 void EncodeWeightChange(benchmark::State& state) {
   const auto encoding = kAllEncodings[state.range(0)];
   const std::vector<float> weights = Values();
@@ -60,7 +60,7 @@ void DecodeVector(benchmark::State& state) {
   Report(state, encoding);
 }
 
-// What a server does with every contribution that has come; with and without its norm.
+// Measures the check that a server makes of every contribution, with and without its norm.
 void CheckVector(benchmark::State& state) {
   const auto encoding = kAllEncodings[state.range(0)];
   const bool wants_norm = state.range(1) != 0;
@@ -78,7 +78,7 @@ void CheckVector(benchmark::State& state) {
 
 BENCHMARK(CheckVector)->ArgsProduct({{0, 1, 2, 3, 4, 5, 6}, {0, 1}})->Unit(benchmark::kMillisecond);
 BENCHMARK(EncodeAndKeepRest)->DenseRange(0, 6)->Unit(benchmark::kMillisecond);
-// As weights travel: bf16, fp16, int8, int4.
+// The arguments are the encodings that weights may have: bf16, fp16, int8, int4.
 BENCHMARK(EncodeWeightChange)->DenseRange(1, 4)->Unit(benchmark::kMillisecond);
 BENCHMARK(DecodeVector)->DenseRange(0, 6)->Unit(benchmark::kMillisecond);
 

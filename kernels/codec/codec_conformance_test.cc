@@ -1,4 +1,4 @@
-// The laws that every codec keeps.
+// Tests the rules that every codec must keep.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -27,11 +27,11 @@ using Bytes = std::vector<std::byte>;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kMax = std::numeric_limits<float>::max();
-// Around everything that is done in blocks or pieces.
+// Sizes just below, at and above the sizes of blocks and pieces.
 constexpr int64_t kSizes[] = {0,   1,   2,   3,   15,  16,  17,  127,  128,  129,  255,   256,
                               257, 383, 511, 512, 513, 777, 999, 4095, 4096, 4097, 10007, 65536};
 
-// Normal values whose size differs from place to place by many orders.
+// Returns normal values whose scale differs from element to element by many orders of magnitude.
 std::vector<float> Values(int64_t n, uint64_t seed) {
   std::vector<float> values(n);
   for (int64_t i = 0; i < n; ++i) {
@@ -78,7 +78,7 @@ float LargestOfBlock(Encoding encoding, const std::vector<float>& values, int64_
   return largest;
 }
 
-// The most by which element i may differ after a round trip.
+// Returns the largest error that element i may have after a round trip.
 double Bound(Encoding encoding, const std::vector<float>& values, int64_t i) {
   switch (encoding.kind()) {
     case Encoding::Kind::kFp32:
@@ -94,7 +94,7 @@ double Bound(Encoding encoding, const std::vector<float>& values, int64_t i) {
       return LargestOfBlock(encoding, values, i) / 7.0 * (1 + 0x1p-7);
     case Encoding::Kind::kTopK2:
     case Encoding::Kind::kTopK4:
-      // TopKCodecTest knows better.
+      // This bound is wide. TopKCodecTest has a tighter one.
       return LargestOfBlock(encoding, values, i);
   }
   return 0.0;
@@ -118,7 +118,7 @@ TEST_P(CodecConformanceTest, WritesItsBytesAndNoMore) {
     const int64_t size = EncodedBytes(GetParam(), n);
     const std::vector<float> values = Values(n, 2);
     Bytes bytes(size + 1, std::byte{0xA5});
-    // One byte further on: nothing may rely on alignment.
+    // Decodes a copy that begins one byte later: no codec may rely on alignment.
     CodecOf(GetParam()).Encode(values.data(), n, {}, bytes.data());
     EXPECT_EQ(bytes[size], std::byte{0xA5}) << n;
     Bytes moved(size + 1);
@@ -152,8 +152,7 @@ TEST_P(CodecConformanceTest, SameNoiseGivesTheSameBytes) {
   EXPECT_EQ(Encoded(GetParam(), values, rounding), Encoded(GetParam(), values, rounding));
 }
 
-// The mean over many streams is the value, within four standard errors of what one rounding can
-// add.
+// The mean over many streams must be the value itself, within four standard errors of one rounding.
 TEST_P(CodecConformanceTest, MeanOverNoiseIsUnbiasedWhereRoundingIsStochastic) {
   if (!RoundsStochastically(GetParam())) GTEST_SKIP() << "rounds to nearest";
   constexpr int kStreams = 4000;
@@ -226,10 +225,11 @@ TEST_P(CodecConformanceTest, TheSumOfSquaresIsThatOfTheDecodedElements) {
     EXPECT_EQ(FirstNotBelow(GetParam(), bytes.data(), kInf, 5000, &square_sum), 5000);
     EXPECT_NEAR(square_sum, wanted, 1e-6 * wanted);
   }
-  // Squares that fp32 does not have.
+  // The squares of these elements are beyond fp32.
   if (GetParam() == Encoding::kFp16) return;
   const Bytes large = Encoded(GetParam(), std::vector<float>(600, 0x1p80f), {});
-  const int sent = GetParam().is_topk() ? GetParam().topk() : 600;  // of one block
+  // Number of elements sent of the one block
+  const int sent = GetParam().is_topk() ? GetParam().topk() : 600;
   double square_sum = 0.0;
   EXPECT_EQ(FirstNotBelow(GetParam(), large.data(), kInf, 600, &square_sum), 600);
   EXPECT_NEAR(square_sum, sent * 0x1p160, 1e-2 * sent * 0x1p160);
@@ -237,7 +237,7 @@ TEST_P(CodecConformanceTest, TheSumOfSquaresIsThatOfTheDecodedElements) {
 
 TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
   for (const float limit : {1e-3f, 0.3f, 40000.0f, 1e18f}) {
-    // Representable in every encoding, to within what a limit of half of it tells.
+    // `large` is twice the limit, and every encoding can represent it unless the encoding is fp16.
     const float large = GetParam() == Encoding::kFp16 ? std::min(2 * limit, 65000.0f) : 2 * limit;
     std::vector<float> values(600, 0.0f);
     const Bytes fine = Encoded(GetParam(), values, {});
@@ -255,7 +255,7 @@ TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
   }
 }
 
-// A whole block is, and no more of the vector.
+// A NaN or Inf makes its whole block NaN or Inf, and leaves the other blocks of the vector alone.
 TEST_P(CodecConformanceTest, NanAndInfSpoilOneBlockOnly) {
   const int64_t block = BlockElements(GetParam());
   for (float bad : {std::nanf(""), kInf}) {
@@ -269,9 +269,10 @@ TEST_P(CodecConformanceTest, NanAndInfSpoilOneBlockOnly) {
   }
 }
 
-// Bytes that no encoder makes, in both.
+// No encoder makes these bytes: one code decodes to -Inf. IsSurelyBelow() and FirstNotBelow() must
+// both notice.
 TEST(Int4CodecTest, BlockThatDecodesBeyondTheRangeIsSeen) {
-  // 2^125, and codes -8 and 7.
+  // The scale is 2^125, and the codes include -8 and 7.
   const Bytes bytes = {std::byte{0x00}, std::byte{0x7E}, std::byte{0x70}, std::byte{0x08}};
   EXPECT_FALSE(CodecOf(Encoding::kInt4).IsSurelyBelow(bytes.data(), kInf, 3));
   EXPECT_EQ(FirstNotBelow(Encoding::kInt4, bytes.data(), kInf, 3), 2);
@@ -303,7 +304,8 @@ TEST_P(CodecConformanceTest, AccumulatingDecodesFirst) {
   }
 }
 
-// What arrives and what is left over is what was sent, to the rounding of fp32 sums.
+// The sum of what has arrived and what is left over equals what was sent, up to the rounding of
+// fp32 sums.
 TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
   constexpr int64_t kElements = 5000;
   constexpr int kRounds = 200;
@@ -328,7 +330,7 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
     for (int64_t i = 0; i < kElements; ++i) {
       sent[i] += static_cast<double>(scale) * values[i];
       arrived[i] += decoded[i];
-      // Each of the three roundings of a round is relative to no more than this.
+      // Each round rounds three times, and each of these errors is relative to at most this sum.
       magnitude[i] += std::abs(values[i]) + std::abs(decoded[i]) + std::abs(residual[i]);
     }
   }
@@ -339,7 +341,7 @@ TEST_P(CodecConformanceTest, ErrorFeedbackLosesNothingInSum) {
 }
 
 TEST_P(CodecConformanceTest, EncodingAndUpdatingAtOnceGivesTheSameBits) {
-  // Beyond pieces and vectors of any width.
+  // The vector is longer than two pieces, and its end fills no SIMD vector of any width.
   constexpr int64_t kElements = 2 * kWholeBlocks + 77;
   std::vector<float> values = Values(kElements, 5);
   values[10] = kInf;
@@ -370,13 +372,15 @@ TEST_P(CodecConformanceTest, EncodingAndUpdatingAtOnceGivesTheSameBits) {
   }
 }
 
-// A shadow that gets the encoded changes stays as near to its target as one change is encoded.
+// The shadow gets every encoded change. Its distance from the target must stay within the error of
+// encoding one change.
 TEST_P(CodecConformanceTest, ShadowFollowsItsTarget) {
   if (GetParam().is_topk()) GTEST_SKIP() << "is of contributions only";
   constexpr int64_t kElements = 3000;
   std::vector<float> target = Values(kElements, 9);
   std::vector<float> shadow = target;
-  std::vector<float> advanced = target;  // in one pass
+  // The shadow that EncodeChangeAndAdvance() updates in one pass
+  std::vector<float> advanced = target;
   Bytes bytes(EncodedBytes(GetParam(), kElements));
   Bytes bytes_of_advanced(bytes.size());
   for (int version = 1; version <= 100; ++version) {
@@ -404,7 +408,7 @@ INSTANTIATE_TEST_SUITE_P(AllCodecs, CodecConformanceTest, testing::ValuesIn(kAll
                            return std::string(EncodingKindName(info.param.kind()));
                          });
 
-// Every code of 16 bits, by its definition.
+// Compares every 16-bit code with the value that the definition of the format gives it.
 TEST(HalfCodecTest, DecodesEveryCodeAndEncodesItBack) {
   for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16}) {
     const int mantissa_bits = encoding == Encoding::kBf16 ? 7 : 10;
@@ -457,7 +461,8 @@ TEST(Int8CodecTest, LayoutIsScaleThenCodes) {
 }
 
 TEST(Int8CodecTest, NoiseIsThatOfPhilox) {
-  // Halves are rounded up if the word is below half of its range.
+  // A value halfway between two codes is rounded up if its random word is below half of the range
+  // of words.
   std::vector<float> values(600, 63.5f);
   values[0] = values[256] = values[512] = 127.0f;
   const kernels::Rounding rounding = {
@@ -477,7 +482,7 @@ TEST(BlockCodecTest, RoundsToTheNearerCodeWhereItIsToAndHalvesDown) {
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = 0.25f * static_cast<float>(static_cast<int>(i) % (8 * largest + 1) - 4 * largest);
     }
-    // Blocks whose scale is 1, wherever they begin.
+    // Every block gets the scale 1, because each block contains `largest`, the largest code.
     for (size_t i = 0; i < values.size(); i += 64) values[i] = static_cast<float>(largest);
     for (const int64_t first : {0, 3}) {
       const std::vector<float> back = RoundTrip(
@@ -523,7 +528,8 @@ TEST(Int4CodecTest, TheScaleIsTheLeastThatTheLargestElementNeeds) {
     EXPECT_GE(7 * scale, largest);
     EXPECT_LT(7 * below, largest);
   }
-  // The least one would decode to infinity.
+  // The lowest scale that is not below kMax / 7 would decode to infinity, so the next lower scale
+  // is used.
   const float most = ScaleAt(Encoded(Encoding::kInt4, {kMax}, {}), 0);
   EXPECT_TRUE(std::isfinite(7 * most));
   EXPECT_LT(7 * most, kMax);
@@ -602,7 +608,7 @@ TEST(CodecLoopsTest, EveryInstructionSetGivesTheSameBits) {
       loops.quantize_to_nearest(values.data(), 1000.0f, largest_code, other_bytes.data(), 100);
       EXPECT_EQ(other_bytes, bytes) << loops.name;
       for (int i = 0; i < 100; ++i) {
-        floats[i] = static_cast<float>(i - 50) / 4.0f;  // halves, too
+        floats[i] = static_cast<float>(i - 50) / 4.0f;  // the values include halves
         const auto code = static_cast<int32_t>(std::ceil(floats[i] - 0.5f));
         bytes[i] = static_cast<int8_t>(std::clamp(code, -largest_code, largest_code));
       }

@@ -21,7 +21,7 @@ inline uint32_t BitsOf(float value) { return __builtin_bit_cast(uint32_t, value)
 inline float FloatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 
 void ToBf16(const float* __restrict values, Code16* __restrict codes, int64_t n) {
-  constexpr uint32_t kLargest = 0x7F7F0000;  // that bf16 has
+  constexpr uint32_t kLargest = 0x7F7F0000;  // the largest finite bf16
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = BitsOf(values[i]);
     const uint32_t magnitude = bits & kMagnitude;
@@ -41,14 +41,14 @@ void FromBf16(const Code16* __restrict codes, float* __restrict values, int64_t 
 void ToFp16(const float* __restrict values, Code16* __restrict codes, int64_t n) {
   constexpr uint32_t kLargest = 0x477FE000;         // 65504
   constexpr uint32_t kSmallestNormal = 0x38800000;  // 2^-14
-  constexpr uint32_t kRebias = 112u << 23;          // of the exponent
+  constexpr uint32_t kRebias = 112u << 23;          // difference of the exponents' biases
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t bits = BitsOf(values[i]);
     const uint32_t magnitude = bits & kMagnitude;
     const uint32_t bounded = magnitude < kLargest ? magnitude : kLargest;
     const uint32_t normal = (bounded - kRebias + 0xFFF + ((bounded >> 13) & 1)) >> 13;
-    // The spacing of fp32 at 0.5 is half that of the subnormals' unit, 2^-24: the sum is rounded to
-    // it, and its low bits are the code.
+    // At 0.5 the spacing of fp32 numbers is 2^-24, which is the unit of fp16 subnormals. So adding
+    // 0.5 rounds the value to a multiple of that unit, and the low bits of the sum are the code.
     const uint32_t subnormal = BitsOf(FloatOf(bounded) + 0.5f) - BitsOf(0.5f);
     const uint32_t finite = bounded < kSmallestNormal ? subnormal : normal;
     const uint32_t special = magnitude > kInfinity ? 0x7E00u : 0x7C00u;
@@ -101,13 +101,13 @@ void MarkAtLeast(const float* __restrict values, uint32_t least, uint8_t* __rest
   }
 }
 
-// Up if what rounding down loses is more than `most_lost`.
+// Rounds `quotient` up if rounding it down would lose more than `most_lost`, else down.
 inline int8_t CodeOf(float quotient, float most_lost, int32_t largest_code) {
   const int32_t toward_zero = static_cast<int32_t>(quotient);
   const int32_t down = toward_zero - (quotient < static_cast<float>(toward_zero) ? 1 : 0);
   const float lost = quotient - static_cast<float>(down);
   const int32_t rounded = down + (most_lost < lost ? 1 : 0);
-  // The largest element may be a little more than that many scales.
+  // The quotient of the largest element may be slightly more than largest_code.
   const int32_t bounded = rounded < largest_code ? rounded : largest_code;
   return static_cast<int8_t>(bounded > -largest_code ? bounded : -largest_code);
 }
@@ -138,7 +138,7 @@ void PackHalves(const int8_t* __restrict codes, uint8_t* __restrict packed, int6
   if (n % 2 != 0) packed[n / 2] = static_cast<uint8_t>(codes[n - 1] & 0xF);
 }
 
-// Returns the value of two's complement in four bits.
+// Returns the value of a two's complement number of four bits.
 inline float FromHalf(uint8_t half) { return static_cast<float>((half ^ 8) - 8); }
 
 void DequantizeHalves(const uint8_t* __restrict packed, float scale, float* __restrict values,
@@ -158,12 +158,13 @@ constexpr int kLanes = 4;
 constexpr int kLanes = 2;
 #endif
 
-// Words of 32 bits in lanes of 64: where their products fit.
+// Holds 32-bit words in 64-bit lanes, where the products of two words fit.
 typedef uint64_t Wide __attribute__((vector_size(kLanes * 8)));
 
 inline Wide Product(Wide a, Wide b) {
 #if defined(__AVX512F__)
-  // All lanes. (The form without a mask makes gcc 12 warn of a value that it never reads.)
+  // Uses the masked form with all lanes set: without a mask, gcc 12 warns of a value that is never
+  // read.
   return reinterpret_cast<Wide>(
       _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 #elif defined(__AVX2__)
@@ -175,7 +176,7 @@ inline Wide Product(Wide a, Wide b) {
 #endif
 }
 
-// kLanes Philox blocks from `first_block` on.
+// Writes the words of kLanes Philox blocks, beginning with `first_block`.
 inline void PhiloxBlocks(uint64_t key, uint64_t stream, uint64_t first_block, uint32_t* words) {
   constexpr int kRounds = 10;
   constexpr uint32_t kWeyl0 = 0x9E3779B9;

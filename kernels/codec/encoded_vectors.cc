@@ -9,11 +9,12 @@
 namespace lodestar::codec {
 namespace {
 
-// 16 KiB of fp32, which stay in the first cache.
+// Elements of a piece: 16 KiB of fp32, which stay in the first-level cache.
 constexpr int64_t kPiece = kWholeBlocks;
 static_assert(kPiece / 4 % kInt8Block == 0 && kPiece / 4 % kInt4Block == 0);
 
-// Calls piece(begin, size, bytes of the encoding before it) of pieces of so many elements.
+// Calls piece(begin, size, bytes) for each piece of `piece_elements` elements. `bytes` is the
+// number of encoded bytes before the piece.
 template <typename Piece>
 void ForEachPieceOf(int64_t piece_elements, Encoding encoding, int64_t n, Piece piece) {
   for (int64_t begin = 0; begin < n; begin += piece_elements) {
@@ -31,7 +32,7 @@ kernels::Rounding RoundingFrom(kernels::Rounding rounding, int64_t begin) {
   return rounding;
 }
 
-// sum = scale * values + residual.
+// Computes sum = scale * values + residual. A null `residual` counts as 0.
 void AddResidual(const float* values, float scale, const float* residual, int64_t n, float* sum) {
   if (scale == 1.0f && residual != nullptr) return vectors::Add(sum, values, residual, n);
   vectors::AccumulateScaled(sum, values, scale, n, kernels::Accumulate::kSet);
@@ -110,7 +111,7 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
   *square_sum = 0.0;
   ForEachPiece(encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     if (first < n) return;
-    // With fp32 these are the bytes themselves, which may lie anywhere.
+    // With fp32, `decoded` points into the encoded bytes themselves, which may be unaligned.
     const float* decoded = reinterpret_cast<const float*>(encoded + bytes);
     if (encoding != Encoding::kFp32) {
       codec.Decode(encoded + bytes, size, space);
@@ -127,7 +128,8 @@ int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, 
     if (found != space + size) {
       first = begin + (found - space);
     } else {
-      // Elements may be beyond 1e18, which a small scale allows.
+      // The squares may overflow fp32, because elements beyond 1e18 are allowed if `limit` is
+      // large.
       *square_sum += vectors::SumOfSquares(space, size);
     }
   });
@@ -178,8 +180,8 @@ void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const 
   const Codec& codec = CodecOf(encoding);
   float sum[kPiece];
   float decoded[kPiece];
-  // Short, so that memory reads and writes on while the processor computes; top-k has longer
-  // blocks.
+  // Short pieces let memory reads and writes go on while the processor computes. Top-k needs longer
+  // pieces because its blocks are longer.
   const int64_t piece_elements = encoding.is_topk() ? kPiece : kPiece / 4;
   ForEachPieceOf(piece_elements, encoding, n, [&](int64_t begin, int64_t size, int64_t bytes) {
     AddResidual(values + begin, scale, residual + begin, size, sum);

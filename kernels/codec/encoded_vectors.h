@@ -1,5 +1,6 @@
-// What servers and workers do with encoded vectors, a piece at a time, so that no vector of decoded
-// elements is ever needed. `encoded` is the whole of n elements and may lie anywhere.
+// The functions that servers and workers apply to encoded vectors. They work piece by piece, so
+// that a whole vector of decoded elements never needs memory. `encoded` is the whole encoding of n
+// elements and needs no alignment.
 #pragma once
 
 #include <cstddef>
@@ -10,43 +11,47 @@
 
 namespace lodestar::codec {
 
-// acc += scale * decoded, or acc = scale * decoded with Accumulate::kSet. The same bits as of
-// AccumulateScaled() (kernels/vectors/reduce.h) on decoded elements.
+// Computes acc += scale * decoded, or acc = scale * decoded with Accumulate::kSet. The bits are
+// those that AccumulateScaled() (kernels/vectors/reduce.h) gives on decoded elements.
 void AccumulateDecoded(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
                        float* acc, kernels::Accumulate accumulate);
 
-// acc += weight where the element travels: of top-k at its kept places, else everywhere.
+// Adds `weight` to acc at the elements that are sent: with top-k the kept places, otherwise all
+// elements.
 void AddWhereKept(Encoding encoding, const std::byte* encoded, int64_t n, float weight, float* acc);
 
-// The elements [begin, begin + size) of n.
+// Decodes the elements [begin, begin + size) of n.
 void DecodePart(Encoding encoding, const std::byte* encoded, int64_t n, int64_t begin, int64_t size,
                 float* values);
 
-// First element of the first block whose bytes no encoder makes, so that they may say two things of
-// one element, or something of one that is not there; n if there is none. Whatever comes from
-// others is asked this before anything else.
+// Returns the first element of the first block with bytes that no encoder makes, or n if every
+// block is well-formed. Malformed bytes may give two values for one element, or a value for an
+// element beyond the end. Call this first for every vector that was received.
 int64_t FirstMalformed(Encoding encoding, const std::byte* encoded, int64_t n);
 
-// Index of the first element whose magnitude is not below `limit`, or that is NaN; n if there is
-// none. `limit` is above 0; infinite: only NaN and Inf are found.
+// Returns the index of the first element that is NaN or whose magnitude is not below `limit`, or n
+// if there is none. `limit` is above 0. An infinite `limit` means that only NaN and Inf are found.
 int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n);
-// The same in one pass with the sum of squares of the elements, to a millionth, which is of no
-// meaning if an element is found. Squares below the smallest fp32 may count as 0.
+// Also computes the sum of the squares of the elements in the same pass, with a relative error of
+// at most 1e-6. The sum has no meaning if an element is found. Squares below the smallest fp32
+// number may count as 0.
 int64_t FirstNotBelow(Encoding encoding, const std::byte* encoded, float limit, int64_t n,
                       double* square_sum);
 
-// Sum of the squares of scale * decoded - base.
+// Returns the sum of the squares of scale * decoded - base.
 double SquareDistance(Encoding encoding, const std::byte* encoded, int64_t n, float scale,
                       const float* base);
 
-// Encodes scale * values + residual; without a residual (null) scale * values.
+// Encodes scale * values + residual. A null `residual` counts as 0.
 void EncodeWithResidual(Encoding encoding, const float* values, float scale, const float* residual,
                         int64_t n, const kernels::Rounding& rounding, std::byte* encoded);
-// What that has lost, times `decay`, becomes the residual: (scale * values + residual) - decoded.
+// Computes residual = decay * ((scale * values + residual) - decoded): what EncodeWithResidual()
+// has lost, times `decay`.
 void UpdateResidual(Encoding encoding, const float* values, float scale, const std::byte* encoded,
                     int64_t n, float decay, float* residual);
-// EncodeWithResidual() in one pass with what UpdateResidual() then makes of the residual, which is
-// written to `next_residual` instead. That overlaps nothing, and is not in the caches afterwards.
+// Encodes like EncodeWithResidual(), and in the same pass writes to `next_residual` what
+// UpdateResidual() would make of `residual`. `next_residual` must overlap no other argument, and is
+// not in the caches afterwards.
 void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const float* residual,
                      int64_t n, const kernels::Rounding& rounding, float decay, std::byte* encoded,
                      float* next_residual);
@@ -54,7 +59,8 @@ void EncodeAndUpdate(Encoding encoding, const float* values, float scale, const 
 // Encodes target - base.
 void EncodeChange(Encoding encoding, const float* target, const float* base, int64_t n,
                   const kernels::Rounding& rounding, std::byte* encoded);
-// The same in one pass with base += decoded.
+// Encodes target - base like EncodeChange(), and in the same pass adds the decoded change to
+// `base`.
 void EncodeChangeAndAdvance(Encoding encoding, const float* target, float* base, int64_t n,
                             const kernels::Rounding& rounding, std::byte* encoded);
 

@@ -28,7 +28,7 @@ codec::Code16 ToBf16(float value) {
   return code;
 }
 
-// Magnitudes are low + level * step.
+// The magnitude of a level is low + level * step.
 struct Levels {
   float low = 0.0f;
   float step = 0.0f;
@@ -38,7 +38,7 @@ struct Levels {
   float MagnitudeAt(int level) const { return low + static_cast<float>(level) * step; }
 };
 
-// One block of n elements, as it lies in its bytes.
+// Reads and writes the encoded bytes of one block of n elements.
 class BlockBytes {
  public:
   BlockBytes(Encoding encoding, int64_t n)
@@ -90,7 +90,7 @@ class BlockBytes {
   const int64_t kept_;
 };
 
-// The elements of a block that travel.
+// The elements of one block that are kept, which means sent.
 struct KeptElements {
   int64_t count = 0;
   uint16_t places[kMaxTopK];
@@ -108,14 +108,15 @@ void ReadKept(const BlockBytes& bytes, const std::byte* block, int64_t n, KeptEl
   kept->count = 0;
   for (int64_t i = 0; i < bytes.kept(); ++i) {
     const int place = BlockBytes::PlaceAt(block, i);
-    if (place >= n) continue;  // of bytes that were not looked at
+    // Skips places that only bytes not checked by FirstMalformed() can have
+    if (place >= n) continue;
     kept->places[kept->count] = static_cast<uint16_t>(place);
     kept->values[kept->count++] = value_of[bytes.CodeAt(block, i)];
   }
 }
 
 // Calls spoilt(begin, size) for each block whose levels are not finite, and fine(begin, size, kept)
-// for all others.
+// for each other block.
 template <typename Spoilt, typename Fine>
 void ForEachBlock(Encoding encoding, const std::byte* encoded, int64_t n, Spoilt spoilt,
                   Fine fine) {
@@ -132,12 +133,12 @@ void ForEachBlock(Encoding encoding, const std::byte* encoded, int64_t n, Spoilt
   }
 }
 
-// The places of the `kept` elements of largest magnitude, ascending; of equal ones the lower.
-// `largest`: the bits of the largest magnitude of all.
+// Writes the places of the `kept` elements of largest magnitude in ascending order. If magnitudes
+// are equal, the lower place is kept. `largest` has the bits of the largest magnitude of all.
 void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint16_t* places) {
   const codec::Loops& loops = codec::BestLoops();
-  // From the highest bit down: the largest threshold that at least `kept` reach. Magnitudes are
-  // ordered as their bits.
+  // Finds the largest threshold that at least `kept` magnitudes reach, one bit at a time from the
+  // highest bit down. Magnitudes have the same order as their bits.
   uint32_t threshold = 0;
   int64_t reaching = n;
   for (int bit = 30; bit >= 0 && reaching != kept; --bit) {
@@ -148,7 +149,8 @@ void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint
     threshold = candidate;
     reaching = count;
   }
-  // Where too many reach it, the threshold is the least magnitude that travels.
+  // If more than `kept` magnitudes reach the threshold, the threshold equals the smallest kept
+  // magnitude, and only the first few of the elements equal to it are kept.
   const int64_t above = reaching == kept ? kept : loops.count_at_least(values, threshold + 1, n);
   int64_t ties = reaching == kept ? 0 : kept - above;
   uint8_t marks[kTopKBlock];
@@ -168,7 +170,8 @@ void Select(const float* values, int64_t n, int64_t kept, uint32_t largest, uint
   }
 }
 
-// The means of the smaller and of the larger magnitudes, in whole parts of the largest.
+// Returns two levels as {low, high}: the means of the smaller and of the larger magnitudes,
+// computed in whole multiples of largest / 2^20.
 Levels TwoMeans(const float* magnitudes, int64_t kept, float largest) {
   constexpr float kParts = 0x1p20f;
   constexpr int kPasses = 4;
@@ -188,7 +191,7 @@ Levels TwoMeans(const float* magnitudes, int64_t kept, float largest) {
       count += parts[i] > split ? 1 : 0;
       sum += parts[i] > split ? parts[i] : 0;
     }
-    if (count == 0) break;  // all are alike
+    if (count == 0) break;  // all magnitudes are equal
     high = sum / count;
     low = (total - sum) / (static_cast<uint32_t>(kept) - count);
     split = (low + high) / 2;
@@ -199,11 +202,12 @@ Levels TwoMeans(const float* magnitudes, int64_t kept, float largest) {
   return {whole(low), whole(high)};
 }
 
-// `range`: lowest and highest level.
+// Returns evenly spaced levels. `range.low` is the lowest level, and `range.step` here is the
+// highest level, not a step.
 Levels LevelsFrom(const Levels& range, int largest_level) {
   const float low = FromBf16(ToBf16(range.low));
   const auto steps = static_cast<float>(largest_level);
-  // `low` may have been rounded up beyond the highest.
+  // `low` may have been rounded up above the highest level.
   const float exact = range.step > low ? (range.step - low) / steps : 0.0f;
   const uint32_t step = uint32_t{ToBf16(exact)} << 16;
   const Levels levels = {low, std::bit_cast<float>(step)};
@@ -211,7 +215,7 @@ Levels LevelsFrom(const Levels& range, int largest_level) {
   return {low, std::bit_cast<float>(step - 0x10000)};
 }
 
-// Nearest, ties up.
+// Returns the nearest level. Ties round up.
 int LevelOf(float magnitude, const Levels& levels, int largest_level) {
   if (levels.step == 0.0f) return 0;
   const float level = (magnitude - levels.low) / levels.step + 0.5f;
@@ -303,7 +307,8 @@ const Codec& TopKCodecOf(Encoding encoding) {
   return (encoding.topk_bits() == 4 ? four_bits : two_bits)[encoding.topk() - 1];
 }
 
-// Gathers, so that sums are rounded as those of whole vectors are.
+// Gathers the elements of `acc` first, so that AccumulateScaled() rounds the sums as it rounds
+// those of whole vectors.
 void AddTopK(Encoding encoding, const std::byte* encoded, int64_t n, float scale, float* acc) {
   ForEachBlock(
       encoding, encoded, n,

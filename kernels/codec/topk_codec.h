@@ -1,10 +1,11 @@
-// The codec of top-k: of each block only the elements of largest magnitude travel, with their
-// places. Format: common/params/encoding.h. `encoding` is one of top-k throughout.
+// The top-k codec sends only the elements of largest magnitude of each block, with their places.
+// Format: common/params/encoding.h. `encoding` must be a top-k encoding in every function.
 //
-// Of equal magnitudes the lower place travels. The two levels of topk_bits() 2 are the means of the
-// smaller and the larger kept magnitudes (k-means of two, begun at their mean); the eight of 4 lie
-// evenly from the smallest to the largest. Magnitudes are rounded to the nearest level. Sums are of
-// whole numbers, so that every device makes the same bytes in whatever order it adds.
+// If magnitudes are equal, the element with the lower place is sent. With topk_bits() 2 there are
+// two levels: the means of the smaller and the larger kept magnitudes, found by k-means from their
+// common mean. With topk_bits() 4 there are eight levels, evenly spaced from the smallest to the
+// largest kept magnitude. Magnitudes are rounded to the nearest level. Sums are of integers, so
+// that every device makes the same bytes, in whatever order it adds.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +15,19 @@
 
 namespace lodestar::codec {
 
-// Blocks whose largest magnitude is below this are taken as zeros: their levels could be subnormal.
+// Blocks whose largest magnitude is below this are encoded as zeros: their levels could be
+// subnormal.
 inline constexpr float kSmallestTopK = 0x1p-100f;
 
 const Codec& TopKCodecOf(Encoding encoding);
 
-// acc += scale * decoded, the elements that travel only.
+// Computes acc += scale * decoded at the elements that were sent, and leaves the others alone.
 void AddTopK(Encoding encoding, const std::byte* encoded, int64_t n, float scale, float* acc);
-// acc += weight at the places of the elements that travel.
+// Computes acc += weight at the elements that were sent.
 void AddAtTopK(Encoding encoding, const std::byte* encoded, int64_t n, float weight, float* acc);
 
-// First element of the first block whose places are not ascending, or beyond its end; n if there is
-// none.
+// Returns the first element of the first block whose places are not ascending or lie beyond the end
+// of the block, or n if there is no such block.
 int64_t FirstMalformedTopK(Encoding encoding, const std::byte* encoded, int64_t n);
 
 }  // namespace lodestar::codec

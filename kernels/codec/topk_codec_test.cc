@@ -52,7 +52,7 @@ std::vector<int64_t> PlacesOf(Encoding encoding, const Bytes& bytes, int64_t n) 
   return places;
 }
 
-// By sorting all of a block.
+// Returns the places that top-k must keep, found by sorting each block.
 std::vector<int64_t> LargestOf(const std::vector<float>& values, int64_t topk) {
   std::vector<int64_t> places;
   for (int64_t begin = 0; begin < values.size(); begin += kTopKBlock) {
@@ -105,13 +105,15 @@ TEST(TopKCodecTest, LayoutIsLevelsThenPlacesThenCodes) {
     for (const std::byte one : Encoded(encoding, of)) bytes.push_back(std::to_integer<int>(one));
     return bytes;
   };
-  // 1 and 2 in bf16; 123, 456, FED in 12 bits; level 0, -1, 1.
+  // The bytes are: the levels 1 and 2 in bf16; the places 0x123, 0x456 and 0xFED in 12 bits each;
+  // the codes of level 0, level 1 negative and level 1.
   EXPECT_EQ(bytes_of(Encoding::TopK(3, 2), values),
             (std::vector<int>{0x80, 0x3F, 0x00, 0x40, 0x23, 0x61, 0x45, 0xED, 0x0F, 0b01'11'00}));
   values[0x123] = 0.0f;
   values[0x456] = -8.0f;
   values[0xFED] = 1.0f;
-  // 1 and 1; level 7 with a sign, and 0.
+  // The bytes are: low 1 and step 1 in bf16; the two places; the codes of level 7 with a sign and
+  // of level 0.
   EXPECT_EQ(bytes_of(Encoding::TopK(2, 4), values),
             (std::vector<int>{0x80, 0x3F, 0x80, 0x3F, 0x56, 0xD4, 0xFE, 0x0F}));
 }
@@ -126,13 +128,14 @@ TEST(TopKCodecTest, FourBitsAreWithinHalfAStep) {
   const double step = (std::abs(values[*most]) - std::abs(values[*least])) / 7.0;
   const std::vector<float> back = Decoded(encoding, Encoded(encoding, values), 4096);
   for (int64_t i : kept) {
-    // Both levels are rounded to eight bits.
+    // `low` and `step` are rounded to eight bits.
     EXPECT_NEAR(back[i], values[i], step / 2 + std::abs(values[*most]) * 0x1p-7) << i;
     EXPECT_EQ(std::signbit(back[i]), std::signbit(values[i])) << i;
   }
 }
 
-// Four passes may end beside the best cut, and levels are rounded to bf16.
+// The codec may lose slightly more than the best two levels: its four passes may end beside the
+// best split, and levels are rounded to bf16.
 TEST(TopKCodecTest, TwoBitsLoseNoMoreThanTheBestTwoLevels) {
   const Encoding encoding = Encoding::TopK(64, 2);
   for (uint64_t seed = 1; seed <= 20; ++seed) {
@@ -168,7 +171,7 @@ TEST(TopKCodecTest, KeepingAllLosesOnlyRounding) {
   for (int64_t i = 0; i < 1000; ++i) EXPECT_NEAR(back[i], values[i], largest / 14 * 1.02) << i;
 }
 
-// What arrives and what is left is a = decay * e + d, to the rounding of fp32.
+// The residual must be decay * (residual + sent - decoded), up to the rounding of fp32.
 TEST(TopKCodecTest, ResidualDecays) {
   constexpr float kDecay = 0.75f;
   constexpr int64_t kElements = 5000;
@@ -217,7 +220,7 @@ TEST(TopKCodecTest, PlacesThatNoEncoderWritesAreFound) {
   EXPECT_EQ(first_of(with_places(1, {0, 1, 2, 99})), n);
   EXPECT_EQ(first_of(with_places(1, {0, 1, 2, 100})), 4096);
   EXPECT_EQ(first_of(with_places(1, {7, 8, 9, 9})), 4096);
-  // Nothing is written outside the vector, even so.
+  // Decoding such bytes must still write nothing outside the vector.
   const Bytes beyond = with_places(1, {0, 1, 4000, 4095});
   std::vector<float> back(n + 4096, 42.0f);
   CodecOf(encoding).Decode(beyond.data(), n, back.data());
@@ -235,7 +238,7 @@ TEST(TopKCodecTest, LevelsThatAreNotFiniteAreSeen) {
       EXPECT_EQ(FirstNotBelow(encoding, bytes.data(), INFINITY, 5000), 0);
     }
   }
-  // low + 7 * step is beyond fp32.
+  // With this step, low + 7 * step is beyond fp32.
   Bytes bytes = Encoded(encoding, Values(5000, 1));
   const uint16_t large = 0x7F00;
   std::memcpy(bytes.data() + 2, &large, sizeof(large));

@@ -1,6 +1,6 @@
-// A fixed set of threads that share the parts of one loop at a time. Made for loops of some
-// microseconds: idle threads spin for about 30 us before they sleep. Which thread runs a part is
-// left to chance, so work must depend on the part only.
+// A ComputePool is a fixed set of threads that share the parts of one loop at a time. The pool is
+// made for loops of some microseconds: idle threads spin for about 30 us before they sleep. Any
+// thread may run any part, so the work must depend on the part only.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,11 @@ namespace lodestar::cpu {
 
 class ComputePool {
  public:
-  // `thread` in [0, num_threads()) is different for calls that overlap: an index of scratch memory.
+  // `thread` in [0, num_threads()) differs between calls that overlap. It can serve as the index of
+  // scratch memory.
   using Work = absl::FunctionRef<void(int64_t part, int thread)>;
 
-  // `threads` >= 1 counts the thread that calls Run().
+  // The thread that calls Run() counts as one of `threads`, which is at least 1.
   explicit ComputePool(int threads);
   ~ComputePool();
   ComputePool(const ComputePool&) = delete;
@@ -25,21 +26,21 @@ class ComputePool {
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls work for every part in [0, parts) once and returns when all have returned. One caller at
-  // a time.
+  // Calls work once for every part in [0, parts), and returns when all calls have returned. Only
+  // one thread may call Run() at a time.
   void Run(int64_t parts, Work work);
 
  private:
   void Loop(int thread);
-  // Takes the next part of the current loop; false if there is none left.
+  // Takes the next part of the current loop. Returns false if no part is left.
   bool Claim(int64_t* part);
   void WorkOff(int thread);
 
-  // [generation: 24 bits | parts: 20 | next part: 20], so that a thread that comes late cannot take
-  // a part of a later loop by the numbers of an earlier one.
+  // Packs [generation: 24 bits | parts: 20 | next part: 20]. The generation keeps a thread that
+  // wakes late for an earlier loop from taking a part of a later loop.
   std::atomic<uint64_t> ticket_{0};
   std::atomic<int64_t> finished_parts_{0};
-  // Sleeping threads wait on it; raised by every loop and at the end.
+  // Number of loops so far, also raised when the pool stops. Sleeping threads wait on it.
   std::atomic<int32_t> generation_{0};
   std::atomic<bool> stopping_{false};
   // Valid while parts are unfinished.

@@ -1,4 +1,4 @@
-// The device itself: memory, events, and how work is shared among threads.
+// Implements the memory and events of the CPU device, and how it shares work among threads.
 #include "kernels/cpu/cpu_device.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 namespace lodestar::cpu {
 namespace {
 
-// Elements that one thread should at least have to itself: a loop shared for less is slower than
-// one that is not.
+// Minimum cost of the range that one thread gets: sharing a loop among threads for less takes
+// longer than running the loop on one thread.
 constexpr int64_t kMinRangeCost = 16 * 1024;
 constexpr int64_t kAlignment = 64;
 

@@ -1,5 +1,6 @@
-// The CPU as a Device: fp32, every call done when it returns, on the calling thread and a small
-// pool of our own. The same calls with the same number of threads give the same bits.
+// CpuDevice is the CPU as a Device that computes in fp32. Every call has finished when it returns.
+// It runs on the calling thread and on a small pool that the device owns. The same calls with the
+// same number of threads give the same bits.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,7 @@ namespace lodestar::cpu {
 
 class CpuDevice final : public kernels::Device {
  public:
-  // `threads` >= 1 counts the calling thread.
+  // The calling thread counts as one of `threads`, which is at least 1.
   CpuDevice(int threads, const simd::Loops& loops);
 
   const kernels::DeviceCapabilities& capabilities() const override;
@@ -36,24 +37,26 @@ class CpuDevice final : public kernels::Device {
                        kernels::StreamKind stream) override;
 
  private:
-  // Calls body(begin, end, part) for ranges that cover [0, n): as many as threads, fewer if `cost`
-  // (about one per element touched) is too small to share. Ranges begin at multiples of `grain`.
+  // Calls body(begin, end, part) for ranges that cover [0, n). There is one range per thread, or
+  // fewer if `cost` (about 1 per element touched) is too small to share. Ranges begin at multiples
+  // of `grain`.
   using RangeBody = absl::FunctionRef<void(int64_t begin, int64_t end, int64_t part)>;
   int64_t NumRanges(int64_t n, int64_t grain, int64_t cost) const;
   void ForRanges(int64_t n, int64_t grain, int64_t cost, RangeBody body);
-  // Memory of the device, at least `elements`, valid until the next call. Grows with the first
-  // calls of a shape only.
+  // Returns scratch memory of at least `elements`, valid until the next call. The memory grows only
+  // in the first calls with a shape.
   float* Scratch(int64_t elements);
-  // sums[part][columns] of the ranges, added in order into (or set as) out[columns].
+  // Adds the rows of parts[num_parts][columns] in order, and adds the sums to out[columns] or sets
+  // it.
   void CombineParts(float* out, const float* parts, int64_t num_parts, int64_t part_stride,
                     int64_t columns, kernels::Accumulate accumulate);
-  // On the calling thread, with the packing memory of `lane`: a part of ForRanges, or a thread of
-  // the pool.
+  // Runs a matrix product on the calling thread with the packing memory of `lane`. `lane` is a part
+  // of ForRanges() or the index of a thread of the pool.
   void Gemm(const simd::GemmShape& shape, float alpha, const float* a, const float* b, float* c,
             bool add, int64_t lane) {
     loops_.gemm(shape, alpha, a, b, c, add, pack_.get() + lane * simd::kGemmPackElements);
   }
-  // C[m,n] (+)= op(A) op(B), the larger of m and n shared among the threads.
+  // Computes C[m,n] (+)= op(A) op(B). The threads share the larger of m and n.
   void ParallelGemm(const kernels::MatMulShape& shape, float* c, const float* a, const float* b,
                     kernels::Accumulate accumulate);
 

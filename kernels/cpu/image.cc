@@ -1,4 +1,5 @@
-// 3x3 convolution as a matrix product over unfolded patches, and pooling. NCHW.
+// Implements pooling, and 3x3 convolution as a matrix product over unfolded patches. Images are
+// NCHW.
 #include <algorithm>
 #include <cstring>
 
@@ -30,7 +31,8 @@ struct RangeWorkspace {
         db(dw + RoundUp(s.out_channels * Taps(s))) {}
 };
 
-// Columns of a row that a tap shifted by `shift` (-1, 0, 1) reads inside the image: [begin, end).
+// For a tap shifted by `shift` (-1, 0, 1): the columns [begin, end) of an output row for which the
+// tap reads inside the image.
 struct Inside {
   int64_t begin, end;
   Inside(int64_t shift, int64_t width)
@@ -38,8 +40,8 @@ struct Inside {
         end(std::max(begin, std::min(width, width - shift))) {}
 };
 
-// patches[in * 9 + tap][row * width + column] = x[in][row + tap / 3 - 1][column + tap % 3 - 1],
-// zero outside.
+// Sets patches[in * 9 + tap][row * width + column] = x[in][row + tap / 3 - 1][column + tap % 3 -
+// 1], which is zero outside the image.
 void Unfold(float* patches, const float* x, const kernels::ConvShape& s) {
   for (int64_t in = 0; in < s.in_channels; ++in) {
     for (int64_t tap = 0; tap < 9; ++tap) {
@@ -60,7 +62,7 @@ void Unfold(float* patches, const float* x, const kernels::ConvShape& s) {
   }
 }
 
-// The adjoint of Unfold; dx is set.
+// Does the adjoint of Unfold(), and sets dx.
 void Fold(float* dx, const float* patches, const kernels::ConvShape& s) {
   std::memset(dx, 0, s.in_channels * Plane(s) * sizeof(float));
   for (int64_t in = 0; in < s.in_channels; ++in) {
@@ -77,7 +79,7 @@ void Fold(float* dx, const float* patches, const kernels::ConvShape& s) {
   }
 }
 
-// dy = 0 where the ReLU was off; adds the sums per channel to db.
+// Sets dy to 0 where the ReLU was off, and adds the sums per channel to db.
 void ReluBackward(float* dy, const float* y, float* db, const kernels::ConvShape& s) {
   for (int64_t out = 0; out < s.out_channels; ++out) {
     float sum = 0.0f;

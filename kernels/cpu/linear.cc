@@ -1,4 +1,4 @@
-// Matrix products, fully connected layers and normalisation.
+// Implements matrix products, fully connected layers and normalisation.
 #include <algorithm>
 
 #include "kernels/buffer_checks.h"
@@ -18,7 +18,8 @@ simd::GemmShape DenseShape(const kernels::MatMulShape& s) {
                          .ldc = s.ldc != 0 ? s.ldc : s.n};
 }
 
-// Rows and columns of C are shared in multiples of the product's own tiles, 12 rows or 64 columns.
+// Threads share rows and columns of C in multiples of the tiles of the matrix product: 12 rows or
+// 64 columns.
 constexpr int64_t kRowGrain = 12;
 constexpr int64_t kColumnGrain = 64;
 
@@ -30,7 +31,7 @@ void CpuDevice::ParallelGemm(const kernels::MatMulShape& shape, float* c, const 
   const bool add = accumulate == kernels::Accumulate::kAdd;
   const float alpha = static_cast<float>(shape.alpha);
   const bool by_rows = whole.m >= whole.n;
-  // A product of this many multiplications takes as long as touching one element.
+  // Eight multiplications take as long as touching one element.
   const int64_t cost = whole.m * whole.n * whole.k / 8;
   ForRanges(by_rows ? whole.m : whole.n, by_rows ? kRowGrain : kColumnGrain, cost,
             [&](int64_t begin, int64_t end, int64_t lane) {
@@ -208,7 +209,7 @@ void CpuDevice::NormBackward(kernels::Buf dx, kernels::Buf dgamma, kernels::Buf 
   for (const kernels::Buf& buf : {mean, rstd}) kernels::CheckBuf(buf, kernels::DType::kF32, rows);
   const int64_t cost = 2 * rows * width;
   const int64_t parts = NumRanges(rows, 1, cost);
-  float* sums = Scratch(parts * 2 * width);  // per part: [dgamma | dbeta]
+  float* sums = Scratch(parts * 2 * width);  // each part has [dgamma | dbeta]
   ForRanges(rows, 1, cost, [&](int64_t begin, int64_t end, int64_t part) {
     const int64_t at = begin * width;
     float* part_sums = sums + part * 2 * width;

@@ -1,4 +1,4 @@
-// Attention, embedding tables and the loss.
+// Implements attention, embedding tables and the loss.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,13 +9,15 @@
 namespace lodestar::cpu {
 namespace {
 
-// Causal self-attention: one (sample, head) per part, this many queries at a time. Their rows of
-// scores stay in the second-level cache, and only the keys that they may see are multiplied.
+// Causal self-attention gives each part one (sample, head) and processes this many queries at a
+// time. The scores of these queries stay in the second-level cache, and only the keys that the
+// queries may see are multiplied.
 constexpr int64_t kQueryBlock = 64;
 
 int64_t PaddedTokens(const kernels::AttentionShape& s) { return (s.tokens + 15) / 16 * 16; }
 
-// Strides of qkv [batch, tokens, 3, heads, head_width] and of y [batch, tokens, heads, head_width].
+// The functions below give strides and offsets in qkv [batch, tokens, 3, heads, head_width] and in
+// y [batch, tokens, heads, head_width].
 int64_t OutputStride(const kernels::AttentionShape& s) { return s.heads * s.head_width; }
 int64_t QkvStride(const kernels::AttentionShape& s) { return 3 * OutputStride(s); }
 int64_t QkvOffset(const kernels::AttentionShape& s, int64_t sample, int64_t head) {
@@ -25,12 +27,12 @@ int64_t OutputOffset(const kernels::AttentionShape& s, int64_t sample, int64_t h
   return sample * s.tokens * OutputStride(s) + head * s.head_width;
 }
 
-// One block of queries of one head.
+// A block of queries of one head.
 struct Block {
   const kernels::AttentionShape& shape;
-  int64_t first;  // query
+  int64_t first;  // index of the first query
   int64_t queries;
-  int64_t keys;  // those that the last query sees
+  int64_t keys;  // number of keys that the last query sees
   float scale;
 
   const simd::Loops& loops;
@@ -46,7 +48,7 @@ struct Block {
         loops(inner_loops),
         pack(pack_memory) {}
 
-  // scores[queries, keys] = q k^T, rows PaddedTokens() apart.
+  // Computes scores[queries, keys] = q k^T. Rows of scores are PaddedTokens() apart.
   void Scores(float* scores, const float* rows, int64_t row_stride,
               const float* keys_or_values) const {
     loops.gemm({.transpose_b = true,
@@ -58,7 +60,7 @@ struct Block {
                 .ldc = PaddedTokens(shape)},
                1.0f, rows, keys_or_values, scores, false, pack);
   }
-  // out[queries, head_width] = p x
+  // Computes out[queries, head_width] = p x.
   void Mix(float* out, int64_t out_stride, const float* p, const float* x) const {
     loops.gemm({.m = queries,
                 .n = shape.head_width,
@@ -68,7 +70,7 @@ struct Block {
                 .ldc = out_stride},
                1.0f, p, x, out, false, pack);
   }
-  // out[keys, head_width] += p^T x
+  // Computes out[keys, head_width] += p^T x.
   void MixTransposed(float* out, const float* p, const float* x, int64_t x_stride) const {
     loops.gemm({.transpose_a = true,
                 .m = keys,
@@ -81,7 +83,7 @@ struct Block {
   }
 };
 
-// Dropout of the probabilities of one (sample, head): part = sample * heads + head.
+// Applies dropout to the probabilities of one (sample, head), where part = sample * heads + head.
 class HeadDropout {
  public:
   HeadDropout(const kernels::AttentionShape& s, int64_t part)
@@ -91,7 +93,7 @@ class HeadDropout {
         threshold_(kernels::DropoutThreshold(s.dropout.rate)),
         scale_(static_cast<float>(kernels::DropoutScale(s.dropout.rate))) {}
 
-  // x[queries, keys] = kept ? x / (1 - rate) : 0, as far as each query sees.
+  // Sets x[queries, keys] = kept ? x / (1 - rate) : 0, for the keys that each query sees.
   void Apply(float* x, const Block& block) const {
     if (mask_.rate == 0.0) return;
     for (int64_t row = 0; row < block.queries; ++row) {
@@ -114,7 +116,7 @@ class HeadDropout {
 
   const kernels::DropoutMask& mask_;
   int64_t tokens_;
-  int64_t first_;  // element of (query 0, key 0)
+  int64_t first_;  // element of (query 0, key 0) in the mask
   uint32_t threshold_;
   float scale_;
 };
@@ -126,7 +128,7 @@ void CheckShape(const kernels::AttentionShape& s) {
 
 }  // namespace
 
-// Per thread: scores and their gradient of one block, and one number per query.
+// Each thread needs the scores of one block and their gradient, and one number per query.
 int64_t CpuDevice::AttentionWorkspaceElements(const kernels::AttentionShape& shape) {
   return pool_.num_threads() * (2 * kQueryBlock * PaddedTokens(shape) + kQueryBlock);
 }
@@ -228,7 +230,8 @@ void CpuDevice::EmbedForward(kernels::Buf y, kernels::Buf tokens, kernels::Buf t
   });
 }
 
-// Each range owns columns of both tables and adds all rows in order.
+// Each range owns some columns of both tables and adds all rows in order, so that the sums do not
+// depend on the number of threads.
 void CpuDevice::EmbedBackward(kernels::Buf dtoken_table, kernels::Buf dposition_table,
                               kernels::Buf dy, kernels::Buf tokens, int64_t rows,
                               int64_t context_tokens, int64_t width, int64_t vocabulary) {

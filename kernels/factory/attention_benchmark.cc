@@ -1,11 +1,11 @@
-// Speed of attention on a CUDA device, timed by the device:
+// Measures the speed of attention on a CUDA device, with the device's clock:
 //   bazel run -c opt //kernels/factory:attention_benchmark -- --benchmark_filter=Forward
 // TFLOP/s count multiplications and additions of the causal half of the score matrix, as
-// FlashAttention does, whatever is executed: 2 * batch * heads * tokens^2 * head_width forward (two
-// products of 4 * tokens^2 * head_width / 2 each head), 2.5 times that backward (five products).
-// Inputs are random: on zeros a card draws less power and runs faster. Own: with our kernels, as
-// --fusion=never has them; Library: with cuDNN's, where it is there, as --fusion=always has them.
-// The label says what the device has to say about it.
+// FlashAttention does, even if the device computes more. The forward pass has two products for each
+// head and counts 2 * batch * heads * tokens^2 * head_width. The backward pass has five products
+// and counts 2.5 times that number. Inputs are random, because a card draws less power and runs
+// faster on zeros. "Own" uses our kernels, like --fusion=never. "Library" uses cuDNN's kernels if
+// cuDNN is there, like --fusion=always. The label is the text of DescribeChoices().
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -21,10 +21,10 @@
 namespace lodestar::factory {
 namespace {
 
-// Tensors of one call on the first CUDA device.
+// Holds the tensors of one call on the first CUDA device.
 class AttentionBench {
  public:
-  // `device` outlives this.
+  // `device` must outlive this object.
   AttentionBench(kernels::Device* device, const kernels::AttentionShape& shape)
       : device_(device), shape_(shape) {
     const kernels::DType compute = device_->capabilities().compute;
@@ -78,7 +78,7 @@ class AttentionBench {
 
 enum class Direction { kForward, kBackward };
 
-// batch, tokens, heads, head width, percent dropped
+// The arguments are: batch, tokens, heads, head width, percent of probabilities dropped.
 void Attention(benchmark::State& state, Direction direction, kernels::DType compute,
                FusionPolicy fusion) {
   auto device = MakeDevice({.kind = "cuda", .compute = compute, .fusion = fusion}, nullptr);

@@ -15,10 +15,10 @@ namespace lodestar::factory {
 namespace {
 
 constexpr char kCublasLtFile[] = "libcublasLt.so.13";
-constexpr char kPythonCudaFolder[] = "nvidia/cu13/lib/";  // below Python's packages
+constexpr char kPythonCudaFolder[] = "nvidia/cu13/lib/";  // below the folder of Python's packages
 constexpr char kCudaDriverFile[] = "libcuda.so.1";        // comes with the driver, not with CUDA
 
-// Empty where /proc is not mounted.
+// Returns the folder of this executable, or "" if /proc is not mounted.
 std::string ExecutableFolder() {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
@@ -27,7 +27,7 @@ std::string ExecutableFolder() {
   return executable.substr(0, executable.rfind('/'));
 }
 
-// Returns null and appends the loader's reason to *tried if it cannot be loaded.
+// Loads a library. If that fails, returns null and appends the loader's reason to *tried.
 void* TryLoad(const std::string& path, std::string* tried) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) absl::StrAppend(tried, tried->empty() ? "" : "; ", dlerror());
@@ -41,12 +41,12 @@ void* TryLoadPlugin(std::string* tried) {
   return library != nullptr ? library : TryLoad(kCudaPluginFile, tried);
 }
 
-// The function that the plugin exports as `name`.
+// Returns the function that the plugin exports as `name`.
 template <typename EntryPoint>
 absl::StatusOr<EntryPoint> FindEntryPoint(const char* name) {
   std::string tried;
   void* library = TryLoadPlugin(&tried);
-  // The plugin is there, but cannot be loaded for this.
+  // The plugin is there, but the loader does not find cuBLASLt, which it needs.
   if (library == nullptr && absl::StrContains(tried, kCublasLtFile)) {
     if (const auto cublas = LoadLibrary(kCublasLtFile, kPythonCudaFolder); cublas.ok()) {
       library = TryLoadPlugin(&tried);

@@ -1,6 +1,6 @@
-// The seam between a process and liblodestar_cuda.so. The plugin exports two C functions under the
-// names below; both sides are built from one tree, and kCudaPluginVersion refuses a plugin left
-// over from another.
+// Defines the interface between a process and liblodestar_cuda.so. The plugin exports two C
+// functions under the names below. Both sides are built from one tree. kCudaPluginVersion refuses a
+// plugin that was built from another tree.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,25 @@ namespace lodestar::factory {
 inline constexpr char kCudaPluginFile[] = "liblodestar_cuda.so";
 inline constexpr char kCudaPluginEntryPoint[] = "LodestarMakeCudaDevice";
 inline constexpr char kCudaPluginCountEntryPoint[] = "LodestarCountCudaDevices";
-// To be raised whenever device.h or the options below change.
+// Raise this number whenever device.h or the options below change.
 inline constexpr int kCudaPluginVersion = 9;
 
-// Whether biases, activations and sums become part of matrix products, and whether attention is
-// cuDNN's, where the card can do both.
-// kMeasure: what is faster at the first use of a shape; two runs may choose differently, and then
-// differ in the last bits, unless the second has the tuning of the first.
+// Says whether biases, activations and sums become part of matrix products, and whether attention
+// is cuDNN's, if the card can do both.
+// kMeasure chooses what is faster at the first use of a shape. Two runs may choose differently, and
+// then differ in the last bits, unless the second run has the tuning of the first.
 enum class FusionPolicy : uint8_t { kMeasure, kNever, kAlways };
 
 struct CudaPluginOptions {
   int ordinal = 0;
-  kernels::DType compute = kernels::DType::kF32;  // or kBf16
+  kernels::DType compute = kernels::DType::kF32;  // kF32 or kBf16
   FusionPolicy fusion = FusionPolicy::kMeasure;
-  // False: attention of a library may add gradients up in any order, which is faster. Equal calls
-  // then differ in last bits.
+  // False means that a library's attention may add gradients in any order, which is faster. Equal
+  // calls then differ in their last bits.
   bool is_repeatable = true;
-  // Set: algorithms of matrix products are measured, too, and what is chosen can be had from
-  // Device::MergeTuning(). The text of an earlier one, which need not be measured again, or empty.
+  // The text of an earlier Device::MergeTuning(), whose choices are not measured again, or an empty
+  // text. If set, algorithms of matrix products are measured, too, and Device::MergeTuning()
+  // returns the choices. Not set means that these algorithms are not measured.
   std::optional<std::string> tuning = {};
 };
 
@@ -43,18 +44,20 @@ struct CudaPluginOptions {
 using CudaPluginEntryPoint = kernels::Device* (*)(int version, const CudaPluginOptions* options,
                                                   absl::Status* error);
 
-// Returns how many devices there are, or 0 with *error set.
+// Returns the number of CUDA devices, or 0 with *error set.
 using CudaPluginCountEntryPoint = int (*)(int version, absl::Status* error);
 
-// Loads the plugin from the executable's folder, else from the library search path; cuBLASLt, which
-// it needs, where the plugin itself does not find it, from a Python environment on the PATH. It is
-// never unloaded. Errors: NotFound with what was tried, or for a card that there is not;
-// Unavailable without driver or card; InvalidArgument for a dtype that the card cannot compute in.
+// Loads the plugin from the executable's folder, or else from the library search path. If the
+// plugin does not find cuBLASLt, which it needs, cuBLASLt is loaded from a Python environment on
+// the PATH. The plugin is never unloaded. Errors: NotFound (the plugin was not loaded, with the
+// places tried; the card does not exist); Unavailable (no driver or no card); InvalidArgument (the
+// card cannot compute in the dtype).
 absl::StatusOr<std::unique_ptr<kernels::Device>> LoadCudaDevice(const CudaPluginOptions& options);
-// Devices that this process may use, at least 1; takes no memory on them. Errors: as above.
+// Returns how many CUDA devices this process may use, at least 1. Takes no memory on them. Errors:
+// NotFound or Unavailable, as for LoadCudaDevice().
 absl::StatusOr<int> CountCudaDevices();
 
-// Whether this machine has NVIDIA's driver, without which no CUDA device can be.
+// Returns true if this machine has NVIDIA's driver. Without the driver there is no CUDA device.
 bool HasCudaDriver();
 
 }  // namespace lodestar::factory

@@ -1,7 +1,8 @@
-// Speed of the hot operations at the shapes of gpt-nano (batch 12) and gpt-mini (batch 4):
+// Measures the speed of the hot operations at the shapes of gpt-nano (batch 12) and gpt-mini (batch
+// 4):
 //   bazel run -c opt //kernels/factory:device_benchmark -- --benchmark_filter=Linear
-// The argument `threads` is last. GFLOP/s count multiplications and additions, GB/s the bytes that
-// must move.
+// The last argument of each benchmark is the number of threads. GFLOP/s count multiplications and
+// additions. GB/s count the bytes that must move at least.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -23,7 +24,7 @@ GptShape ShapeOf(int64_t index) {
   return index == 0 ? GptShape{4, 4, 128, 64, 12, 256} : GptShape{6, 6, 384, 256, 4, 256};
 }
 
-// A device and memory on it, zeroed or small.
+// Holds a device and memory on it. The memory has zeros or small values.
 class Bench {
  public:
   explicit Bench(int64_t threads) {
@@ -63,7 +64,7 @@ void CountBytes(benchmark::State& state, double bytes_per_iteration) {
       benchmark::Counter(bytes_per_iteration * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
 }
 
-// rows, in, out, activation, threads
+// The arguments are: rows, in, out, activation, threads.
 void LinearForward(benchmark::State& state) {
   Bench bench(state.range(4));
   const int64_t rows = state.range(0), in = state.range(1), out = state.range(2);
@@ -108,7 +109,7 @@ void LinearShapes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK(LinearForward)->Apply(LinearShapes)->UseRealTime();
 BENCHMARK(LinearBackward)->Apply(LinearShapes)->UseRealTime();
 
-// model, threads. GFLOP/s of the causal half.
+// The arguments are: model, threads. GFLOP/s count the causal half only.
 void Attention(benchmark::State& state) {
   Bench bench(state.range(1));
   const GptShape g = ShapeOf(state.range(0));
@@ -156,7 +157,7 @@ void CrossEntropy(benchmark::State& state) {
 }
 BENCHMARK(CrossEntropy)->ArgsProduct({{0, 1}, {1, 2}})->UseRealTime();
 
-// elements, threads; 28 bytes per parameter.
+// The arguments are: elements, threads. Each parameter moves 28 bytes.
 void AdamW(benchmark::State& state) {
   Bench bench(state.range(1));
   const int64_t n = state.range(0);
@@ -169,9 +170,9 @@ void AdamW(benchmark::State& state) {
 }
 BENCHMARK(AdamW)->ArgsProduct({{1 << 20, 1 << 25}, {1, 2}})->UseRealTime();
 
-// The operations of one training step of a gpt in their order, with AdamW; layers share one set of
-// weights and activations of the right size each, so that caches see the sizes that a model has
-// within a layer.
+// Runs the operations of one training step of a gpt in their order, with AdamW. All layers share
+// one set of weights and activations. Each tensor has its right size, so that the caches hold as
+// much as within one layer of the model.
 class GptStep {
  public:
   GptStep(const GptShape& shape, int64_t threads) : bench_(threads), s_(shape) {

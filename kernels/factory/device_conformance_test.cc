@@ -16,7 +16,7 @@ namespace {
 
 using kernels::DeviceConformanceTest;
 
-// The CPU with every instruction set that runs here; one, two and an odd number of threads.
+// Returns the CPU with every instruction set that runs here, with one, two and three threads.
 std::vector<kernels::DeviceCase> CpuCases() {
   std::vector<kernels::DeviceCase> cases;
   for (int threads : {1, 2, 3}) {
@@ -54,7 +54,8 @@ std::vector<double> Transposed(const std::vector<double>& values, int64_t rows, 
   return transposed;
 }
 
-// What a layer gives with a weight [out, in], or, turned, [in, out]; its gradient is [out, in].
+// Runs a layer whose weight has the order `order`, and returns its outputs. The gradient of the
+// weight is returned as [out, in] in both cases.
 kernels::Outputs RunLayer(kernels::Device* device, const LayerSize& s, kernels::WeightOrder order) {
   kernels::DeviceTestRig rig(device, kernels::DType::kF32);
   const kernels::Buf x = rig.Random(s.rows * s.in);
@@ -75,7 +76,7 @@ kernels::Outputs RunLayer(kernels::Device* device, const LayerSize& s, kernels::
   return outputs;
 }
 
-// A job of an earlier release, which had the weights the other way, goes on to the same bits.
+// A job that began with a release that had the other order of weights must go on to the same bits.
 TEST(CpuDeviceTest, BothOrdersOfWeightsGiveTheSameBits) {
   for (const kernels::DeviceCase& device_case : CpuCases()) {
     const std::unique_ptr<kernels::Device> device = device_case.make();

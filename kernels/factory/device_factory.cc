@@ -89,7 +89,8 @@ absl::StatusOr<std::unique_ptr<kernels::Device>> MakeDevice(const DeviceOptions&
                       .is_repeatable = options.is_repeatable,
                       .tuning = options.tuning});
   if (cuda.ok() || !is_auto) return cuda;
-  // If there is a card that cannot do this, the caller is told; the CPU does not take its place.
+  // If there is a card that cannot do this, the caller gets the error; the CPU does not take its
+  // place.
   if (absl::IsInvalidArgument(cuda.status())) return cuda;
   if (options.compute != kernels::DType::kF32) {
     return absl::InvalidArgumentError(

@@ -34,10 +34,11 @@ struct DeviceOptions {
   std::optional<std::string> tuning = {};
 };
 
-// With `auto`, *why_not_cuda (may be null) tells why the CPU was chosen; it is empty otherwise. On
-// a machine without NVIDIA's driver *why_not_cuda says only that the driver is missing.
-// Errors: InvalidArgument for another kind, threads out of range, or a dtype that the device cannot
-// compute in; NotFound or Unavailable for `cuda` without plugin or device.
+// Makes the device that `options` describe. With `auto`, *why_not_cuda (may be null) is set to the
+// reason why the CPU was chosen; it is empty otherwise. On a machine without NVIDIA's driver,
+// *why_not_cuda says only that the driver is missing.
+// Errors: InvalidArgument (another kind, threads out of range, or a dtype that the device cannot
+// compute in); NotFound or Unavailable (`cuda` without plugin or device).
 absl::StatusOr<std::unique_ptr<kernels::Device>> MakeDevice(const DeviceOptions& options,
                                                             std::string* why_not_cuda);
 // Makes one device or, if options.kind says so, several devices that compute parts of each step.
@@ -47,7 +48,7 @@ absl::StatusOr<kernels::DeviceSet> MakeDevices(const DeviceOptions& options,
 // Returns the ordinals in "cuda:N" or "cuda:N,M,...". The result is empty for any other text, and
 // if an ordinal occurs twice.
 std::vector<int> CudaOrdinals(absl::string_view kind);
-// Returns true if gpu_worker knows the kind. kWorkerDevices tells people which kinds it knows.
+// Returns true if gpu_worker knows the kind. kWorkerDevices lists these kinds for messages.
 bool IsWorkerDevice(absl::string_view kind);
 inline constexpr char kWorkerDevices[] =
     "auto, cuda, cuda:N with N from 0, cuda:N,M with each card once, cuda:all, cpu";

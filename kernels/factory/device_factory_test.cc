@@ -18,7 +18,7 @@ TEST(DeviceFactoryTest, MakesCpuAndOracle) {
   EXPECT_EQ((*oracle)->capabilities().compute, kernels::DType::kF64);
 }
 
-// There is no plugin beside this test.
+// This test has no plugin beside its executable.
 TEST(DeviceFactoryTest, CudaWithoutPluginIsAnErrorThatNamesIt) {
   const auto cuda = MakeDevice("cuda", 1, nullptr);
   ASSERT_FALSE(cuda.ok());
@@ -64,7 +64,7 @@ TEST(DeviceFactoryTest, SetsOfCardsAreListsOrAll) {
                            "cuda:1;2", "cuda:99999999999"}) {
     EXPECT_TRUE(CudaOrdinals(kind).empty()) << kind;
   }
-  // A set is not a device.
+  // MakeDevice() refuses a kind that names several devices.
   EXPECT_EQ(MakeDevice("cuda:0,1", 1, nullptr).status().code(), absl::StatusCode::kInvalidArgument);
   for (const char* kind : {"cuda:0,1", "cuda:all"}) {
     EXPECT_EQ(MakeDevices({.kind = kind}, nullptr).status().code(), absl::StatusCode::kNotFound)

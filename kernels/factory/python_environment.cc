@@ -16,11 +16,11 @@ namespace lodestar::factory {
 
 namespace {
 
-// As the kernel does; a longer chain is a circle.
+// Maximum number of links to follow, as in the kernel. A longer chain is a circle.
 constexpr int kMostLinks = 40;
 
-// The folder, and those that its python3 leads to, link by link: any of them may be the one of an
-// environment, as venv makes links to another's python3.
+// Returns the folder and the folders of all links that its python3 leads to. Each may be the folder
+// of an environment: venv makes links to the python3 of another environment.
 std::vector<std::filesystem::path> ProgramFolders(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> folders = {folder};
   std::filesystem::path program = folder / "python3";
@@ -28,7 +28,7 @@ std::vector<std::filesystem::path> ProgramFolders(const std::filesystem::path& f
     std::error_code error;
     const std::filesystem::path target = std::filesystem::read_symlink(program, error);
     if (error) break;
-    program = program.parent_path() / target;  // which is `target` if that is absolute
+    program = program.parent_path() / target;  // an absolute `target` replaces the folder
     folders.push_back(program.parent_path());
   }
   return folders;
@@ -41,7 +41,7 @@ std::vector<std::string> PythonPackageFiles(absl::string_view path) {
   std::set<std::filesystem::path> seen;
   const char* const folders = std::getenv("PATH");
   for (absl::string_view on_path : absl::StrSplit(folders != nullptr ? folders : "", ':')) {
-    if (!absl::StartsWith(on_path, "/")) continue;  // of the working directory: anybody's
+    if (!absl::StartsWith(on_path, "/")) continue;  // any user may control a relative folder
     for (const std::filesystem::path& folder : ProgramFolders(std::string(on_path))) {
       if (!seen.insert(folder.lexically_normal()).second) continue;
       const std::string pattern = absl::StrCat(folder.native(), "/../", kPythonPackages, path);

@@ -1,5 +1,5 @@
-// Where NVIDIA's Python packages, which PyTorch brings, have put their libraries: no loader
-// searches there.
+// Finds the libraries that NVIDIA's Python packages have installed; PyTorch brings these packages.
+// The loader does not search their folders.
 #pragma once
 
 #include <string>
@@ -10,17 +10,18 @@
 
 namespace lodestar::factory {
 
-// Folders that packages are installed in, from the prefix of a Python environment; Debian's
-// packages are dist-packages.
+// Pattern of the folders that packages are installed in, relative to the prefix of a Python
+// environment. Debian's packages are in dist-packages.
 inline constexpr char kPythonPackages[] = "lib/python3*/*-packages/";
 
-// Files of that path, which may be a pattern, below the packages of environments whose programs are
-// on the PATH, or whose python3 one on the PATH is a link to, in the order of the PATH.
+// Returns the files that match `path`, which may be a pattern, below the packages of Python
+// environments, in the order of the PATH. The environments are those with a folder on the PATH, and
+// those that a python3 on the PATH links to.
 std::vector<std::string> PythonPackageFiles(absl::string_view path);
 
-// Loads `file` from where the loader searches, else from `folder` ("nvidia/cudnn/lib/") below the
-// packages; what asks for it by name later has this one. It is never unloaded. Errors: NotFound
-// with what was tried.
+// Loads `file` from where the loader searches, or else from `folder` ("nvidia/cudnn/lib/") below
+// the Python packages. A later load of `file` by its name gets the same library. The library is
+// never unloaded. Errors: NotFound (with the places tried).
 absl::StatusOr<void*> LoadLibrary(absl::string_view file, absl::string_view folder);
 
 }  // namespace lodestar::factory

@@ -12,7 +12,7 @@ namespace {
 
 class PythonEnvironmentTest : public testing::Test {
  protected:
-  // An environment with nvidia/cudnn/lib/libcudnn.so.9. Returns its folder of programs.
+  // Makes an environment with nvidia/cudnn/lib/libcudnn.so.9. Returns its folder of programs.
   std::string Make(const std::string& name) {
     const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / name;
     const std::filesystem::path folder = root / "lib/python3.11/site-packages/nvidia/cudnn/lib";

@@ -101,7 +101,7 @@ void OracleDevice::SumOfSquares(kernels::Buf sum, kernels::Buf x) {
   sum.as<double>()[0] = total;
 }
 
-// The codecs are their own reference: the bytes of an encoding are its meaning.
+// The oracle uses the codecs themselves as reference: the bytes that they make define the encoding.
 void OracleDevice::Encode(Encoding encoding, void* encoded, kernels::Buf values, float scale,
                           kernels::Buf residual, const kernels::Rounding& rounding,
                           kernels::StreamKind) {

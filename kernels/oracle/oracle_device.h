@@ -1,5 +1,5 @@
-// The reference: every floating buffer is f64, every operation the plainest loop that is right.
-// Written to be read.
+// OracleDevice is the reference of the tests: every floating buffer is f64, and every operation is
+// the simplest correct loop. It is written to be read, not to be fast.
 #pragma once
 
 #include <atomic>

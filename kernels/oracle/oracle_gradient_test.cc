@@ -1,4 +1,5 @@
-// Every backward operation of the oracle against central differences of its forward operation.
+// Compares every backward operation of the oracle with central differences of its forward
+// operation.
 #include <array>
 #include <cmath>
 #include <functional>
@@ -13,10 +14,11 @@
 namespace lodestar::oracle {
 namespace {
 
-// Central differences in fp64: truncation h^2 ~ 1e-10, rounding 1e-16 / h = 1e-11.
+// With central differences in fp64, the truncation error is about kStep^2 = 1e-10 and the rounding
+// error about 1e-16 / kStep = 1e-11.
 constexpr double kStep = 1e-5;
 constexpr double kRelativeTolerance = 1e-6;
-// Gradients are of size 1; those that are nearly zero are compared with this floor.
+// Most gradients are about 1. The error of gradients near zero is taken relative to this floor.
 constexpr double kFloor = 1e-3;
 
 using Tensors = std::map<std::string, std::vector<double>>;
@@ -27,7 +29,7 @@ kernels::Buf View(std::vector<double>& values) {
 
 class OracleGradientTest : public testing::Test {
  protected:
-  // Uniform in [-1, 1) but not within 0.01 of 0, where a ReLU has no derivative.
+  // Returns values uniform in [-1, 1), but not within 0.01 of 0, where a ReLU has no derivative.
   std::vector<double> Random(int64_t n) {
     std::uniform_real_distribution<double> uniform(0.01, 1.0);
     std::vector<double> values(n);
@@ -35,7 +37,8 @@ class OracleGradientTest : public testing::Test {
     return values;
   }
 
-  // `loss` is a function of `inputs`, `gradients` its claimed derivative by each tensor in it.
+  // Checks `gradients`, which has the claimed derivative of `loss` by each tensor of `inputs` that
+  // it names.
   void ExpectGradients(Tensors inputs, const std::function<double(Tensors&)>& loss,
                        const Tensors& gradients) {
     for (const auto& [name, gradient] : gradients) {
@@ -100,7 +103,7 @@ TEST_F(OracleGradientTest, LinearBackwardInputThroughEveryActivation) {
          {kernels::WeightOrder::kOutIn, kernels::WeightOrder::kInOut}) {
       const std::vector<double> identity = {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1};
       std::vector<double> eye = identity, w = Random(kOut * kMiddle);
-      // The layer before is x + b, so that the gradient before its activation is that to x.
+      // The first layer is x + b, so that the gradient before its activation is the gradient of x.
       Tensors inputs = {{"x", Random(kRows * kMiddle)}, {"b", Random(kMiddle)}};
       const std::vector<double> weights = Random(kRows * kOut);
       std::vector<double> hidden(kRows * kMiddle), pre(kRows * kMiddle), y(kRows * kOut);
@@ -174,8 +177,8 @@ TEST_F(OracleGradientTest, Attention) {
   }
 }
 
-// Dropout is a factor of the probabilities, whose sum it leaves alone: with values of 1 everywhere
-// the outputs are what is kept of the probabilities.
+// Dropout multiplies the probabilities, and their sum before dropout is 1. If all values are 1,
+// each output is the sum of the probabilities that were kept, scaled.
 TEST_F(OracleGradientTest, AttentionDropsProbabilities) {
   constexpr int64_t kTokens = 64;
   const kernels::AttentionShape shape{.batch = 1,
@@ -183,7 +186,7 @@ TEST_F(OracleGradientTest, AttentionDropsProbabilities) {
                                       .heads = 1,
                                       .head_width = 1,
                                       .dropout = {.rate = 0.25, .key = 1}};
-  // Scores of 0: all probabilities of query i are 1 / (i + 1).
+  // All scores are 0, so that every probability of query i is 1 / (i + 1).
   std::vector<double> qkv(3 * kTokens), y(kTokens), log_sum_exp(kTokens), workspace(kTokens);
   for (int64_t token = 0; token < kTokens; ++token) qkv[3 * token + 2] = 1.0;
   device_.AttentionForward(View(y), View(log_sum_exp), View(qkv), View(workspace), shape);

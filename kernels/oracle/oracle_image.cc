@@ -1,4 +1,4 @@
-// Convolution and pooling, NCHW.
+// Implements convolution and pooling. Images are NCHW.
 #include "kernels/buffer_checks.h"
 #include "kernels/oracle/oracle_device.h"
 

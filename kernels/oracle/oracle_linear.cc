@@ -1,4 +1,4 @@
-// Matrix products, fully connected layers and layer normalisation.
+// Implements matrix products, fully connected layers and layer normalisation.
 #include <cmath>
 
 #include "kernels/buffer_checks.h"
@@ -38,7 +38,7 @@ double ActivationSlope(double x, kernels::Activation activation) {
   return 1.0;
 }
 
-// Where the weight from input i to output o lies.
+// Computes where the weight from input i to output o lies.
 class WeightPlace {
  public:
   WeightPlace(kernels::WeightOrder order, int64_t in, int64_t out)

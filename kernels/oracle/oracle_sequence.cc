@@ -1,4 +1,4 @@
-// Operations over tokens: attention, embedding, and the loss.
+// Implements the operations over tokens: attention, embedding, and the loss.
 #include <cmath>
 #include <limits>
 
@@ -8,8 +8,8 @@
 namespace lodestar::oracle {
 namespace {
 
-// Addresses of one head inside qkv [batch, tokens, 3, heads, head_width] and y [batch, tokens,
-// heads, head_width].
+// Computes addresses of one head inside qkv [batch, tokens, 3, heads, head_width] and y [batch,
+// tokens, heads, head_width].
 struct HeadView {
   const kernels::AttentionShape& shape;
   int64_t sample;
@@ -24,7 +24,7 @@ struct HeadView {
   int64_t LogSumExp(int64_t token) const {
     return (sample * shape.heads + head) * shape.tokens + token;
   }
-  // What dropout multiplies a probability with.
+  // Returns the factor that dropout applies to a probability.
   double Kept(int64_t query, int64_t key) const {
     if (shape.dropout.rate == 0.0) return 1.0;
     const int64_t element = LogSumExp(query) * shape.tokens + key;
@@ -51,7 +51,7 @@ double LogSumExp(const double* x, int64_t n) {
   return largest + std::log(sum);
 }
 
-// `p` is memory for one number per token.
+// Computes one head. `p` is scratch memory for one number per token.
 void ForwardHead(double* y, double* log_sum_exp, const double* qkv, double* p, const HeadView& at) {
   const int64_t width = at.shape.head_width;
   const double scale = 1.0 / std::sqrt(static_cast<double>(width));
@@ -74,8 +74,8 @@ void ForwardHead(double* y, double* log_sum_exp, const double* qkv, double* p, c
   }
 }
 
-// With p = softmax(s): ds = p * (dp - sum(p * dp)), and sum(p * dp) = dy . y per query, also where
-// dropout lies between p and y.
+// With p = softmax(s), ds = p * (dp - sum(p * dp)). For each query, sum(p * dp) equals the dot
+// product of dy and y, also if dropout lies between p and y.
 void BackwardHead(double* dqkv, const double* dy, const double* y, const double* log_sum_exp,
                   const double* qkv, const HeadView& at) {
   const int64_t width = at.shape.head_width;

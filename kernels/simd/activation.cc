@@ -1,12 +1,13 @@
-// Bias and activation, forward and backward, one pass over the matrix.
+// Adds the bias and applies the activation, forward and backward, in one pass over the matrix.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 
 namespace lodestar::simd::LODESTAR_ISA {
 namespace {
 
-// gelu(x) = x * sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3), because 0.5 (1 + tanh(u)) =
-// sigmoid(2 u): one exponential and one division. Absolute error below 3e-7 * |x|, from Exp.
+// gelu(x) = x * sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3), because 0.5 (1 + tanh(u)) =
+// sigmoid(2 u). This form needs one exponential and one division. The error of Exp() keeps the
+// absolute error below 3e-7 * |x|.
 constexpr float kTwoRootTwoOverPi = 1.5957691216057308f;
 constexpr float kCubic = 0.044715f;
 
@@ -22,7 +23,8 @@ inline Vec Activate(Vec x) {
   return x;
 }
 
-// gelu'(x) = s + x s (1 - s) (2 u)'
+// Returns dy times the slope of the activation at x. With s = sigmoid(2 u), gelu'(x) = s + x s (1 -
+// s) (2 u)'.
 template <kernels::Activation kActivation>
 inline Vec TimesSlope(Vec dy, Vec x) {
   if (kActivation == kernels::Activation::kRelu) return x > 0.0f ? dy : Vec{};

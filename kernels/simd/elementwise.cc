@@ -1,12 +1,13 @@
-// Vector-by-vector loops: sums, optimizers. The last lanes of a vector go through the same code as
-// the others, padded, so that results do not depend on where a vector is cut.
+// Implements elementwise loops over vectors: sums and optimizers. The last, incomplete lanes of a
+// vector are padded and go through the same code as the others. So results do not depend on where a
+// vector is cut.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 
 namespace lodestar::simd::LODESTAR_ISA {
 namespace {
 
-// z[i] = f(x[i], y[i])
+// Computes z[i] = f(x[i], y[i]).
 template <typename F>
 inline void Transform(float* z, const float* x, const float* y, int64_t n, F f) {
   int64_t i = 0;
@@ -31,8 +32,8 @@ void Add(float* z, const float* x, const float* y, int64_t n) {
   Transform(z, x, y, n, [](Vec xi, Vec yi) { return xi + yi; });
 }
 
-// From 1 MiB on, an output that is no input goes past the caches: a core keeps less than that, and
-// the line need not be read before it is written.
+// Outputs of at least this length (1 MiB) that are not also inputs are written past the caches: the
+// caches of a core hold less, and a line then need not be read before it is written.
 constexpr int64_t kStreamedElements = int64_t{1} << 18;
 
 inline Vec LoadUpTo(const float* p, int64_t count) {
@@ -46,17 +47,17 @@ inline void StoreUpTo(float* p, Vec v, int64_t count) {
   }
 }
 
-// Sums up vectors whose lanes are NaN if one of them was not finite, else 0: x - x is 0 for finite
-// x and NaN for NaN and infinities, and the sum keeps a NaN.
+// Checks that all vectors added were finite. x - x is 0 for finite x and NaN for NaN and
+// infinities, and a sum keeps a NaN.
 struct FiniteCheck {
   Vec sum = {};
   void Add(Vec v) { sum += v - v; }
   bool AllWere() const { return SumLanes(sum) == 0.0f; }
 };
 
-// Writes compute(i, count), which are the next `count` elements, to out + i until there are n.
-// `streams`: past the caches; `out` overlaps nothing then that compute() reads, and other threads
-// see it after StreamFence().
+// Writes compute(i, count), the elements [i, i + count), to out + i until n elements are written.
+// If `streams`, writes go past the caches, `out` must not overlap anything that compute() reads,
+// and other threads see the writes only after StreamFence().
 template <typename Compute>
 inline void WriteVectorsTo(float* out, bool streams, int64_t n, Compute compute) {
   int64_t i = 0;
@@ -70,7 +71,8 @@ inline void WriteVectorsTo(float* out, bool streams, int64_t n, Compute compute)
   if (i < n) StorePart(out + i, compute(i, n - i), n - i);
 }
 
-// `elsewhere`: `out` overlaps nothing that compute() reads.
+// Writes like WriteVectorsTo(), past the caches if the vector is long. `elsewhere` means that `out`
+// overlaps nothing that compute() reads.
 template <typename Compute>
 inline void WriteVectors(float* out, bool elsewhere, int64_t n, Compute compute) {
   const bool streams = elsewhere && n >= kStreamedElements;
@@ -121,7 +123,7 @@ inline AdamWVectors AdamWStepOf(AdamWVectors s, Vec g, const AdamWFactors& f) {
 
 bool AdamW(float* w_out, const float* w_in, float* m, float* v, const float* g, int64_t n,
            const AdamWFactors& factors) {
-  const AdamWFactors f = factors;  // no store can change it
+  const AdamWFactors f = factors;  // a local copy that no store can change
   FiniteCheck finite;
   WriteVectors(
       w_out, w_out != w_in, n,
@@ -157,7 +159,7 @@ inline MomentumVectors MomentumStepOf(MomentumVectors s, Vec g, const MomentumFa
 template <bool kHasState>
 bool MomentumOf(float* w_out, const float* w_in, float* state, const float* g, int64_t n,
                 const MomentumFactors& factors) {
-  const MomentumFactors f = factors;  // no store can change it
+  const MomentumFactors f = factors;  // a local copy that no store can change
   FiniteCheck finite;
   WriteVectors(
       w_out, w_out != w_in, n,
@@ -206,8 +208,8 @@ double SumOfSquares(const float* x, int64_t n) { return SumOfProducts(x, x, n); 
 
 double DotProduct(const float* x, const float* y, int64_t n) { return SumOfProducts(x, y, n); }
 
-// The bits of magnitudes are in the order of their values, with NaN above all: the difference to
-// the largest that is allowed is negative for those beyond.
+// Compares magnitudes by their bits, which have the same order as the values, with NaN above all.
+// If a magnitude is not below `limit`, largest - bits is negative, and the sign is kept in `signs`.
 bool AllBelow(const float* x, float limit, int64_t n) {
   const IntVec largest = reinterpret_cast<IntVec>(Broadcast(limit)) - 1;
   IntVec signs = {};
@@ -222,10 +224,12 @@ bool AllBelow(const float* x, float limit, int64_t n) {
   return all >= 0;
 }
 
-// Sums of squares of every 64th element; the lanes of vectors of any set.
+// Number of partial sums of squares: one for every 64th element. The number is a multiple of the
+// lanes of every instruction set, so that all sets add in the same order.
 constexpr int kSquareLanes = 64;
 constexpr int kSquareVectors = kSquareLanes / kLanes;
-// After so many squares a lane is added in f64: below 1e18 each, they do not overflow.
+// Number of elements after which the partial sums are added in f64. A partial sum then has 16
+// squares, and does not overflow if the elements are below 1e18.
 constexpr int64_t kSquareBlock = int64_t{kSquareLanes} * 16;
 
 bool AllBelowWithSquareSum(const float* x, float limit, int64_t n, double* square_sum) {

@@ -1,41 +1,43 @@
-// Matrix product after Goto and van de Geijn (2008), "Anatomy of high-performance matrix
-// multiplication": B is packed into panels of kPanelVectors vectors, kDepth deep, which stay in the
-// first-level cache while a block of rows of A passes by; A is read where it lies, or packed if it
-// is transposed.
+// Implements the matrix product after Goto and van de Geijn (2008), "Anatomy of high-performance
+// matrix multiplication". B is packed into panels of kPanelVectors vectors, kDepth deep. A panel
+// stays in the first-level cache while a block of rows of A is multiplied with it. A is read in
+// place, or packed if it is transposed.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 
 namespace lodestar::simd::LODESTAR_ISA {
 namespace {
 
-// Accumulators, the row of B and one broadcast element of A fill the register file: 6 x 4 + 4 + 1
-// of 32 registers with AVX-512, 6 x 2 + 2 + 1 of 16 without.
+// The sizes fill the register file with the accumulators, the row of B and one broadcast element of
+// A: 6 x 4 + 4 + 1 of 32 registers with AVX-512, 6 x 2 + 2 + 1 of 16 without.
 constexpr int kPanelVectors = kLanes == 16 ? 4 : 2;
 constexpr int kPanelColumns = kPanelVectors * kLanes;
 constexpr int kTileRows = 6;
-// Narrower panels at the right edge take more rows at a time to hide the latency of the additions.
+// Narrower panels at the right edge take more rows at a time, which hides the latency of the
+// additions.
 constexpr int kNarrowTileRows = 12;
-// Rows of A are packed in groups that both tiles divide.
+// Rows of A are packed in groups of this size, a multiple of both tile heights.
 constexpr int64_t kGroupRows = 12;
 constexpr int TileRows(int vectors) {
   return 2 * vectors > kPanelVectors ? kTileRows : kNarrowTileRows;
 }
 
-// One panel of B, kDepth x kPanelColumns, is 48 KiB with AVX-512.
+// Depth of a panel of B. A panel of kDepth x kPanelColumns is 48 KiB with AVX-512.
 constexpr int64_t kDepth = 192;
-// Rows of A that pass a panel before the next panel: kBlockRows x kDepth of A stay in the
-// second-level cache.
+// Number of rows of A that are multiplied with one panel before the next panel: kBlockRows x kDepth
+// of A stay in the second-level cache.
 constexpr int64_t kBlockRows = 96;
 constexpr int64_t kBlockColumns = 512;
 static_assert(kGemmPackElements >= kDepth * (kBlockColumns + kBlockRows));
 
-// A tile of C: rows x (vectors * kLanes) columns, the last vector only `last_lanes` wide.
+// A tile of C has `rows` rows and vectors * kLanes columns. Its last vector is only `last_lanes`
+// wide.
 struct Tile {
   const float* a;
   int64_t a_row_stride, a_depth_stride;
-  int64_t a_group_stride;  // of kGroupRows rows
+  int64_t a_group_stride;  // stride of a group of kGroupRows rows
   const float* b;
-  int64_t b_stride;  // of one step in depth
+  int64_t b_stride;  // stride of one step in depth
   float* c;
   int64_t c_stride;
   int64_t depth;
@@ -80,7 +82,7 @@ void MultiplyTile(const Tile& t) {
   }
 }
 
-// Instantiates MultiplyTile for `rows` <= kRows.
+// Calls the MultiplyTile() of `rows`, which must be at most kRows.
 template <int kVectors, int kRows = TileRows(kVectors)>
 void MultiplyRows(int64_t rows, const Tile& t) {
   if (rows == kRows) return MultiplyTile<kRows, kVectors>(t);
@@ -108,7 +110,7 @@ void MultiplyPanelOf(int vectors, int64_t rows, const Tile& t) {
   MultiplyPanel<1>(rows, t);
 }
 
-// packed[k][column] = b[k * stride + column], padded with zeros to `vectors`.
+// Sets packed[k][column] = b[k * stride + column], padded with zeros to `vectors` vectors.
 void PackRows(float* packed, const float* b, int64_t stride, int64_t depth, int64_t columns,
               int vectors) {
   for (int64_t k = 0; k < depth; ++k) {
@@ -147,7 +149,7 @@ inline void Transpose(Vec* m) {
   TransposeStep<1>(m);
 }
 
-// packed[k][column] = b[column * stride + k], padded with zeros to `vectors`.
+// Sets packed[k][column] = b[column * stride + k], padded with zeros to `vectors` vectors.
 void PackColumns(float* packed, const float* b, int64_t stride, int64_t depth, int64_t columns,
                  int vectors) {
   const int64_t packed_stride = int64_t{vectors} * kLanes;
@@ -169,7 +171,7 @@ void PackColumns(float* packed, const float* b, int64_t stride, int64_t depth, i
 
 inline int64_t Min(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Blocks of about `target` that divide n evenly.
+// Returns the size of blocks that divide n evenly, at most `target`.
 inline int64_t EvenBlock(int64_t n, int64_t target) {
   const int64_t blocks = (n + target - 1) / target;
   return (n + blocks - 1) / blocks;
@@ -187,7 +189,7 @@ void PackB(const GemmShape& s, const float* b, int64_t depth, int64_t columns, f
   }
 }
 
-// packed[group][k][row in group] = a[k * stride + row]
+// Sets packed[group][k][row in group] = a[k * stride + row].
 void PackTransposedA(float* packed, const float* a, int64_t stride, int64_t depth, int64_t rows) {
   for (int64_t group = 0; group < rows; group += kGroupRows) {
     const int64_t count = Min(kGroupRows, rows - group);
@@ -203,7 +205,7 @@ void PackTransposedA(float* packed, const float* a, int64_t stride, int64_t dept
   }
 }
 
-// One product of limited depth: C[m, n] (+)= A B.
+// A product of limited depth: C[m, n] (+)= A B.
 struct Slice {
   const GemmShape& shape;
   int64_t depth;
@@ -227,7 +229,7 @@ Tile TileOfRows(const Slice& s, int64_t first_row, int64_t rows) {
   t.a_depth_stride = shape.transpose_a ? shape.lda : 1;
   t.a_group_stride = kGroupRows * t.a_row_stride;
   t.a = s.a + first_row * t.a_row_stride;
-  // One panel reads A once: nothing to gain from a copy.
+  // If B has one panel, A is read only once, and copying it would gain nothing.
   if (shape.transpose_a && shape.n > kPanelColumns) {
     PackTransposedA(s.packed_a, t.a, shape.lda, s.depth, rows);
     t.a = s.packed_a;

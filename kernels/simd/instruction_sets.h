@@ -1,4 +1,5 @@
-// Which of the instruction sets that a table of loops was compiled for run on this machine.
+// Finds out which of the instruction sets that a table of loops was compiled for run on this
+// machine.
 #pragma once
 
 namespace lodestar::simd {
@@ -6,7 +7,7 @@ namespace lodestar::simd {
 template <typename Loops>
 class InstructionSets {
  public:
-  // The makers of the tables, widest set first. Every x86-64 processor has SSE2.
+  // Takes the functions that make the tables, widest set first. Every x86-64 processor has SSE2.
   InstructionSets(Loops (*avx512)(), Loops (*avx2)(), Loops (*sse2)()) {
     __builtin_cpu_init();
     if (__builtin_cpu_supports("x86-64-v4")) loops_[count_++] = avx512();
@@ -15,7 +16,7 @@ class InstructionSets {
   }
 
   const Loops& best() const { return loops_[0]; }
-  // Null from the number of sets on.
+  // Returns null if `index` is not below the number of sets.
   const Loops* at(int index) const { return index < count_ ? &loops_[index] : nullptr; }
 
  private:

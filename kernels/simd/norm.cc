@@ -1,4 +1,4 @@
-// Layer normalisation, one row at a time while it lies in the first-level cache.
+// Implements layer normalisation, one row at a time while the row is in the first-level cache.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 
@@ -7,7 +7,8 @@ namespace {
 
 constexpr float kNormEpsilon = 1e-5f;
 
-// Calls visit(i, lanes) for the groups of lanes of a row; lanes == kLanes but for the last.
+// Calls visit(i, lanes) for each group of lanes of a row. `lanes` is kLanes except in the last
+// group.
 template <typename Visit>
 inline void ForEachVec(int64_t width, Visit visit) {
   int64_t i = 0;
@@ -66,7 +67,7 @@ void NormForward(float* y, float* sum, float* mean, float* rstd, const float* a,
   }
 }
 
-// g = dy * gamma; dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat))
+// With g = dy * gamma: dx = rstd * (g - mean(g) - x_hat * mean(g * x_hat)).
 void NormBackward(float* dx, float* dgamma, float* dbeta, const float* dy, const float* sum,
                   const float* mean, const float* rstd, const float* gamma, int64_t rows,
                   int64_t width, bool add_to_dx) {

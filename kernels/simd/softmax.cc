@@ -1,4 +1,4 @@
-// Softmax over rows: causal attention scores and the loss.
+// Implements softmax over rows, for causal attention scores and for the loss.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 
@@ -15,11 +15,11 @@ inline float RowMax(const float* x, int64_t n) {
   return MaxLanes(largest);
 }
 
-// What becomes of exp(scale * x - shift).
+// Says what happens to the values exp(scale * x - shift).
 enum class Keep { kNothing, kRow, kPaddedRow };
 
-// Writes exp(scale * x[i] - shift) over x[i] and returns the sum. kPaddedRow writes zeros up to a
-// multiple of kLanes.
+// Writes exp(scale * x[i] - shift) over x[i], as kKeep says, and returns the sum. kPaddedRow also
+// writes zeros up to a multiple of kLanes.
 template <Keep kKeep>
 inline float ExpRow(float* x, int64_t n, float scale, float shift) {
   const Vec factor = Broadcast(scale);

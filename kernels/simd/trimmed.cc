@@ -1,23 +1,24 @@
-// Means of what is left when the lowest and highest values are gone, element by element. The values
-// of an element are sorted by a network of comparisons (merge exchange: Knuth, TAOCP vol. 3,
-// algorithm 5.2.2M), the same for all elements, so that vectors go through it as single values
-// would.
+// Computes, element by element, the mean of the values that remain without the lowest and the
+// highest. A sorting network sorts the values of an element (merge exchange: Knuth, TAOCP vol. 3,
+// algorithm 5.2.2M). The network makes the same comparisons for all elements, so that SIMD vectors
+// are sorted like single values.
 #include "kernels/simd/tables.h"
 #include "kernels/simd/vector.h"
 
 namespace lodestar::simd::LODESTAR_ISA {
 namespace {
 
-// Exchanges of independent vectors hide each other's latency; 32 tiles still fit the first cache.
+// Number of SIMD vectors that are sorted side by side, which hides the latency of the comparisons.
+// 32 tiles still fit the first-level cache.
 constexpr int kTile = 4;
 constexpr int64_t kTileElements = int64_t{kTile} * kLanes;
 
-// Elements of each vector that are asked for before their turn: what is sorted now keeps the
-// processor from getting that far by itself.
+// Number of elements that are prefetched ahead in each vector: the sorting keeps the processor from
+// reading ahead that far by itself.
 constexpr int64_t kAhead = 256;
 
 struct Network {
-  // The 191 of 32 values are the most.
+  // A network for 32 values has the most comparisons, 191.
   static constexpr int kMaxSize = 191;
   struct Comparison {
     uint8_t low, high;
@@ -73,7 +74,7 @@ inline void StoreTile(float* p, const Tile& tile, int64_t count) {
   }
 }
 
-// Sorts `values` in every lane; with kWeighted, `weights` go along.
+// Sorts `values` in every lane. With kWeighted, each weight moves along with its value.
 template <bool kWeighted>
 inline void Sort(const Network& network, Tile* values, Tile* weights) {
   for (int c = 0; c < network.size; ++c) {

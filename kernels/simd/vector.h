@@ -1,8 +1,8 @@
-// The vector type of one instruction set and the functions on it. Included only by the sources of
-// //kernels/simd:loops_*, which are compiled once per instruction set with LODESTAR_ISA naming it.
-// Everything lies in that namespace, and no library header with inline functions may be included
-// with it: the linker would be free to keep the copy that was compiled for the widest instruction
-// set.
+// Defines the vector type of one instruction set and the functions on it. Only the sources of
+// //kernels/simd:loops_* include this file. They are compiled once per instruction set, with
+// LODESTAR_ISA naming the set, and everything is in that namespace. Do not include a library header
+// with inline functions together with this file: the linker would be free to keep the copy that was
+// compiled for the widest instruction set.
 #pragma once
 
 #include <immintrin.h>
@@ -29,8 +29,8 @@ inline Vec Load(const float* p) {
 }
 inline void Store(float* p, Vec v) { __builtin_memcpy(p, &v, sizeof(v)); }
 
-// Past the caches: the line is not read first. `p` is aligned to a vector. Other threads see it
-// after StreamFence().
+// Stores past the caches, without reading the line first. `p` must be aligned to a vector. Other
+// threads see the store after StreamFence().
 inline void Stream(float* p, Vec v) {
 #if defined(__AVX512F__)
   _mm512_stream_ps(p, reinterpret_cast<__m512>(v));
@@ -42,7 +42,7 @@ inline void Stream(float* p, Vec v) {
 }
 inline void StreamFence() { _mm_sfence(); }
 
-// The first `n` < kLanes elements; the other lanes are `fill`.
+// Loads the first `n` < kLanes elements; the other lanes are set to `fill`.
 inline Vec LoadPart(const float* p, int64_t n, float fill = 0.0f) {
 #if defined(__AVX512F__)
   const __mmask16 mask = static_cast<__mmask16>((1u << n) - 1u);
@@ -73,10 +73,12 @@ inline Vec Broadcast(float x) {
 }
 
 inline Vec Select(IntVec condition, Vec yes, Vec no) { return condition ? yes : no; }
-// Not symmetric for NaN: a NaN in `b` stays.
+// Returns the larger one of each lane. If `b` is NaN the result is NaN; if only `a` is NaN the
+// result is `b`.
 inline Vec Max(Vec a, Vec b) { return a > b ? a : b; }
 
-// The lower and the higher one; of equal ones, and of zeros of either sign, `b`.
+// Lower() returns the lower of two values and Higher() the higher. If both are equal, or zeros of
+// either sign, the result is `b`.
 inline Vec Lower(Vec a, Vec b) {
 #if defined(__AVX512F__)
   return reinterpret_cast<Vec>(
@@ -102,8 +104,8 @@ inline Vec Higher(Vec a, Vec b) {
 #endif
 }
 
-// a * b + c, rounded once where the instruction set has it. The sources are compiled with
-// -ffp-contract=off, so this is the only place where products are fused, and the rounding of an
+// Returns a * b + c, rounded once if the instruction set has a fused operation. The sources are
+// compiled with -ffp-contract=off, so products are fused only here, and the rounding of an
 // expression does not depend on where it is inlined.
 inline Vec Fma(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
@@ -119,7 +121,7 @@ inline Vec Fma(Vec a, Vec b, Vec c) {
 
 inline Vec Sqrt(Vec x) {
 #if defined(__AVX512F__)
-  // The masked form, because gcc 12 warns of the unmasked one's undefined pass-through operand.
+  // Uses the masked form, because gcc 12 warns of an undefined operand in the form without a mask.
   return reinterpret_cast<Vec>(_mm512_maskz_sqrt_ps(0xffff, reinterpret_cast<__m512>(x)));
 #elif defined(__AVX2__)
   return reinterpret_cast<Vec>(_mm256_sqrt_ps(reinterpret_cast<__m256>(x)));
@@ -128,7 +130,7 @@ inline Vec Sqrt(Vec x) {
 #endif
 }
 
-// `v` with the lanes from `n` < kLanes on set to zero.
+// Returns `v` with the lanes from `n` < kLanes on set to zero.
 inline Vec ZeroFrom(Vec v, int64_t n) {
 #if defined(__AVX512F__)
   const __mmask16 mask = static_cast<__mmask16>((1u << n) - 1u);
@@ -139,7 +141,7 @@ inline Vec ZeroFrom(Vec v, int64_t n) {
 #endif
 }
 
-// Lane i receives lane i ^ kStep.
+// Returns a vector whose lane i is lane i ^ kStep of `v`.
 template <int kStep>
 inline Vec SwapLanes(Vec v) {
   IntVec from;
@@ -147,7 +149,7 @@ inline Vec SwapLanes(Vec v) {
   return __builtin_shuffle(v, from);
 }
 
-// Lanes are combined in halves, always in the same order.
+// Adds all lanes, half to half, always in the same order.
 template <int kStep = kLanes / 2>
 inline float SumLanes(Vec v) {
   v += SwapLanes<kStep>(v);
@@ -161,8 +163,9 @@ inline float MaxLanes(Vec v) {
   return v[0];
 }
 
-// e^x by 2^n * p(r), |r| <= ln(2)/2, p of degree 6 (Taylor). Error below 2 ulp on [-87.3, 88.3];
-// arguments outside are moved to the nearest end, so that e^-inf is 1e-38, not 0. NaN stays NaN.
+// Returns e^x as 2^n * p(r) with |r| <= ln(2)/2, where p is a Taylor polynomial of degree 6. The
+// error is below 2 ulp on [-87.3, 88.3]. Arguments outside are moved to the nearest end, so that
+// e^-inf is 1e-38, not 0. NaN stays NaN.
 inline Vec Exp(Vec x) {
   const Vec low = Broadcast(-87.3f);
   const Vec high = Broadcast(88.3f);
@@ -173,7 +176,8 @@ inline Vec Exp(Vec x) {
   const Vec shifted = Fma(x, Broadcast(1.44269504088896341f), magic);
   const Vec n = shifted - magic;
   Vec r =
-      Fma(n, Broadcast(-0.693145751953125f), x);  // ln 2 in two parts: n times the first is exact
+      // ln 2 is subtracted in two parts; n times the first part is exact
+      Fma(n, Broadcast(-0.693145751953125f), x);
   r = Fma(n, Broadcast(-1.42860677e-6f), r);
   Vec p = Fma(r, Broadcast(1.3888889e-3f), Broadcast(8.3333333e-3f));
   p = Fma(p, r, Broadcast(4.1666667e-2f));

@@ -1,4 +1,4 @@
-// Matrix products, fully connected layers, normalisation.
+// Tests matrix products, fully connected layers and normalisation.
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -48,7 +48,8 @@ TEST_P(DeviceConformanceTest, MultipliesEveryTransposition) {
 TEST_P(DeviceConformanceTest, MultipliesBatchesWithStrides) {
   ExpectConforms(
       [](DeviceTestRig& rig) {
-        // Three heads interleaved in rows of 3 * 33 elements; the result is padded to rows of 20.
+        // The inputs are three heads interleaved in rows of 3 * 33 elements. The rows of the result
+        // are padded to 20 elements.
         const MatMulShape shape{.transpose_b = true,
                                 .m = 17,
                                 .n = 18,

@@ -1,4 +1,4 @@
-// Attention, embedding, loss, convolution and pooling.
+// Tests attention, embedding, loss, convolution and pooling.
 #include <array>
 #include <cstdint>
 #include <utility>
@@ -18,8 +18,8 @@ TEST_P(DeviceConformanceTest, AttendsToThePast) {
   }
 }
 
-// Contexts that are and are not multiples of a generator's block, and sequences that begin
-// anywhere.
+// Covers contexts that are and are not multiples of the block of the random generator, and
+// sequences with any first element.
 TEST_P(DeviceConformanceTest, DropsTheSameProbabilitiesInBothDirections) {
   const auto shape = [](int64_t batch, int64_t tokens, int64_t heads, int64_t width,
                         const DropoutMask& mask) {
@@ -115,7 +115,8 @@ TEST_P(DeviceConformanceTest, ConvolvesAndPools) {
             };
             const Buf dw = weight_output("dw", taps);
             const Buf db = weight_output("db", s.out_channels);
-            // Not the y of above: where rounding decides whether it is 0, devices differ.
+            // Does not use the y from above: if a value is near 0, rounding decides whether it is
+            // 0, and devices differ.
             const Buf active = rig.Random(output);
             rig.device().ConvReluBackward(rig.Output("dx", input), dw, db, rig.InOut("dy", output),
                                           active, x, w, workspace, s, weights);
@@ -131,7 +132,7 @@ TEST_P(DeviceConformanceTest, MaxPoolKeepsTheFirstOfEquals) {
     ExpectConforms(
         [&, planes = planes, height = height, width = width](DeviceTestRig& rig) {
           const int64_t outputs = planes * (height / 2) * (width / 2);
-          // Few different values, so that many windows have equals.
+          // There are only five different values, so that many windows have equal maxima.
           std::vector<double> values(planes * height * width);
           for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * i % 5);
           const Buf argmax = rig.Output("argmax", outputs, DType::kU8);

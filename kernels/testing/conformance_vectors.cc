@@ -1,4 +1,4 @@
-// Memory, vectors and optimizers.
+// Tests memory, vector operations and optimizers.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -79,7 +79,7 @@ TEST_P(DeviceConformanceTest, DropsWhatTheMaskSays) {
             rig.device().Dropout(rig.Output("y", n), x, mask);
             const Buf in_place = rig.InOut("in_place", n);
             rig.device().Dropout(in_place, in_place, mask);
-            // The same tensor in two pieces.
+            // Applies the mask to the same tensor in two pieces.
             const Buf cut = rig.Output("cut", n);
             const int64_t first = n / 3;
             DropoutMask rest = mask;
@@ -130,7 +130,7 @@ TEST_P(DeviceConformanceTest, SumsSquares) {
   }
 }
 
-// Encodes aligned vectors, and vectors that begin anywhere.
+// Covers vectors that are aligned and vectors that begin at any address.
 TEST_P(DeviceConformanceTest, EncodesToTheSameBytesAndKnowsWhatIsLost) {
   for (Encoding encoding : {Encoding::kBf16, Encoding::kFp16, Encoding::kInt8, Encoding::kInt4,
                             Encoding::TopK(64, 2), Encoding::TopK(5, 4)}) {
@@ -213,7 +213,8 @@ TEST_P(DeviceConformanceTest, AdamWMatchesTheFormula) {
   }
 }
 
-// Narrow weights are what a cast of the new weights gives, whatever else the update wrote.
+// The narrow weights must be what a cast of the new weights gives, whatever the update does with
+// its other outputs.
 TEST_P(DeviceConformanceTest, OptimizersWriteTheNarrowWeights) {
   for (int64_t n : kSizes) {
     DeviceTestRig rig(device_.get(), DType::kF32);

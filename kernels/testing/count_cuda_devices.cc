@@ -1,4 +1,5 @@
-// Prints how many CUDA devices there are, or why none can be used; exit code 0 or 1.
+// Prints the number of CUDA devices and exits with 0. If none can be used, prints why and exits
+// with 1.
 #include <iostream>
 
 #include "kernels/factory/cuda_plugin.h"

@@ -11,7 +11,7 @@
 namespace lodestar::kernels {
 namespace {
 
-// Between those of f32 and bf16.
+// Separates bf16 from f32: the value lies between their rounding units.
 constexpr double kNarrowUnit = 0x1p-12;
 
 bool SameBits(const std::vector<double>& a, const std::vector<double>& b) {

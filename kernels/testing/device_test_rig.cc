@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kCanaryElements = 16;
 constexpr double kCanary = 123.0;
 
-// Largest relative error of rounding to nearest; 0 for types without rounding.
+// Returns the largest relative error of rounding to nearest. 0 means that the type does not round.
 double RoundingUnit(DType dtype) {
   switch (dtype) {
     case DType::kF64:

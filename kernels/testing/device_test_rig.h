@@ -1,5 +1,4 @@
-// Runs one operation on a device and collects what it wrote, so that the same few lines serve every
-// device.
+// Runs one operation on a device and collects the outputs, so that one test serves every device.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +13,8 @@ namespace lodestar::kernels {
 
 using Outputs = std::map<std::string, std::vector<double>>;
 
-// Makes arguments and reads back results. Inputs depend on the seed and the order of the calls
-// only; they are rounded to `input_dtype`, so that a device of lower precision and the oracle get
+// Makes arguments and reads back results. Inputs depend only on the seed and the order of the
+// calls. They are rounded to `input_dtype`, so that a device of lower precision and the oracle get
 // the same numbers.
 class DeviceTestRig {
  public:
@@ -25,29 +24,30 @@ class DeviceTestRig {
   DeviceTestRig& operator=(const DeviceTestRig&) = delete;
 
   Device& device() { return *device_; }
-  // dtype of statistics, gradients of parameters and optimizers' vectors.
+  // Returns the dtype of statistics, gradients of parameters and vectors of optimizers.
   DType statistics_dtype() const;
   // Returns the rounding unit of the narrowest floating dtype that an argument had. All roundings
   // are below it.
   double rounding_unit() const { return rounding_unit_; }
 
-  // Uniform in [-1, 1), compute dtype unless said otherwise.
+  // Returns values uniform in [-1, 1), in the compute dtype unless `dtype` is given.
   Buf Random(int64_t n);
   Buf Random(int64_t n, DType dtype);
   Buf Values(const std::vector<double>& values);
   Buf Values(const std::vector<double>& values, DType dtype);
   Buf Integers(int64_t n, int32_t end);  // uniform in [0, end)
-  // An output under `name`: NaN before, followed by a canary that Collect() checks.
+  // Returns an output called `name`. It is filled with NaN, and a canary behind it is checked by
+  // Collect().
   Buf Output(const std::string& name, int64_t n);
   Buf Output(const std::string& name, int64_t n, DType dtype);
-  // The same, but with these values before.
+  // Returns an output that has `values` before the operation.
   Buf Output(const std::string& name, const std::vector<double>& values);
-  // An argument that is read and written: random before.
+  // Returns an argument that is both read and written. It has random values before the operation.
   Buf InOut(const std::string& name, int64_t n);
   Buf InOut(const std::string& name, int64_t n, DType dtype);
   Buf Workspace(int64_t n);
 
-  // Waits for the device. All outputs as f64.
+  // Waits for the device, and returns all outputs as f64.
   Outputs Collect();
 
  private:

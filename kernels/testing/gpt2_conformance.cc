@@ -1,5 +1,6 @@
-// Shapes of GPT-2 (124M: width 768, 12 heads; 1.5B: width 1600, 25 heads; 1024 tokens, 50257 in the
-// vocabulary, padded to 50304), twice its context, and heads of 128 as its successors have.
+// Tests operations at the shapes of GPT-2: 124M has width 768 and 12 heads, 1.5B has width 1600 and
+// 25 heads. Both have 1024 tokens and a vocabulary of 50257, padded to 50304. Also covers twice
+// that context, and heads of 128, which successors of GPT-2 have.
 #include <utility>
 #include <vector>
 
@@ -15,11 +16,11 @@ namespace {
 constexpr int64_t kVocabulary = 50257;
 constexpr int64_t kHeadRows = 50304;
 constexpr double kSharpness = 2.5;
-// Both round, and the CPU adds thousands of rows one after the other: up to twice the tolerance by
-// itself, measured on sums over 4096 rows.
+// Both sides round. The CPU adds thousands of rows one after the other, and on sums over 4096 rows
+// its own error was measured to be up to twice the tolerance.
 constexpr double kOfCpu = 4.0;
 
-// Rows are samples times tokens.
+// A layer of a model. The number of rows is samples times tokens.
 struct Layer {
   MatrixSize size;
   Activation activation;
@@ -84,7 +85,7 @@ TEST_P(Gpt2ConformanceTest, LinearForwardFusesBiasAndActivation) {
 }
 
 TEST_P(Gpt2ConformanceTest, LinearBackwardSetsAndAdds) {
-  // Sums for the bias are fused where they are set.
+  // With kSet, the sums for the bias are fused into the matrix product.
   for (const Accumulate weights : {Accumulate::kSet, Accumulate::kAdd}) {
     for (const auto& [size, activation] : kLayers) {
       if (weights == Accumulate::kAdd && size.rows > 1024) continue;
@@ -108,7 +109,7 @@ TEST_P(Gpt2ConformanceTest, LinearBackwardInputGoesThroughTheGelu) {
   }
 }
 
-// As the model calls it: no bias, the weights are the padded table of tokens.
+// Calls the operation like the model does: without bias, with the padded token table as weights.
 TEST_P(Gpt2ConformanceTest, HeadOverTheWholeVocabulary) {
   ExpectNearCpu(
       [](DeviceTestRig& rig) {

@@ -1,5 +1,5 @@
-// The fp32 numbers that an optimizer's loop over elements needs, from a step's options: the same
-// for every implementation.
+// Computes, from the options of a step, the fp32 factors that an optimizer's loop over elements
+// needs. Every implementation uses the same factors.
 #pragma once
 
 #include <cmath>

@@ -1,7 +1,7 @@
-// Optimizer updates of fp32 vectors on the CPU, one pass over memory, on the calling thread. A
-// server cuts its vectors into ranges and gives each to a thread of its own: cutting anywhere gives
-// the same bits, and the same bits as Device::AdamWUpdate and Device::MomentumUpdate of the CPU
-// device.
+// Updates fp32 vectors on the CPU by an optimizer, in one pass over memory, on the calling thread.
+// A server cuts its vectors into ranges and gives each range to another thread. Cutting anywhere
+// gives the same bits. They are also the bits of Device::AdamWUpdate and Device::MomentumUpdate on
+// the CPU device.
 #pragma once
 
 #include "absl/types/span.h"
@@ -9,16 +9,17 @@
 
 namespace lodestar::vectors {
 
-// Spans are of one size (CHECK). `weights_out` is `weights_in` or does not overlap it; the state is
-// updated in place. Both return whether the new weights and state are finite: false also if a
-// weight and its state only together are too large. The check takes no second pass over memory.
+// All spans of a call have one size (CHECK). `weights_out` is `weights_in` or does not overlap it.
+// The state is updated in place. Both functions return true if the new weights and state are
+// finite. They also return false if only the sum of a weight and its state is too large. The check
+// takes no second pass over memory.
 
-// See Device::AdamWUpdate. No decay if step.weight_decay is 0.
+// Does the update of Device::AdamWUpdate. If step.weight_decay is 0, there is no decay.
 bool AdamWStepCpu(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                   absl::Span<float> first_moment, absl::Span<float> second_moment,
                   absl::Span<const float> gradient, const kernels::AdamWStep& step);
 
-// See Device::MomentumUpdate. An empty `state` means plain SGD.
+// Does the update of Device::MomentumUpdate. An empty `state` means plain SGD.
 bool SgdMomentumStep(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                      absl::Span<float> state, absl::Span<const float> gradient,
                      const kernels::MomentumStep& step);

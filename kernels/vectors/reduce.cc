@@ -11,7 +11,7 @@
 namespace lodestar::vectors {
 namespace {
 
-// 32 KiB of fp32: the second pass over a block finds it in the cache.
+// Elements of a block: 32 KiB of fp32, so that the second pass over a block finds it in the cache.
 constexpr int64_t kBlock = 8 * 1024;
 
 static_assert(kMaxTrimmedValues == simd::kMaxTrimmedValues);

@@ -1,4 +1,4 @@
-// Speed of what a server does with contributions, on one core, in bytes read per second. The
+// Measures the operations of a server on contributions, on one core, in bytes read per second. The
 // vectors together are larger than the caches.
 #include <string>
 #include <vector>
@@ -9,7 +9,7 @@
 namespace lodestar::vectors {
 namespace {
 
-constexpr int64_t kElements = int64_t{1} << 20;  // a bucket
+constexpr int64_t kElements = int64_t{1} << 20;  // the size of a bucket
 constexpr int kVectors = 32;
 
 std::vector<std::vector<float>> Vectors(int count) {
@@ -29,7 +29,7 @@ void Report(benchmark::State& state, int vectors) {
                           static_cast<int64_t>(sizeof(float)));
 }
 
-// The plain mean of as many, for comparison.
+// Measures the plain mean of the same number of vectors, for comparison with the trimmed mean.
 void Mean(benchmark::State& state) {
   const auto count = static_cast<int>(state.range(0));
   const std::vector<std::vector<float>> vectors = Vectors(count);
@@ -57,7 +57,7 @@ void RobustMean(benchmark::State& state) {
   state.SetLabel(is_weighted ? "weighted" : "equal weights");
 }
 
-// One pass of the vectors of many workers.
+// Measures one pass over the vectors of many workers.
 void SquareSum(benchmark::State& state) {
   const std::vector<std::vector<float>> vectors = Vectors(kVectors);
   double sum = 0.0;

@@ -32,7 +32,7 @@ TEST(ReduceTest, AccumulatesOddSizesAndUnalignedPointers) {
       AccumulateScaled(acc.data() + offset, x.data() + offset, 0.25f, n, kernels::Accumulate::kAdd);
       for (int64_t i = 0; i < n + offset; ++i) {
         const float want = i < offset ? before[i] : before[i] + 0.25f * x[i];
-        ASSERT_NEAR(acc[i], want, 2e-7f) << i;  // one rounding
+        ASSERT_NEAR(acc[i], want, 2e-7f) << i;  // the error is one rounding
       }
       AccumulateScaled(acc.data() + offset, x.data() + offset, 0.25f, n, kernels::Accumulate::kSet);
       for (int64_t i = offset; i < n + offset; ++i) ASSERT_EQ(acc[i], 0.25f * x[i]) << i;
@@ -75,7 +75,7 @@ TEST(ReduceTest, SumOfSquaresIsExactEnoughAndRepeats) {
     double want = 0.0;
     for (int64_t i = 0; i < n; ++i) want += double{x[i + 1]} * double{x[i + 1]};
     const double got = SumOfSquares(x.data() + 1, n);
-    EXPECT_NEAR(got, want, 1e-12 * want);  // f64 sum of up to 1e5 terms
+    EXPECT_NEAR(got, want, 1e-12 * want);  // the error of an f64 sum of up to 1e5 terms
     std::vector<float> moved(x.begin() + 1, x.end());
     EXPECT_EQ(SumOfSquares(moved.data(), n), got) << "alignment changed the sum";
   }
@@ -92,7 +92,7 @@ TEST(ReduceTest, DotProductIsExactEnoughAndRepeats) {
       size += std::abs(double{x[i + 1]} * double{y[i]});
     }
     const double got = DotProduct(x.data() + 1, y.data(), n);
-    EXPECT_NEAR(got, want, 1e-12 * size);  // f64 sum of up to 1e5 terms
+    EXPECT_NEAR(got, want, 1e-12 * size);  // the error of an f64 sum of up to 1e5 terms
     std::vector<float> moved(x.begin() + 1, x.end());
     EXPECT_EQ(DotProduct(moved.data(), y.data(), n), got) << "alignment changed the sum";
     EXPECT_EQ(DotProduct(y.data(), y.data(), n), SumOfSquares(y.data(), n));
@@ -101,7 +101,8 @@ TEST(ReduceTest, DotProductIsExactEnoughAndRepeats) {
 
 TEST(ReduceTest, SumOfSquaresDoesNotOverflowInSinglePrecision) {
   const std::vector<float> x(3, 1e30f);
-  EXPECT_NEAR(SumOfSquares(x.data(), 3), 3e60, 1e54);  // 1e30 is not a float: 24 bits
+  // As a float, 1e30 has a relative error of up to 2^-24
+  EXPECT_NEAR(SumOfSquares(x.data(), 3), 3e60, 1e54);
 }
 
 TEST(ReduceTest, SquareSumsComeWithTheCheck) {
@@ -110,7 +111,7 @@ TEST(ReduceTest, SquareSumsComeWithTheCheck) {
     double sum = -1.0;
     EXPECT_TRUE(AllBelow(x.data() + 1, 1.5f, n, &sum)) << n;
     const double want = SumOfSquares(x.data() + 1, n);
-    EXPECT_NEAR(sum, want, 1e-6 * want) << n;  // sums of 16 in fp32
+    EXPECT_NEAR(sum, want, 1e-6 * want) << n;  // sums of 16 squares are in fp32
     for (int64_t at : {int64_t{0}, n / 2, n - 1}) {
       if (n == 0) break;
       for (float bad : {kNan, -kInfinity, 1.5f}) {
@@ -160,7 +161,7 @@ TEST(ReduceTest, CheckedAccumulationEqualsTheUnchecked) {
   EXPECT_EQ(checked, unchecked);
 }
 
-// What the mean is, in f64, of the values of one element.
+// Computes in f64 the trimmed mean of the values of one element.
 double TrimmedOracle(std::vector<std::pair<float, float>> values, int trim) {
   std::stable_sort(values.begin(), values.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -180,7 +181,7 @@ TEST(ReduceTest, TrimmedMeanIsThatOfTheOracle) {
       std::vector<float> weights;
       for (int i = 0; i < count; ++i) {
         vectors.push_back(Random(n + 1, 100 + i));
-        // One is wild, and not always the same.
+        // One vector has huge values, in the middle of the list.
         if (i == count / 2) {
           for (float& value : vectors.back()) value *= 1e18f;
         }
@@ -201,7 +202,7 @@ TEST(ReduceTest, TrimmedMeanIsThatOfTheOracle) {
               largest = std::max(largest, std::abs(double{values[k][i]}));
             }
           }
-          // A sum of at most 32 terms, each rounded, and a division.
+          // The error is that of a sum of at most 32 terms, each rounded, and of a division.
           const double tolerance = 34 * 0x1p-24 * largest;
           ASSERT_NEAR(equal[i], TrimmedOracle(alike, trim), tolerance)
               << "count=" << count << " trim=" << trim << " i=" << i;
