@@ -26,27 +26,29 @@ namespace {
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 // If there are several addresses, each has this long to answer.
 constexpr absl::Duration kSearchTimeout = absl::Seconds(5);
-// Writing or verifying a checkpoint of a large model takes a while.
+// Time limit for calls that may write or verify a checkpoint of a large model.
 constexpr absl::Duration kBulkTimeout = absl::Hours(1);
-// While a call lasts: how often to look at what it waits for, and how long that may take.
+// While a call lasts, psctl asks the server for its status this often. Each such question may take
+// kLookTimeout.
 constexpr absl::Duration kLookInterval = absl::Seconds(1);
 constexpr absl::Duration kLookTimeout = absl::Seconds(2);
-// A connection that is not accepted is given up after five seconds, and a call later. If a call
-// ends sooner, the server has answered or refused it.
+// Minimum age of a failed call before the server counts as silent. A connection that is not
+// accepted fails after five seconds, and a call that is not answered fails later. If a call fails
+// sooner, the server has answered or refused it.
 constexpr absl::Duration kSilence = absl::Seconds(4);
 constexpr absl::Duration kProbePatience = absl::Seconds(1);
-// An address may send on to another this often before it is an error.
+// Maximum number of times that a server may refer the call to another address.
 constexpr int kMaxHops = 3;
 
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
 }
 
-// It holds for a call that is watched while it lasts. A server that says nothing at all is then
-// reported by the call itself.
+// Minimum silence of a server, during a call that is watched, before psctl reports the silence. If
+// the server answers nothing at all, the call itself reports the error.
 constexpr absl::Duration kSilenceMeanwhile = absl::Seconds(8);
 
-// What a ps_server that is there, and silent, is said to be.
+// Returns the message about a ps_server that accepts connections but does not answer.
 std::string HangsText(bool is_reached, absl::Time since) {
   return absl::StrCat(
       is_reached ? "is connected, but has not answered since "
@@ -58,7 +60,8 @@ std::string HangsText(bool is_reached, absl::Time since) {
       is_reached ? "; what it was asked for it may still do" : "");
 }
 
-// By this side, without a word of the server.
+// Returns true if the call ended because of the deadline on this side, without an answer from the
+// server.
 bool IsOwnDeadline(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) && status.message() == "Deadline Exceeded";
 }
@@ -83,7 +86,7 @@ absl::Status ClusterClient::FindServer() {
     const absl::Time asked_at = absl::Now();
     answer = Explain(status_->GetStatus(&context, v1::GetStatusRequest(), &reply), asked_at);
   } while (search.GoesOn(answer));
-  // A server that refuses the call, or sends on to another server, is there.
+  // If the server refuses the call or refers it to another server, the server is there.
   return AddressList::IsElsewhere(answer) ? search.Outcome() : absl::OkStatus();
 }
 
@@ -119,7 +122,8 @@ absl::Status ClusterClient::Explain(const grpc::Status& status, absl::Time asked
     return native;
   }
   if (absl::IsUnauthenticated(native)) *refusal_ = std::string(native.message());
-  // A connection that stands has brought the server's own words, such as those of a full disk.
+  // If the connection stands, Unavailable comes from the server itself, for example because its
+  // disk is full.
   const bool is_reached = channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   const bool is_nobody_there = absl::IsUnavailable(native) && !is_reached;
   const absl::Time now = absl::Now();

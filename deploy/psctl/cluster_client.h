@@ -1,5 +1,6 @@
-// Calls of StatusService and AdminService, blocking, with deadlines and errors for people. A server
-// that takes connections and does not answer is told from one that is not there.
+// ClusterClient makes calls of StatusService and AdminService. The calls block, have deadlines, and
+// return errors written for operators. An error says whether the server is not there, or accepts
+// connections but does not answer.
 #pragma once
 
 #include <atomic>
@@ -27,10 +28,10 @@ namespace lodestar {
 
 class ClusterClient {
  public:
-  // `servers`: the first that answers as a ps_server is asked; one that is not the coordinator
-  // sends on to it.
+  // The calls go to the first of `servers` that answers as a ps_server. If that server is not the
+  // coordinator, it refers the calls to the coordinator.
   ClusterClient(AddressList servers, wire::TransportSecurity security);
-  // Another one with the same servers, and no connection yet.
+  // Returns another client with the same servers and no connection yet.
   ClusterClient Anew() const {
     ClusterClient other(servers_, security_);
     other.refusal_ = refusal_;
@@ -38,44 +39,45 @@ class ClusterClient {
     other.stop_ = stop_;
     return other;
   }
-  // Why a server has refused the certificate of this client, or of one that was made Anew() from
-  // it; empty: none has.
+  // Returns why a server has refused the certificate of this client, or of a client made from it by
+  // Anew(). Empty means that no server has refused it.
   const std::string& refusal() const { return *refusal_; }
 
-  // From now on GetStatus(), GetHistory(), WatchStatus(), Checkpoint(), Export() and Stop(), also
-  // of those that are made Anew(), end with Cancelled once that is told to stop.
+  // Makes GetStatus(), GetHistory(), WatchStatus(), Checkpoint(), Export() and Stop() end with
+  // Cancelled once `stop` is requested. Clients that Anew() makes from now on have the same `stop`.
   void StopWith(std::stop_token stop) { stop_ = std::move(stop); }
 
   absl::StatusOr<v1::ClusterStatus> GetStatus();
   // Calls `show` for each status until it returns false or the server ends the stream.
   absl::Status WatchStatus(absl::Duration interval,
                            const std::function<bool(const v1::ClusterStatus&)>& show);
-  // See StatusService. Errors also: InvalidArgument (what has come is no history).
+  // See StatusService. Errors also: InvalidArgument (the answer is not a valid history).
   absl::StatusOr<RunHistory> GetHistory(const v1::HistoryRequest& request);
-  // The last lines of the server's log that fit `query`. `log_id`: of the page that `query.after`
-  // is of; empty: none. See AdminService.
+  // Returns the last lines of the server's log that match `query`. `log_id` is that of the page
+  // that `query.after` counts in; empty means that there is no such page. See AdminService.
   absl::StatusOr<wire::LogPage> ReadLog(const LogQuery& query, const std::string& log_id);
-  // Shown about once a second while the answer takes that long.
+  // Takes the cluster's status, about once a second while the answer to a call is awaited.
   using Meanwhile = std::function<void(const v1::ClusterStatus&)>;
-  // Blocks until the checkpoint is there, or has failed.
+  // Blocks until the checkpoint is saved or has failed.
   absl::StatusOr<v1::CheckpointReply> Checkpoint(const Meanwhile& meanwhile);
   // Calls `take` for each part of a safetensors file with the weights, in order and on another
-  // thread, until it returns false or the file is whole. Returns what was exported.
+  // thread, until `take` returns false or the file is complete. Returns what was exported.
   absl::StatusOr<v1::ExportSource> Export(absl::FunctionRef<bool(absl::string_view)> take,
                                           const Meanwhile& meanwhile);
   // See AdminService.
   absl::Status Pause(const std::string& reason);
   absl::Status Resume();
   absl::StatusOr<v1::SetLearningRateReply> SetLearningRate(double learning_rate);
-  // `with_certificate`: with all names of its certificate. Errors also: Unimplemented: the server
-  // is older and has evicted the name alone.
+  // With `with_certificate`, the server evicts all names that the worker's certificate has used.
+  // Errors also: Unimplemented (the server is older and has evicted only the one name).
   absl::Status Evict(const std::string& worker_name, const std::string& reason,
                      bool with_certificate);
   absl::StatusOr<v1::DashboardReply> GetDashboard();
   absl::Status Readmit(const std::string& worker_name);
-  // Back to the newest checkpoint of at most `round` rounds. Blocks until no restart undoes that.
+  // Rolls back to the newest checkpoint of at most `round` rounds. Blocks until no restart of a
+  // server can undo the rollback.
   absl::StatusOr<v1::RollBackReply> RollBack(int64_t round, const std::string& reason);
-  // What that would lead to; its errors. Nothing is done.
+  // Returns what RollBack() would return, with the same errors. Changes nothing.
   absl::StatusOr<v1::RollBackReply> CheckRollBack(int64_t round);
   // Blocks until the job is over.
   absl::StatusOr<v1::StopReply> Stop(const std::string& reason, const Meanwhile& meanwhile);
@@ -87,29 +89,30 @@ class ClusterClient {
   absl::StatusOr<v1::ListIdentitiesReply> ListIdentities();
   absl::StatusOr<v1::RevokeReply> Revoke(const std::string& name, bool with_tokens);
 
-  // The address of the server that has answered last.
+  // Returns the address of the server that has answered last.
   const std::string& server() const { return server_; }
 
  private:
   void Connect(const std::string& server);
-  // Finds a server that answers. It is called before a call that may not be made twice, if there
-  // are several addresses to choose from.
+  // Finds a server that answers. If there are several addresses, this comes before a call that must
+  // not be made twice.
   absl::Status FindServer();
-  // Starts a call that runs the function at its end.
+  // Starts a call, and arranges that `done` runs when the call ends.
   using Begin =
       absl::FunctionRef<void(grpc::ClientContext*, std::function<void(grpc::Status)> done)>;
   grpc::Status CallAndWatch(Begin begin, const Meanwhile& meanwhile);
   absl::StatusOr<v1::RollBackReply> RollBack(const v1::RollBackRequest& request);
-  // Makes a call that takes and returns one message. `stub` is that of the server that is asked in
-  // the end.
+  // Makes a call that takes and returns one message. `stub` points to the member with the stub of
+  // the service, which belongs to the connected server.
   template <typename Stub, typename Request, typename Reply>
   absl::Status CallUnary(std::unique_ptr<Stub> ClusterClient::*stub,
                          grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
                          const Request& request, Reply& reply);
-  // Makes the call, and makes it again with the coordinator if the server sends on to it.
+  // Makes the call. If the server refers it to the coordinator, makes the call again there.
   absl::Status Call(absl::FunctionRef<grpc::Status()> call);
   // Returns the error as "ps_server at HOST:PORT: ...". If no server has answered, the text says
-  // what to look at. `asked_at` is when the call began, or was answered last.
+  // what to check. `asked_at` is when the call began, or when the server last answered during the
+  // call.
   absl::Status Explain(const grpc::Status& status, absl::Time asked_at) const;
 
   std::stop_token stop_;
@@ -121,8 +124,8 @@ class ClusterClient {
   std::unique_ptr<v1::AdminService::Stub> admin_;
   std::unique_ptr<v1::AuthorityService::Stub> authority_;
   std::shared_ptr<std::string> refusal_ = std::make_shared<std::string>();
-  // Since when a server that is there has not answered, over all calls, in microseconds since 1970.
-  // kAnswers means that it has answered.
+  // Time since which the server has accepted connections without answering, over all calls, in
+  // microseconds since 1970. kAnswers means that the server has answered.
   static constexpr int64_t kAnswers = std::numeric_limits<int64_t>::max();
   std::shared_ptr<std::atomic<int64_t>> silent_since_ =
       std::make_shared<std::atomic<int64_t>>(kAnswers);

@@ -52,7 +52,7 @@ TEST(ClusterClientTest, OnlyWhereNobodyAnswersTheAddressIsInDoubt) {
                        HasSubstr("; is it running, and is --server right?")));
 }
 
-// As the system does for a process that is stopped.
+// Listens without accepting: the system takes connections for a process that is stopped, too.
 TEST(ClusterClientTest, WhoTakesConnectionsAndSaysNothingIsSaidToHang) {
   const FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in place{};

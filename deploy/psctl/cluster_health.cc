@@ -5,7 +5,8 @@
 namespace lodestar {
 namespace {
 
-// Longer than the time after which a server repeats what it could not do, such as saving.
+// Alarms younger than this count. The time is longer than the interval after which a server tries
+// again what has failed, such as saving.
 constexpr double kRecentSeconds = 600;
 
 bool IsWrongNow(const v1::Alarm& alarm) {
@@ -22,7 +23,8 @@ ClusterHealth HealthOf(const v1::ClusterStatus& status) {
   for (const char* state : {"saving", "stopping", "done"}) {
     if (status.state() == state) return ClusterHealth::kGood;
   }
-  // A site has its work from upstream; that it waits for long is told.
+  // A site gets its work from its upstream server. If that work does not come for long, is_held_up
+  // says so.
   const bool has_work = status.state() == "training" || status.state() == "evaluating" ||
                         status.state() == "waiting_for_upstream";
   const bool has_worker =

@@ -1,4 +1,4 @@
-// Whether a cluster is well, for scripts: the exit code of `psctl status`.
+// Says whether a cluster is well. Scripts get the answer as the exit code of `psctl status`.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 namespace lodestar {
 
 enum class ClusterHealth : uint8_t {
-  kGood,           // trains, ends, or is done
-  kStandsStill,    // waits for workers or servers: may change by itself
-  kNeedsOperator,  // the job has failed, or an alarm of the last ten minutes
+  kGood,           // the job trains, is ending, or is done
+  kStandsStill,    // the job waits for workers or servers, and may go on by itself
+  kNeedsOperator,  // the job has failed, or there was an alarm in the last ten minutes
 };
 
 ClusterHealth HealthOf(const v1::ClusterStatus& status);

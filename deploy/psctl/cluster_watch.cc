@@ -28,7 +28,8 @@ absl::Status WatchAcrossRestarts(const ClusterWatch& watch) {
     });
     if (ended.ok() || !has_answered || RemedyFor(ended) == Remedy::kGiveUp) return ended;
     if (is_job_over) return absl::OkStatus();
-    // One such error may come from a damaged call. Two of them mean that the caller is refused.
+    // A single error of this kind may come from a damaged call. The second one in a row means that
+    // the server refuses the caller.
     if (absl::IsUnauthenticated(ended) && std::exchange(was_turned_away, true)) return ended;
     if (!watch.away(ended.message(), watch.clock->Now() - *last_answer)) return absl::OkStatus();
     watch.clock->Sleep(kPause);

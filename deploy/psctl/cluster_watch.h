@@ -12,22 +12,22 @@
 namespace lodestar {
 
 struct ClusterWatch {
-  // Shows a status. It returns false to end the watch.
+  // Shows a status. Returns false to end the watch.
   using Show = std::function<bool(const v1::ClusterStatus&)>;
 
-  // Calls the function for each status. It returns OK when the function returns false, and
-  // otherwise why the stream has ended.
+  // Opens a stream and calls `show` for each status. Returns OK once `show` returns false, and
+  // otherwise the reason why the stream has ended.
   std::function<absl::Status(const Show&)> stream;
   Show show;
-  // It is called about once a second with how long the server has not answered. It returns false to
-  // end the watch.
+  // Called about once a second while the server does not answer, with the time since its last
+  // answer. Returns false to end the watch.
   std::function<bool(absl::string_view reason, absl::Duration away)> away;
   Clock* clock = nullptr;
 };
 
-// Watches until show() or away() returns false, or until the server has ended with the job, and
-// then returns OK. Errors: those of a server that has never answered, and those that another try
-// will not mend.
+// Watches until show() or away() returns false, or until the server has ended together with the
+// job, and then returns OK. Errors: those of a server that has never answered; those that trying
+// again will not solve.
 absl::Status WatchAcrossRestarts(const ClusterWatch& watch);
 
 }  // namespace lodestar

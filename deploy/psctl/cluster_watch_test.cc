@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 
 const absl::Status kAway = absl::UnavailableError("connection refused");
 
-// One connection, with the states that it tells and how it ends.
+// A connection: the states that the server sends over it, and how it ends.
 struct Stream {
   std::vector<std::string> states;
   absl::Status end;
@@ -50,7 +50,7 @@ class Watched {
 
   std::vector<std::string> seen;
   std::vector<absl::Duration> outages;
-  int gives_up_after_ = 0;  // The number of outages. 0 means that it never gives up.
+  int gives_up_after_ = 0;  // Number of outages after which the watch gives up. 0 means never.
 
  private:
   SimulatedClock clock_{SimulatedClock::OnSleep::kAdvance};

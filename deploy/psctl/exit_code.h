@@ -1,4 +1,5 @@
-// The exit codes of psctl, for scripts. From 128 on the same command may succeed later.
+// The exit codes of psctl, for scripts. A code of 128 or more means that the same command may
+// succeed later.
 #pragma once
 
 #include "absl/status/status.h"
@@ -8,15 +9,16 @@ namespace lodestar {
 
 inline constexpr int kExitError = 1;
 inline constexpr int kExitBadFlags = 2;
-// For status see ClusterHealth. For stop it means NOT SAVED.
+// `psctl status` returns this for ClusterHealth::kNeedsOperator, and `psctl stop` if the job is NOT
+// SAVED.
 inline constexpr int kExitNeedsOperator = 3;
 inline constexpr int kExitRetry = 129;        // No server answered, or the server cannot do it now.
-inline constexpr int kExitStandsStill = 131;  // For status see ClusterHealth.
+inline constexpr int kExitStandsStill = 131;  // For ClusterHealth::kStandsStill.
 
 int ExitCodeOf(ClusterHealth health);
-// The code for an error on this machine: the same command meets it again.
+// Returns the code for an error on this machine, which the same command would meet again.
 int ExitCodeOfError(const absl::Status& error);
-// The code for an error that a call to a server has brought.
+// Returns the code for an error of a call to a server.
 int ExitCodeOfCall(const absl::Status& error);
 
 }  // namespace lodestar

@@ -18,8 +18,8 @@
 namespace lodestar {
 namespace {
 
-// Errors: FailedPrecondition if the model has far more tokens than the tokenizer beside it. Sizes
-// are rounded up for cards, to 50304 from 50257.
+// Errors: FailedPrecondition (the model has far more tokens than the tokenizer beside it). A few
+// more are normal: vocabularies are padded for cards, for example from 50257 to 50304.
 absl::Status CheckTokenizerIsOfModel(const std::string& folder, const model::Tokenizer& tokenizer,
                                      int64_t vocabulary) {
   constexpr int64_t kMostUnused = 1024;
@@ -31,8 +31,9 @@ absl::Status CheckTokenizerIsOfModel(const std::string& folder, const model::Tok
       "with (also with this path, if it is right)"));
 }
 
-// That of --tokenizer, else that in the folder of the model, else bytes. Files beside a model of
-// bytes may be anything's.
+// Returns the tokenizer of --tokenizer, else the one in the folder of the model, else the tokenizer
+// of bytes. Tokenizer files beside a single-file model of bytes are ignored, because they may
+// belong to another model.
 absl::StatusOr<std::unique_ptr<model::Tokenizer>> ChooseTokenizer(const GenerateOptions& options,
                                                                   int64_t vocabulary) {
   constexpr int64_t kBytes = 256;

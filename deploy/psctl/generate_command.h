@@ -1,4 +1,4 @@
-// `psctl generate`: text from a trained model.
+// `psctl generate` writes text with a trained model.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace lodestar {
 struct GenerateOptions {
   std::string model_path;  // a checkpoint, a file that `psctl export` wrote, or a folder of
                            // Hugging Face
-  std::string tokenizer;   // of OpenTokenizer(); empty: that beside the model, or bytes
+  // For OpenTokenizer(). Empty means the tokenizer beside the model, or bytes.
+  std::string tokenizer;
   std::string device = "auto";
   int threads = 1;
   std::string prompt;
@@ -21,10 +22,10 @@ struct GenerateOptions {
   uint64_t seed = 1;
 };
 
-// Writes the prompt and what follows to stdout. Errors: NotFound naming --model if nothing is
-// there; those of LoadModel(), which come before any output; FailedPrecondition
-// for a model that is no gpt, or one of other tokens than bytes without a tokenizer, or with one
-// of far fewer tokens beside it; those of OpenTokenizer() and TextGenerator::Create().
+// Writes the prompt and the generated text to stdout. Errors: NotFound naming --model (nothing is
+// there); those of LoadModel(), which come before any output; FailedPrecondition (the model is not
+// a gpt; its tokens are not bytes and there is no tokenizer; the tokenizer beside it has far fewer
+// tokens); those of OpenTokenizer() and TextGenerator::Create().
 absl::Status RunGenerate(const GenerateOptions& options);
 
 }  // namespace lodestar

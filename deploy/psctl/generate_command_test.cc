@@ -21,7 +21,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A folder with a model of zeros with `vocabulary` tokens, and the tokenizer of a model of bytes.
+// Writes a folder with a model whose weights are zeros and that has `vocabulary` tokens, and with
+// the tokenizer of a model of bytes.
 std::string WriteFolder(int vocabulary) {
   const std::string folder = absl::StrCat(testing::TempDir(), "/model-", vocabulary);
   EXPECT_OK(FileSystem::Real().CreateDirectories(folder));

@@ -15,13 +15,13 @@ namespace {
 
 constexpr TextTable::Align kRight = TextTable::Align::kRight;
 
-// Converts `nats` to the unit in which the job's losses are shown elsewhere.
+// Converts `nats` to the unit in which the other outputs show the job's losses.
 std::string LossIn(LossUnit unit, double nats) {
   return absl::StrFormat("%.4f", unit == LossUnit::kBitsPerByte ? BitsFromNats(nats) : nats);
 }
 
-// Returns the loss of the last evaluation of a round after `after`, and not after `until`. Empty
-// means that there is none.
+// Returns the loss of the last evaluation after round `after`, up to and including round `until`.
+// Empty means that there was no evaluation.
 std::string HeldoutText(const RunHistory& history, LossUnit unit, int64_t after, int64_t until) {
   std::string text;
   for (const HeldoutPoint& point : history.heldout) {

@@ -1,4 +1,4 @@
-// psctl history and events: the curves and the events of a job.
+// psctl history and events show the curves and the events of a job.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 
 namespace lodestar {
 
-// Reads the history of `path`, which is --checkpoint_dir of a job, or its history file. Errors:
+// Reads the history at `path`, which is the --checkpoint_dir of a job or its history file. Errors:
 // those of ReadHistory().
 absl::StatusOr<RunHistory> ReadKeptHistory(const std::string& path);
 
-// Returns a text for people. It has at most `max_rows` lines of losses, spread over the run and
-// with its last round, and the last `max_rows` events. Lines have at most `columns` characters, or
-// kUnlimitedColumns.
+// Returns a text for operators. It has at most `max_rows` lines of losses, spread over the run and
+// including its last round, and the last `max_rows` events. A line has at most `columns`
+// characters; kUnlimitedColumns means no limit.
 std::string HistoryText(const RunHistory& history, int max_rows, int columns);
 
-// Returns one event in the form that HistoryText() has.
+// Returns one event in the form that it has in HistoryText().
 std::string EventText(const HistoryEvent& event, int columns);
 
 }  // namespace lodestar

@@ -15,7 +15,7 @@
 namespace lodestar {
 namespace {
 
-constexpr int kMaxWorkers = 64;  // of a host
+constexpr int kMaxWorkers = 64;  // maximum number of workers on one host
 constexpr int kMaxCard = 255;
 
 absl::Status SetWorkers(absl::string_view value, WorkerHost& host) {
@@ -46,7 +46,7 @@ absl::StatusOr<WorkerHost> ParseHost(absl::string_view line) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
   WorkerHost host = {.address = std::string(words[0])};
-  // ssh would take such an address for an option of its own.
+  // ssh would take such an address for an option.
   if (absl::StartsWith(host.address, "-") || absl::StrContains(host.address, '=')) {
     return absl::InvalidArgumentError(absl::StrCat("'", PeerText(host.address), "' is no host"));
   }

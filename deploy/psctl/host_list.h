@@ -1,9 +1,10 @@
-// The file of psctl launch --hosts: on which machines workers run. Pure.
+// Parses the file of psctl launch --hosts, which says on which machines workers run. Reads no files
+// itself.
 //
 //   # comment
 //   gpu1                 one worker, on any device
-//   user@gpu2 workers=2  two
-//   gpu3 cards=0,1,3     one for each of these cards
+//   user@gpu2 workers=2  two workers
+//   gpu3 cards=0,1,3     one worker for each of these cards
 #pragma once
 
 #include <string>
@@ -21,7 +22,7 @@ struct WorkerHost {
   friend bool operator==(const WorkerHost&, const WorkerHost&) = default;
 };
 
-// Errors: InvalidArgument naming the line, what it says and what is allowed.
+// Errors: InvalidArgument with the line's number, the wrong text and what is allowed.
 absl::StatusOr<std::vector<WorkerHost>> ParseHostList(absl::string_view text);
 
 }  // namespace lodestar

@@ -17,7 +17,7 @@
 namespace lodestar {
 namespace {
 
-// "in 3h", "2m ago", "now".
+// Returns a time as "in 3h", "2m ago" or "now".
 std::string When(int64_t unix_ms, absl::Time now) {
   const absl::Duration rest = absl::FromUnixMillis(unix_ms) - now;
   const absl::Duration size = absl::AbsDuration(rest);
@@ -40,7 +40,7 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
   }
   ASSIGN_OR_RETURN(const v1::CreateTokenReply reply, client.CreateToken(request));
   if (options.address.empty() && !AddressList::Parse("address", reply.address()).ok()) {
-    // Only this answer has the token's secret.
+    // The token is useless: its secret is only in this answer, which is not shown.
     client.RevokeToken(reply.token_id()).IgnoreError();
     return absl::InvalidArgumentError(absl::StrCat(
         "the server says that it is reached at '", reply.address(),
@@ -57,7 +57,8 @@ absl::StatusOr<std::string> CreateToken(ClusterClient& client, const TokenOption
                  "psctl: the server's machine has no name but localhost, which is every machine's: "
                  "for others, give --address=HOST:PORT, or start the server with --advertise\n");
   }
-  // As others will: an address that is none is seen here, and not there.
+  // Parses the join string as its users will, so that an invalid address is found here and not
+  // there.
   RETURN_IF_ERROR(ParseJoinString("the server's answer", join.ToString()).status());
   if (options.as_json) {
     return absl::StrCat(FormatJson({{"id", join.token_id}, {"join", join.ToString()}}), "\n");
@@ -170,7 +171,7 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
     }
   }
   std::string text;
-  // Only the first error is returned. The other names are revoked all the same.
+  // All names are tried. Only the first error is returned.
   absl::Status failure;
   for (const std::string& name : names) {
     const absl::StatusOr<v1::RevokeReply> reply = client.Revoke(name, with_tokens);
@@ -185,7 +186,7 @@ absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
     if (since_round.has_value()) {
       absl::StrAppend(&text, "nothing was rolled back; psctl rollback does that\n");
     }
-    text.pop_back();  // the last line's end
+    text.pop_back();  // removes the end of the last line
     return absl::Status(failure.code(), text);
   }
   if (!since_round.has_value()) return text;

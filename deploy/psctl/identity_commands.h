@@ -1,5 +1,5 @@
-// psctl token, identities and revoke, which decide who may be in the cluster. Each function returns
-// what is to be printed.
+// psctl token, identities and revoke decide who may be in the cluster. Each function returns the
+// text that psctl prints.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace lodestar {
 
 struct TokenOptions {
-  std::vector<std::string> words;  // The words are: create; list; revoke ID...
+  std::vector<std::string> words;  // "create", "list", or "revoke" followed by IDs
   std::string role;
   absl::Duration ttl;
   int max_uses = 0;
@@ -23,20 +23,21 @@ struct TokenOptions {
   bool as_json = false;
 };
 
-// Errors also: InvalidArgument for any other words.
+// Errors also: InvalidArgument (`words` are any other words).
 absl::StatusOr<std::string> TokenText(ClusterClient& client, const TokenOptions& options,
                                       absl::Time now);
 absl::StatusOr<std::string> IdentitiesText(ClusterClient& client, bool as_json, absl::Time now);
-// Revokes `names`. With `with_tokens` it also revokes the tokens through which they enrolled, even
-// if others are in through them. With `since_round` the job then goes back to the newest checkpoint
-// of at most so many rounds. If the job could not go back, no identity is revoked.
+// Revokes `names`. With `with_tokens`, also revokes the tokens through which they enrolled, even if
+// other names have enrolled through these tokens. With `since_round`, the job then rolls back to
+// the newest checkpoint of at most that many rounds. If the job cannot roll back, no identity is
+// revoked.
 absl::StatusOr<std::string> RevokeIdentities(ClusterClient& client,
                                              const std::vector<std::string>& names,
                                              bool with_tokens, std::optional<int64_t> since_round);
 // Returns a text about what a rollback has done.
 std::string RollBackText(const v1::RollBackReply& reply);
 
-// Return texts about a reply. They are exposed for tests.
+// Return texts about a reply. They are public for the tests.
 std::string RevocationText(absl::string_view name, const v1::RevokeReply& reply);
 std::string TokenTable(const v1::ListTokensReply& reply, absl::Time now);
 std::string IdentityTable(const v1::ListIdentitiesReply& reply, absl::Time now);

@@ -39,7 +39,8 @@
 namespace lodestar {
 namespace {
 
-// It is longer than the --leave_timeout of workers, after which they end by themselves.
+// Time in which workers must end. It is longer than their --leave_timeout, after which they end by
+// themselves.
 constexpr int kGraceSeconds = 35;
 constexpr absl::Duration kTokenPause = absl::Milliseconds(300);
 
@@ -54,7 +55,8 @@ int Refuse(const absl::Status& status) {
   return kExitBadFlags;
 }
 
-// The kernel has just given out these ports. They are kept open together so that they differ.
+// Returns ports that the kernel chooses. All are kept open until the last is chosen, so that they
+// differ.
 absl::StatusOr<std::vector<int>> FreePorts(int count) {
   std::vector<int> sockets;
   std::vector<int> ports;
@@ -78,7 +80,8 @@ absl::StatusOr<std::vector<int>> FreePorts(int count) {
   return ports;
 }
 
-// Looks beside psctl (installed), then where Bazel puts the binary, then in $PATH.
+// Looks for the program beside psctl (where an installation has it), then in the folder where Bazel
+// builds it, then in $PATH.
 absl::StatusOr<std::string> FindBinary(const std::string& program, const std::string& name,
                                        const std::string& bazel_folder) {
   const std::string folder = program.substr(0, program.rfind('/') + 1);
@@ -105,7 +108,7 @@ struct OwnFlag {
 constexpr absl::string_view kOwnPlaces =
     "a launch takes free ports of this machine; start ps_server and gpu_worker by hand for others";
 
-// A launch gives these flags to each server itself.
+// Flags that a launch gives to each server itself, so that users may not give them.
 constexpr OwnFlag kOwnFlags[] = {
     {"listen", kOwnPlaces},
     {"advertise", kOwnPlaces},
@@ -115,13 +118,14 @@ constexpr OwnFlag kOwnFlags[] = {
     {"noexit_when_done", "psctl launch --exit_when_done decides it"},
 };
 
-// Flag files may include flag files; ps_server itself refuses those that are deeper.
+// Maximum depth to which flag files that include flag files are read. ps_server refuses deeper
+// ones.
 constexpr int kMaxFlagFileDepth = 8;
 
 struct GivenFlag {
   std::string name;
-  std::string value;  // empty: it has none, or is one of yes and no
-  std::string where;  // it stands
+  std::string value;  // empty if the flag has no value, such as a flag that is on or off
+  std::string where;  // where the flag stands, for messages
 };
 
 absl::Status AddFlag(absl::string_view argument, absl::string_view where, int depth,
@@ -153,7 +157,7 @@ absl::Status AddFlag(absl::string_view argument, absl::string_view where, int de
 }
 
 // Reads the flags as ps_server does: if a flag is given twice, the last one counts. Errors: those
-// of flag files.
+// of reading flag files.
 absl::StatusOr<std::vector<GivenFlag>> GivenFlags(absl::Span<const std::string> arguments) {
   std::vector<GivenFlag> flags;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -169,8 +173,8 @@ absl::StatusOr<std::vector<GivenFlag>> GivenFlags(absl::Span<const std::string> 
   return flags;
 }
 
-// Returns "--name=VALUE" as the servers are given it, for another program. Empty means that the
-// servers are not given it.
+// Returns the flag that the servers are given as "--name=VALUE", so that another program can be
+// given it, too. Empty means that the servers are not given this flag.
 std::string FlagOfServers(absl::string_view name, absl::Span<const std::string> server_flags) {
   const absl::StatusOr<std::vector<GivenFlag>> flags = GivenFlags(server_flags);
   std::string found;
@@ -213,7 +217,8 @@ std::function<std::vector<std::string>()> ResumeOfRestart(
   };
 }
 
-// Every card is used, and several by one worker if there are more than workers.
+// Returns true if every card is to be used. If there are more cards than workers, a worker then
+// gets several cards.
 bool AreAllCardsWanted(const LaunchOptions& options) {
   return options.device == factory::kAllCards;
 }
@@ -223,7 +228,7 @@ bool AreCardsDealtOut(const LaunchOptions& options) {
 }
 
 std::string DeviceOf(int worker, const LaunchOptions& options, const LaunchSite& site) {
-  // With one card `auto` stays: a worker falls back to the CPU if the card cannot be used.
+  // With one card, `auto` stays `auto`, so that a worker uses the CPU if the card cannot be used.
   if (!AreCardsDealtOut(options) || site.num_cards < 2) return options.device;
   if (!AreAllCardsWanted(options) || site.num_cards <= options.workers) {
     return absl::StrCat("cuda:", worker % site.num_cards);
@@ -240,7 +245,7 @@ absl::StatusOr<LaunchSite> FindSite(const LaunchOptions& options, const std::str
   ASSIGN_OR_RETURN(site.ports, FreePorts(options.servers));
   if (options.workers > 1 && AreCardsDealtOut(options)) {
     site.num_cards =
-        factory::CountCudaDevices().value_or(0);  // Each worker says why it has no card.
+        factory::CountCudaDevices().value_or(0);  // each worker itself says why it has no card
   }
   return site;
 }
@@ -260,7 +265,8 @@ std::vector<std::string> WorkerCommand(const std::string& program, const std::st
   if (!options.heldout_data.empty()) {
     command.push_back(absl::StrCat("--heldout_data=", options.heldout_data));
   }
-  // All processes write to one log.
+  // Workers write their log in the format and at the level of the servers, because all processes
+  // share one output.
   for (const char* flag : {"log_format", "log_level"}) {
     const std::string given = FlagOfServers(flag, options.server_flags);
     if (!given.empty()) command.push_back(given);
@@ -274,9 +280,9 @@ std::string Quoted(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
-// The script runs on a host. The first line of its input is the join string, empty for plain text.
-// The arguments are the program. The program is told to end at the end of the input, or of the
-// connection.
+// Script that runs on a host. The first line of its input is the join string; an empty line means
+// plain text. Its arguments are the program to run. The program is told to end when the input ends
+// or the connection breaks.
 constexpr absl::string_view kOnHost =
     "unset LODESTAR_JOIN; IFS= read -r join; [ -z \"$join\" ] || export LODESTAR_JOIN=\"$join\"; "
     "exec 3<&0; "
@@ -285,7 +291,7 @@ constexpr absl::string_view kOnHost =
     "wait $worker; code=$?; kill $watch 2>/dev/null; exit $code";
 
 absl::StatusOr<std::vector<WorkerHost>> ReadHosts(const std::string& path) {
-  constexpr int64_t kMaxBytes = 1 << 20;  // more is the wrong file
+  constexpr int64_t kMaxBytes = 1 << 20;  // a larger file is the wrong file
   const auto read = [&path]() -> absl::StatusOr<std::vector<WorkerHost>> {
     ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxBytes));
     return ParseHostList(text);
@@ -296,7 +302,7 @@ absl::StatusOr<std::vector<WorkerHost>> ReadHosts(const std::string& path) {
                       absl::StrCat("--hosts=", path, ": ", hosts.status().message()));
 }
 
-// Returns what a program prints.
+// Runs a program and returns what it prints.
 absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) {
   std::string command;
   for (const std::string& argument : arguments) absl::StrAppend(&command, Quoted(argument), " ");
@@ -314,7 +320,7 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& arguments) 
       std::string(absl::StripAsciiWhitespace(text)));
 }
 
-// Returns the names of all workers that the server knows, also of those that have left.
+// Returns the names of all workers that the server knows, including those that have left.
 absl::StatusOr<std::set<std::string>> RegisteredWorkers(const std::string& program,
                                                         const std::string& server,
                                                         const LaunchOptions& options) {
@@ -324,18 +330,20 @@ absl::StatusOr<std::set<std::string>> RegisteredWorkers(const std::string& progr
   ASSIGN_OR_RETURN(const std::string text, OutputOf(command));
   std::set<std::string> names;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipWhitespace())) {
-    // Beside workers there may be remarks of psctl.
+    // The output may also have remarks of psctl, which are not JSON.
     const absl::StatusOr<Json> worker = ParseJson(line);
     if (worker.ok() && worker->is_object()) names.insert(worker->value("name", ""));
   }
   return names;
 }
 
-// Returns a join string for the workers, once the server gives one. Errors: Cancelled if `is_over`.
+// Returns a join string for the workers, once the server gives one. Errors: Cancelled (`is_over`
+// returns true).
 absl::StatusOr<std::string> AwaitToken(const std::string& program, const std::string& server,
                                        const LaunchOptions& options,
                                        const std::function<bool()>& is_over) {
-  // Each worker keeps the certificate that it gets; an answer that is lost on its way counts, too.
+  // Each worker uses the token once and keeps its certificate. The limit is twice that, because a
+  // use whose answer is lost counts as well.
   std::vector<std::string> command = {program, "token", "create", server,
                                       absl::StrCat("--uses=", 2 * options.workers)};
   const std::string state = FlagOfServers("state_dir", options.server_flags);
@@ -369,7 +377,7 @@ absl::Status CheckServerFlags(absl::Span<const std::string> server_flags) {
 }
 
 absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& text) {
-  // Each is given its own, or has a flag of this command.
+  // The launch gives these flags to each worker itself, or takes them as flags of its own.
   constexpr absl::string_view kOwn[] = {
       "name",        "data",   "heldout_data", "join",        "data_format", "data_partition",
       "token_bytes", "device", "threads",      "coordinator", "flagfile",    "insecure"};
@@ -397,7 +405,7 @@ absl::Status CheckLaunchDevice(const std::string& device) {
   }
   if (device == "auto" || device == "cpu") return absl::OkStatus();
   const absl::StatusOr<int> count = factory::CountCudaDevices();
-  // The plugin may lie beside the workers alone.
+  // The plugin was not found here, but the workers may have it beside them.
   if (absl::IsNotFound(count.status())) return absl::OkStatus();
   if (!count.ok()) {
     return absl::InvalidArgumentError(
@@ -424,13 +432,12 @@ std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchS
       spec.arguments.push_back(absl::StrCat("--advertise=", options.address, ":", site.ports[i]));
     }
     if (i == 0 && options.exit_when_done) spec.arguments.push_back("--exit_when_done");
-    // It stands before the flags that the servers are given, so that their own --min_workers
-    // counts.
+    // This comes before the flags of the user, so that a --min_workers among them takes precedence.
     if (i == 0) spec.arguments.push_back(absl::StrCat("--min_workers=", options.workers));
     spec.arguments.insert(spec.arguments.end(), options.server_flags.begin(),
                           options.server_flags.end());
     spec.ends_cluster = i == 0;
-    // Workers hand in what they have while the servers are there; these save it.
+    // Servers end after the workers, because they save what the workers deliver last.
     spec.ends_last = true;
     spec.restarts = options.restarts;
     if (i == 0) spec.more_arguments_of_restart = ResumeOfRestart(options.server_flags);
@@ -499,7 +506,7 @@ std::vector<RegistrationWatch::Worker> WorkersOf(absl::Span<const WorkerHost> ho
 
 int RunLaunch(LaunchOptions options, const std::string& program) {
   Launcher::BlockSignals();
-  // The launch is a cluster of its own, whatever cluster this shell has joined.
+  // The launch makes a new cluster. It must not join the cluster of this shell's join string.
   unsetenv("LODESTAR_JOIN");
   std::vector<WorkerHost> hosts;
   if (!options.hosts.empty()) {
@@ -529,7 +536,8 @@ int RunLaunch(LaunchOptions options, const std::string& program) {
     if (absl::IsCancelled(started)) started = absl::OkStatus();  // Wait() says why.
   }
   if (!started.ok()) return Refuse(started);
-  // A thread of its own asks, so that a busy server delays no signal.
+  // The question to the server runs on another thread, so that a busy server does not delay
+  // signals.
   std::future<absl::StatusOr<std::set<std::string>>> asked;
   const auto look = [&] {
     if (asked.valid()) {

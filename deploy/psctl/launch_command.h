@@ -1,4 +1,5 @@
-// `psctl launch`: a whole cluster in one command, on this machine, or with workers on others.
+// `psctl launch` starts a whole cluster in one command, on this machine or with workers on other
+// machines.
 #pragma once
 
 #include <string>
@@ -16,27 +17,27 @@ namespace lodestar {
 
 struct LaunchOptions {
   int servers = 1;
-  int workers = 2;  // With hosts, their file says how many there are.
-  int threads = 1;  // The threads of each worker that computes on the CPU.
+  int workers = 2;  // If there are hosts, their file says how many.
+  int threads = 1;  // Number of threads of a worker on the CPU.
   std::string device = "auto";
   std::string data;
   std::string heldout_data;
   std::string data_format = "auto";
   std::string token_bytes = "auto";
   std::string data_partition = "shared";
-  bool exit_when_done = false;  // Otherwise the servers stay until they are told to stop.
-  // The address of this machine for the workers on hosts. Empty means its name.
+  bool exit_when_done = false;  // Otherwise the servers stay until told to stop.
+  // The address of this machine that workers on hosts connect to. Empty means the machine's name.
   std::string address;
   std::string hosts;  // The file with the hosts that workers run on. Empty means this machine.
   std::string ssh = "ssh";                    // The program that runs a command on a host.
-  std::string worker_program = "gpu_worker";  // Its name on the hosts.
-  int restarts = 0;                           // It holds for each role: see ProcessSpec.
-  std::vector<std::string> server_flags;      // Every ps_server is given them as they are.
-  // Every gpu_worker is given them, behind those of the launch.
+  std::string worker_program = "gpu_worker";  // The worker's program on the hosts.
+  int restarts = 0;                           // Maximum for each role: see ProcessSpec.
+  std::vector<std::string> server_flags;      // These are passed to every ps_server unchanged.
+  // Flags for every gpu_worker. They come after the flags that the launch itself gives.
   std::vector<std::string> worker_flags;
 };
 
-// What this machine has for a launch.
+// Holds what a launch has found on this machine.
 struct LaunchSite {
   std::string server_program;
   std::string worker_program;
@@ -45,34 +46,36 @@ struct LaunchSite {
 };
 
 // Plan the servers and the workers of this machine. If the machine has more than one card and
-// `device` does not name one, the workers are dealt out over the cards. With cuda:all every card is
+// `device` does not name one, the cards are dealt out to the workers. With cuda:all, every card is
 // given to a worker. The job begins once all workers are there, unless the servers are given
-// --min_workers. Workers log in the way that the servers are told to. If workers are on other
-// hosts, the servers listen for them, in TLS.
+// --min_workers. Workers log in the format and at the level of the servers. If workers are on other
+// hosts, the servers listen for them over TLS.
 std::vector<ProcessSpec> PlanServers(const LaunchOptions& options, const LaunchSite& site);
 std::vector<ProcessSpec> PlanWorkers(const LaunchOptions& options, const LaunchSite& site);
-// Plans the workers on hosts. They are started over ssh, with a secret in the input, so that no
-// list of processes shows it. A worker is told to end, and hands in, when the connection ends.
+// Plans the workers on hosts. They are started over ssh. The secret goes to their input, so that no
+// list of processes shows it. When the connection ends, a worker is told to end and delivers its
+// steps first.
 std::vector<ProcessSpec> PlanHosts(const LaunchOptions& options, absl::Span<const WorkerHost> hosts,
                                    const std::string& join);
 
-// The workers of PlanHosts().
+// Returns the workers that PlanHosts() plans.
 std::vector<RegistrationWatch::Worker> WorkersOf(absl::Span<const WorkerHost> hosts);
 
-// Splits a text such as "--dtype=bf16 --recompute=block" into a list. Errors: InvalidArgument for a
-// word that is no flag, or that the launch gives to each worker itself.
+// Splits a text such as "--dtype=bf16 --recompute=block" into a list. Errors: InvalidArgument (a
+// word is not a flag, or is a flag that the launch itself gives to each worker).
 absl::StatusOr<std::vector<std::string>> ParseWorkerFlags(const std::string& text);
-// Checks the device before workers would end with it, one by one. Errors: InvalidArgument if
-// gpu_worker does not know the device, or if this machine does not have the card. The CUDA plugin
+// Checks the device now, because otherwise each worker would fail with it. Errors: InvalidArgument
+// (gpu_worker does not know the device, or this machine does not have the card). The CUDA plugin
 // beside this program says which cards there are.
 absl::Status CheckLaunchDevice(const std::string& device);
 
-// Errors: InvalidArgument for a flag that the launch gives to each server itself, also one in a
-// flag file. With such a flag workers would look for a server that is not there.
+// Errors: InvalidArgument (a flag, also one in a flag file, is one that the launch gives to each
+// server itself). With such a flag, workers would look for a server that is not there.
 absl::Status CheckServerFlags(absl::Span<const std::string> server_flags);
 
-// Runs until all roles have ended. Returns the exit code of the first that failed. `program` is the
-// path of psctl: the other binaries lie beside it or in the sibling folders of a Bazel build.
+// Runs until all roles have ended. Returns the exit code of the first role that failed. `program`
+// is the path of psctl: the other binaries are beside it or in the sibling folders of a Bazel
+// build.
 int RunLaunch(LaunchOptions options, const std::string& program);
 
 }  // namespace lodestar

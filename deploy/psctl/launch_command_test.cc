@@ -28,7 +28,7 @@ LaunchSite Site(int num_cards) {
           .num_cards = num_cards};
 }
 
-// --device of each worker.
+// Returns the --device of each worker.
 std::vector<std::string> Devices(const std::string& asked, int workers, int num_cards) {
   LaunchOptions options;
   options.workers = workers;
@@ -52,7 +52,7 @@ TEST(PlanTest, DealsWorkersOutOverTheCards) {
   EXPECT_EQ(Devices("cuda:all", 1, 4), (Names{"cuda:0,1,2,3"}));
   EXPECT_EQ(Devices("cuda:all", 2, 5), (Names{"cuda:0,2,4", "cuda:1,3"}));
   EXPECT_EQ(Devices("cuda:all", 3, 2), (Names{"cuda:0", "cuda:1", "cuda:0"}));
-  // Nothing to deal out; `auto` may still fall back to the CPU.
+  // There are no cards to deal out, and with `auto` a worker may still use the CPU.
   EXPECT_EQ(Devices("auto", 2, 1), (Names{"auto", "auto"}));
   EXPECT_EQ(Devices("cuda", 2, 0), (Names{"cuda", "cuda"}));
 }
@@ -77,7 +77,7 @@ TEST(PlanTest, DevicesThatNoWorkerCanHaveAreRefusedBeforeTheStart) {
   for (const char* device : {"gpu", "cuda:", "cuda:x", "cuda:0,0", "oracle"}) {
     EXPECT_THAT(std::string(CheckLaunchDevice(device).message()), HasSubstr("cuda:N,M")) << device;
   }
-  // There is no plugin beside this test: workers may have one.
+  // There is no plugin beside this test, but workers may have one.
   EXPECT_TRUE(CheckLaunchDevice("cuda:all").ok());
 }
 

@@ -24,8 +24,8 @@
 namespace lodestar {
 namespace {
 
-constexpr int kNotFound = 127;  // It is the code that shells use.
-// The codes from here on say that another try may succeed.
+constexpr int kNotFound = 127;  // the code that shells use
+// A code of at least this means that another try may succeed.
 constexpr int kMayCureItself = 128;
 constexpr absl::Duration kRestartPause = absl::Seconds(2);
 
@@ -41,10 +41,10 @@ sigset_t WaitedSignals() {
 // Runs in the child of `launcher`, and never returns.
 [[noreturn]] void Execute(const std::vector<std::string>& arguments, pid_t launcher, int input,
                           int output) {
-  // A server saves on this signal, as it does when the launcher tells it to end.
+  // The child gets this signal if the launcher dies. A server then saves, as if told to end.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != launcher) _exit(128 + SIGTERM);  // The launcher was gone before.
-  // The launcher alone gets a terminal's Ctrl-C, and passes it on.
+  if (getppid() != launcher) _exit(128 + SIGTERM);  // the launcher has died before
+  // Keeps a Ctrl-C of the terminal from the child: only the launcher gets it, and passes it on.
   setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -61,8 +61,8 @@ sigset_t WaitedSignals() {
   _exit(kNotFound);
 }
 
-// Takes what all roles and the launcher print. If the reader of the output stops reading, no role
-// is held up.
+// Returns the output that all roles and the launcher write to. If its reader stops reading, no role
+// is blocked.
 LineOutput& Output() {
   static auto* const output = new LineOutput(STDOUT_FILENO);
   return *output;
@@ -70,7 +70,7 @@ LineOutput& Output() {
 
 void Say(absl::string_view text) { Output().Write(absl::StrCat("[launch] ", text, "\n")); }
 
-// Copies lines from `input` to stdout, each behind the role, whole lines at a time.
+// Copies lines from `input` to stdout with the role before each. A line is never split.
 void CopyOutput(int input, const std::string& role) {
   std::FILE* stream = fdopen(input, "r");
   char* line = nullptr;
@@ -138,7 +138,7 @@ absl::Status Launcher::Run(Process& process) {
   if (process.spec.input.has_value()) {
     close(input[0]);
     process.input = input[1];
-    // A line or two: the pipe holds them, whether or not it is read yet.
+    // The input is a line or two, which fit into the pipe even if the child does not read yet.
     const std::string& text = *process.spec.input;
     if (write(process.input, text.data(), text.size()) < 0) {
       Say(absl::StrCat(process.spec.role, " has closed its input"));
@@ -221,7 +221,8 @@ void Launcher::Reap() {
       process.starts_again_at = absl::Now() + kRestartPause;
       continue;
     }
-    // Whether the job was over when all were told to end, the one that ends the cluster knows.
+    // A process told to end may exit with this code. The process that ends the cluster must not:
+    // its code says whether the job was over.
     const bool did_as_told =
         process.is_told_to_end && code == 128 + SIGTERM && !process.spec.ends_cluster;
     if (code != 0 && !did_as_told) {
@@ -278,7 +279,7 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
                                               : SignalFilter::Meaning::kRepeat;
     if (meaning == SignalFilter::Meaning::kSave) TellToSave(signal);
     if (meaning == SignalFilter::Meaning::kStop) {
-      // If the processes that end last were only waiting for this, their codes say how it went.
+      // If only the processes that end last are left, their exit codes say how the job went.
       if (exit_code_ == 0 && !is_only_last_left) exit_code_ = 128 + signal;
       if (filter.num_stops() > 1) SignalAll(SIGKILL);
       are_to_end_ = true;
@@ -295,8 +296,9 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
       begun_at = now;
       TellToEnd(/*ends_last=*/false);
     }
-    // A kill may follow within seconds: those that end last save what is complete soon, and again
-    // what the others hand in. Others on further hosts hear of it later than a server here.
+    // A kill may follow within seconds. So those that end last are told after a second: they save
+    // what is complete, and later save what the others deliver. Workers on other hosts hear of the
+    // stop later than a server here.
     const bool have_heard =
         absl::DurationFromTimespec(now) - absl::DurationFromTimespec(begun_at) >= kTimeToHear;
     if (stage == Stage::kEndingFirst && (have_heard || !AreRunning(/*ends_last=*/false))) {
@@ -309,7 +311,7 @@ int Launcher::Wait(int grace_seconds, const std::function<void()>& on_only_last_
     }
     if (stage != Stage::kRunning && now.tv_sec >= told_at.tv_sec + kTellSeconds) {
       told_at = now;
-      // The last may have ended just now.
+      // The last process may have ended just now.
       if (const std::string roles = RunningRoles(/*with_last=*/true); !roles.empty()) {
         Say(absl::StrCat("waits for the end of ", roles, "; a second Ctrl-C kills what is left"));
       }

@@ -1,6 +1,7 @@
-// Starts a whole cluster: servers and workers as child processes, or programs that run them
-// elsewhere. Their output is prefixed by role, and they are ended together. If the launcher is
-// killed, the system tells its children to end with SIGTERM, and servers save.
+// Launcher starts a whole cluster: servers and workers as child processes, or programs that run
+// them on other machines. It writes the role before each line of their output, and ends them
+// together. If the launcher is killed, the system tells its children to end with SIGTERM, and
+// servers save.
 #pragma once
 
 #include <sys/types.h>
@@ -20,27 +21,27 @@ namespace lodestar {
 struct ProcessSpec {
   std::string role;                    // The prefix of its lines, such as "server" or "worker-0".
   std::vector<std::string> arguments;  // arguments[0] is the program.
-  bool ends_cluster = false;           // If it ends with 0, the other processes are told to end.
-  bool ends_last = false;  // It saves what the other processes hand in, and has its own limit.
-  // The input that the process reads first, if it reads anything. Its input then stays open, and
-  // the end of the input tells it to end in place of SIGTERM.
+  bool ends_cluster = false;           // If this process exits with 0, the others are told to end.
+  bool ends_last = false;              // This process saves what the others deliver.
+  // Text that is written to the process's input first. If it is set, the input stays open, and the
+  // process is told to end by the end of its input instead of SIGTERM.
   std::optional<std::string> input = std::nullopt;
-  // How often it is started again after a failure that another try may cure.
+  // Maximum number of restarts after failures that another try may solve.
   int restarts = 0;
   // Returns arguments that are added when the process is started again. Null means none.
   std::function<std::vector<std::string>()> more_arguments_of_restart = nullptr;
-  // The advice if it ends with 127, the code by which shells say that they have not found a
-  // program.
+  // Advice that is printed if the process ends with 127, the code of shells for a program that was
+  // not found.
   std::string not_found_advice = "";
 };
 
-// Returns "ended with code 1", or "was killed by signal 9 (SIGKILL)". `wait_status` is that of
+// Returns "ended with code 1", or "was killed by signal 9 (SIGKILL)". `wait_status` comes from
 // waitpid().
 std::string EndText(int wait_status);
 
 class Launcher {
  public:
-  // Blocks the signals that Wait() takes. It must be called before any thread exists.
+  // Blocks the signals that Wait() takes. Call this before any thread exists.
   static void BlockSignals();
 
   Launcher() = default;
@@ -48,27 +49,27 @@ class Launcher {
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
-  // Errors: NotFound for a program that cannot be run.
+  // Errors: NotFound (the program cannot be run).
   absl::Status Start(const ProcessSpec& spec);
 
-  // Whether all processes are to end: one has failed for good, or this process is told to end.
-  // Starts again what Wait() would start again. Requires BlockSignals().
+  // Returns true if all processes are to end: one has failed for good, or this process was told to
+  // end. Also starts processes again as Wait() does. Requires: BlockSignals().
   bool IsToEnd();
 
-  // Blocks until all processes have ended, and returns an exit code. Requires BlockSignals().
+  // Blocks until all processes have ended, and returns an exit code. Requires: BlockSignals().
   //
-  // The first process that fails for good, or a stop signal to this process, ends the others with
-  // SIGTERM. Those that end last get it a second later, or once all others have ended. Those that
-  // do not end last get SIGKILL after `grace_seconds`; those that do have a limit of their own. A
-  // second wish to stop, see SignalFilter, ends all with SIGKILL. SIGUSR1 and SIGUSR2 are passed on
-  // to those that end last, which are the ones that save.
+  // All processes are told to end, with SIGTERM, by the first process that fails for good or by a
+  // stop signal to this process. Processes with `ends_last` get SIGTERM a second later, or once all
+  // others have ended. The others get SIGKILL after `grace_seconds`; processes with `ends_last`
+  // have a time limit of their own. A second stop signal (see SignalFilter) kills all with SIGKILL.
+  // SIGUSR1 and SIGUSR2 are passed on to the processes with `ends_last`, which save then.
   //
-  // The code is that of the first failure that another try does not cure (1 to 127). If there is
-  // none, and this process was told to end while processes ran that do not end last, it is 128 +
-  // signal. Else it is the code of the first failure, and 0 means that there was none.
+  // The exit code is that of the first failure that another try does not solve (1 to 127). If there
+  // is none, and this process was told to end while processes without `ends_last` ran, the exit
+  // code is 128 + signal. Otherwise it is the code of the first failure, or 0 if nothing failed.
   //
-  // `on_only_last_left` is called once only processes that end last run and none was told to end.
-  // `on_tick` is called about once a second until all are to end.
+  // `on_only_last_left` is called once, when only processes with `ends_last` are left and none was
+  // told to end. `on_tick` is called about once a second until all are told to end.
   int Wait(int grace_seconds, const std::function<void()>& on_only_last_left,
            const std::function<void()>& on_tick);
 
@@ -79,28 +80,28 @@ class Launcher {
     std::thread output;
     bool running = false;
     bool is_told_to_end = false;
-    int input = -1;        // The other end of its standard input.
-    int times_failed = 0;  // How often it failed and was, or is to be, started again.
+    int input = -1;        // This end of the child's standard input.
+    int times_failed = 0;  // Number of failures after which it was or will be restarted.
     absl::Time starts_again_at = absl::InfiniteFuture();
   };
   static absl::Status Run(Process& process);
   static void TellToEnd(Process& process);
   void SignalAll(int signal);
   void TellToSave(int signal);
-  // Tells those that end last, or the others, to end.
+  // Tells the processes with this `ends_last` to end.
   void TellToEnd(bool ends_last);
   void Kill(bool ends_last);
-  // Names the processes that run, in the order of their start, for people.
+  // Names the running processes for messages, in the order of their start.
   std::string RunningRoles(bool with_last) const;
   bool AreRunning(bool ends_last) const;
-  // Collects ended children; updates exit_code_ and are_to_end_.
+  // Collects children that have ended. Updates exit_code_ and are_to_end_.
   void Reap();
   void StartAgain(absl::Time now);
   bool AnyRunning() const;
 
   std::vector<Process> processes_;
   int exit_code_ = 0;
-  bool are_to_end_ = false;  // Once it is set, nothing is started again.
+  bool are_to_end_ = false;  // Once set, no process is restarted.
 };
 
 }  // namespace lodestar

@@ -36,7 +36,7 @@ constexpr absl::Duration kTopInterval = absl::Seconds(1);
 constexpr absl::Duration kKeyPatience = absl::Milliseconds(100);
 constexpr absl::Duration kHistoryInterval = absl::Seconds(2);
 
-// What comes after the events that were asked for before.
+// Returns the events that are new since the last call.
 class EventFeed {
  public:
   explicit EventFeed(ClusterClient* client) : client_(*client) {}
@@ -55,7 +55,8 @@ class EventFeed {
   int64_t after_us_ = 0;
 };
 
-// A channel that has failed is tried again by gRPC only every few seconds while no call waits.
+// Each watch uses a new connection: gRPC tries a failed connection again only every few seconds
+// while no call waits.
 ClusterWatch WatchOf(const ClusterClient& client, absl::Duration interval) {
   ClusterWatch watch;
   watch.stream = [&client, interval](const ClusterWatch::Show& each) {
@@ -70,7 +71,7 @@ std::string AwayText(absl::Duration away) {
                       "; tries again");
 }
 
-// Whether the terminal takes more than ASCII.
+// Returns true if the terminal can show more than ASCII.
 bool HasUtf8() {
   for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const char* const value = std::getenv(name);
@@ -81,12 +82,13 @@ bool HasUtf8() {
   return false;
 }
 
-// What psctl top has of the run, asked for anew now and then.
+// Holds the history that psctl top shows, and asks the server for it again every kHistoryInterval.
 class TopHistory {
  public:
   explicit TopHistory(ClusterClient* client) : client_(*client) {}
 
-  // As of `kHistoryInterval` ago at the most; what there was before while the server does not say.
+  // Returns the history, at most `kHistoryInterval` old. If the server does not answer, returns the
+  // last one that it gave.
   const RunHistory& Read(absl::Time now) {
     if (now < next_) return history_;
     next_ = now + kHistoryInterval;
@@ -94,7 +96,7 @@ class TopHistory {
     if (history.ok()) history_ = *std::move(history);
     return history_;
   }
-  // Without asking.
+  // Returns the last history, without asking the server.
   const RunHistory& known() const { return history_; }
 
  private:
@@ -110,7 +112,7 @@ absl::Status ShowOnePicture(ClusterClient& client) {
       TopText(status, history, {.columns = kUnlimitedColumns, .rows = 0, .has_blocks = HasUtf8()}));
 }
 
-// Prints what there is; with `follows`, also what comes until the job is over.
+// Prints what is there now. With `follows`, also prints what comes until the job is over.
 absl::Status Follow(ClusterClient& client, bool follows,
                     const std::function<absl::Status()>& print) {
   RETURN_IF_ERROR(print());
@@ -119,7 +121,7 @@ absl::Status Follow(ClusterClient& client, bool follows,
   absl::Status failed;
   watch.show = [&](const v1::ClusterStatus&) {
     const absl::Status printed = print();
-    // The watch itself tells of a server that is away.
+    // If the server is away, the watch itself reports it.
     if (!printed.ok() && !absl::IsUnavailable(printed)) failed = printed;
     return failed.ok();
   };
@@ -129,7 +131,7 @@ absl::Status Follow(ClusterClient& client, bool follows,
   };
   RETURN_IF_ERROR(WatchAcrossRestarts(watch));
   RETURN_IF_ERROR(failed);
-  // What came with the end, if the server is still there to tell.
+  // Prints what came at the end of the job, if the server still answers.
   print().IgnoreError();
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// psctl events, logs and top: a job as it goes on.
+// psctl events, logs and top show a job while it runs.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,16 +7,16 @@
 
 namespace lodestar {
 
-// Prints the events that the server still has, and, with `follows`, those that come, across its
-// restarts, until the job is over.
+// Prints the events that the server still has. With `follows`, also prints new events until the job
+// is over, across restarts of the server.
 absl::Status ShowEvents(ClusterClient& client, bool follows, bool as_json, int columns);
 
-// Prints lines of the server's log that fit `query`, the newest `query.most_lines` of those that
-// are there, and, with `follows`, those that come, across its restarts, until the job is over.
+// Prints the newest `query.most_lines` lines of the server's log that match `query`. With
+// `follows`, also prints new lines until the job is over, across restarts of the server.
 absl::Status ShowLog(ClusterClient& client, const LogQuery& query, bool follows, bool as_json);
 
-// Fills the terminal with the job until 'q', or until the job is over. Where there is no terminal,
-// one picture.
+// Shows the job on the whole terminal until 'q' is typed or the job is over. If the output is not a
+// terminal, prints one picture.
 absl::Status ShowTop(ClusterClient& client);
 
 }  // namespace lodestar

@@ -6,7 +6,7 @@
 
 namespace lodestar {
 
-// One answer of Next() is about this long at most. The rest comes with the next answer.
+// Approximate maximum length of one answer of Next(). The rest comes with the next answer.
 constexpr size_t kMostBytes = size_t{4} << 20;
 
 absl::StatusOr<std::string> LogFeed::Next() {
@@ -14,7 +14,7 @@ absl::StatusOr<std::string> LogFeed::Next() {
   bool has_more = true;
   while (has_more) {
     absl::StatusOr<wire::LogPage> page = read_(query_, log_id_);
-    // Lines that have come are not lost.
+    // If lines have come before the error, they are returned, and the next call meets the error.
     if (!page.ok() && !text.empty()) return text;
     RETURN_IF_ERROR(page.status());
     if (has_begun_ && page->log_id == log_id_ && page->excerpt.num_gone > 0) {
@@ -38,7 +38,7 @@ absl::StatusOr<std::string> LogFeed::Next() {
     has_begun_ = true;
     log_id_ = page->log_id;
     query_.after = page->excerpt.last_number;
-    // From here on nothing is left out.
+    // All later pages begin with the oldest new line, so that no line is left out.
     query_.oldest_first = true;
     query_.most_lines = LogQuery().most_lines;
   }

@@ -1,4 +1,5 @@
-// LogFeed: the lines of a server's log, as text, each once, across its restarts.
+// LogFeed returns the lines of a server's log as text, each line once, across restarts of the
+// server.
 #pragma once
 
 #include <functional>
@@ -18,14 +19,15 @@ class LogFeed {
   using Reader = std::function<absl::StatusOr<wire::LogPage>(const LogQuery& query,
                                                              const std::string& log_id)>;
 
-  // `query` says which lines are read, and how many of the older ones at first. With `as_json`
-  // lines have the form of --log_format=json of ps_server. `clock` outlives the feed.
+  // `query` says which lines are read, and how many older lines the first call returns. With
+  // `as_json`, lines have the form of --log_format=json of ps_server. `clock` must outlive the
+  // feed.
   LogFeed(Reader read, LogQuery query, bool as_json, Clock* clock)
       : read_(std::move(read)), query_(std::move(query)), as_json_(as_json), clock_(clock) {}
 
   // Returns the lines that are new since the last call, as text. The first call returns the newest
-  // `query.most_lines`. If the server has forgotten lines before they were asked for, a line of the
-  // feed's own says so. Errors: those of the reader; the lines then come with the next call.
+  // `query.most_lines`. If the server has dropped lines before they were read, an extra line says
+  // so. Errors: those of the reader; the lines then come with the next call.
   absl::StatusOr<std::string> Next();
 
  private:

@@ -16,7 +16,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A server with a log, asked over the wire's messages, one line at a time once it goes on.
+// A server with a log. After the first page, the server gives one line at a time, as messages of
+// the wire.
 class LogFeedTest : public testing::Test {
  protected:
   void Restart(const std::string& id) { log_ = std::make_unique<LogTail>(id, "ps_server"); }
@@ -34,7 +35,7 @@ class LogFeedTest : public testing::Test {
         },
         query, as_json, &clock_);
   }
-  // The texts of the lines, without time and level.
+  // Returns the texts of the lines, without time and level.
   static std::string Messages(const absl::StatusOr<std::string>& text) {
     if (!text.ok()) return std::string(text.status().message());
     std::string messages;

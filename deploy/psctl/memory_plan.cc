@@ -26,7 +26,7 @@ absl::string_view DTypeFlag(kernels::DType compute) {
   return compute == kernels::DType::kBf16 ? "bf16" : "fp32";
 }
 
-// Adds a line for each kind of recomputation that makes a difference to the model.
+// Adds a line for each kind of recomputation that makes the model need less memory.
 absl::Status AddWorkers(const JobSpec& job, const Layout& layout, kernels::Device* device,
                         std::vector<WorkerMemory>& workers) {
   const kernels::DeviceCapabilities& has = device->capabilities();

@@ -1,6 +1,6 @@
-// What a job takes of memory: on a server, on its disk, and on workers of each kind. It is computed
-// by the code that servers and workers check with before they start. Nothing is allocated, and
-// nothing runs.
+// Computes how much memory a job takes: on a server, on its disk, and on workers of each kind. The
+// numbers come from the code with which servers and workers check their memory before they start.
+// Nothing is allocated or run.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,21 @@
 
 namespace lodestar {
 
-// The memory of cards, or of machines that compute on the CPU, in gigabytes.
+// Memory sizes that the plan considers, in gigabytes, for cards and for machines that compute on
+// the CPU.
 inline constexpr int64_t kPlannedGigabytes[] = {16, 24, 40, 80, 140};
 
-// A worker on a kind of device, with flags that change what it takes.
+// The memory of a worker on one kind of device, with the flags that change it.
 struct WorkerMemory {
   std::string device;     // "cpu" or "card".
   std::string dtype;      // The value of --dtype.
   std::string recompute;  // The value of --recompute.
-  // Parameters, gradients, workspaces and the runner, which any micro-batch takes.
+  // Bytes that are needed with every micro-batch: parameters, gradients, workspaces and the runner.
   int64_t fixed_bytes = 0;
-  int64_t bytes_per_sample = 0;  // The bytes of each sample of a micro-batch.
-  int64_t pinned_bytes = 0;      // Main memory beside a card, with micro-batches of 1.
-  // One entry for each of kPlannedGigabytes. 0 means that not even one sample fits.
+  int64_t bytes_per_sample = 0;  // Bytes per sample of a micro-batch.
+  // Pinned main memory of a worker on a card, with micro-batches of 1.
+  int64_t pinned_bytes = 0;
+  // Largest micro-batch for each of kPlannedGigabytes. 0 means that not even one sample fits.
   std::vector<int64_t> largest_batches;
 };
 
@@ -42,10 +44,11 @@ struct MemoryPlan {
 // Errors: those of PlanShards() and EstimateModelMemory().
 absl::StatusOr<MemoryPlan> PlanMemory(const JobSpec& job, const Layout& layout, int num_servers);
 
-// Whether a card of kPlannedGigabytes holds a worker in some way, or a client computes.
+// Returns true if a card of some size in kPlannedGigabytes holds a worker with some flags, or if a
+// client computes the model.
 bool FitsAPlannedCard(const MemoryPlan& plan);
 
-// Returns a text for people, in lines that fit so many columns.
+// Returns a text for operators, in lines of at most `columns` characters.
 std::string MemoryText(const MemoryPlan& plan, int columns);
 Json MemoryJson(const MemoryPlan& plan);
 

@@ -30,7 +30,8 @@ MemoryPlan PlanOf(const JobSpec& job, int servers = 1) {
   return *PlanMemory(job, *BuildLayout(job.model), servers);
 }
 
-// AdamW: weights, two vectors of state, and the sums of a round.
+// With AdamW the four vectors are the weights, two of the optimizer's state, and the sums of a
+// round.
 TEST(MemoryPlanTest, AServerHasFourVectorsAndStaging) {
   constexpr int64_t kVectorBytes = int64_t{4} * 1'557'611'200;
   const MemoryPlan plan = PlanOf(JobOf("gpt2-1.5b"));
@@ -82,7 +83,7 @@ TEST(MemoryPlanTest, AWorkerHasALineForEachDeviceDTypeAndRecomputation) {
   EXPECT_THAT(lines, ElementsAre("cpu fp32 none", "cpu fp32 gelu", "cpu fp32 block",
                                  "card fp32 none", "card fp32 gelu", "card fp32 block",
                                  "card bf16 none", "card bf16 gelu", "card bf16 block"));
-  // A model that recomputes nothing has one for each dtype.
+  // A model that cannot recompute has one line for each device and dtype.
   EXPECT_EQ(PlanOf(JobOf("cnn")).workers.size(), 3);
 }
 

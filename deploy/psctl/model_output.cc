@@ -23,7 +23,7 @@
 namespace lodestar {
 namespace {
 
-constexpr size_t kMaxNameBytes = 256;  // of a model, in messages
+constexpr size_t kMaxNameBytes = 256;  // maximum length of a model's name in messages
 
 bool IsModelOfOurs(const std::string& path) {
   const absl::StatusOr<std::unique_ptr<SafetensorsReader>> file =
@@ -54,7 +54,8 @@ absl::Status CheckFolder(const ModelTarget& target, Replace replace) {
   return may_write ? CheckOutput("out", target.WeightsPath()) : NotOurs(target.path, "folder");
 }
 
-// Returns the layout of today. If only its client knows the model, the checkpoint has the layout.
+// Returns the layout that this release gives the model. If only a client knows the model, returns
+// the layout in the checkpoint.
 absl::StatusOr<Layout> LayoutOf(const TrainedWeights& weights, const ModelSpec& spec) {
   if (!std::holds_alternative<ClientModelSpec>(spec.architecture)) return BuildLayout(spec);
   ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(FileSystem::Real(), weights.path()));
@@ -85,8 +86,8 @@ absl::Status WriteModel(const TrainedWeights& weights, Sink sink) {
   return absl::OkStatus();
 }
 
-// Whether the header of a model's file announces the sizes that the model has. Which model it is
-// may be unknown: a client's, or one of a later release.
+// Checks that the header of a model's file announces as many weights as the model has. The check
+// passes if this program does not know the model: a client's, or one of a later release.
 absl::Status CheckSizes(const SafetensorsContents& contents) {
   const auto model = contents.metadata.find(kModelMetadataKey);
   if (model == contents.metadata.end()) return absl::OkStatus();
@@ -103,7 +104,7 @@ absl::Status CheckSizes(const SafetensorsContents& contents) {
                    PeerText(spec->name, kMaxNameBytes), "' has ", layout.num_elements()));
 }
 
-// Whether the disk of `path` has room for so many bytes.
+// Checks that the disk of `path` has room for `num_bytes`.
 absl::Status CheckRoom(const std::string& path, int64_t num_bytes) {
   RETURN_IF_ERROR(CheckFileSize(absl::StrCat("the weights in ", path), num_bytes));
   const std::optional<int64_t> free_bytes = FileSystem::Real().FreeBytes(DirectoryOf(path));
@@ -113,7 +114,7 @@ absl::Status CheckRoom(const std::string& path, int64_t num_bytes) {
                    " free; make room, or name a file on another disk"));
 }
 
-// Whether the file `path` of a model has its tensors under names that the model has no more.
+// Returns true if the model file at `path` has tensors under names of an earlier release.
 absl::StatusOr<bool> HasEarlierNames(const std::string& path, const ModelSpec& spec) {
   if (!std::holds_alternative<GptSpec>(spec.architecture)) return false;
   ASSIGN_OR_RETURN(const Layout layout, BuildLayout(spec));
@@ -123,8 +124,8 @@ absl::StatusOr<bool> HasEarlierNames(const std::string& path, const ModelSpec& s
                      [&](const TensorSpec& tensor) { return file->Find(tensor.name) == nullptr; });
 }
 
-// Paths of the files that the export of the model that is there wrote beside it, and that the new
-// one does not write: a tokenizer of bytes, say. Files with other bytes are not ours and stay.
+// Returns the paths of files that an earlier export wrote beside its model and that the new export
+// does not write, such as a tokenizer of bytes. Files with other contents are not ours, and stay.
 std::vector<std::string> FilesOfEarlierExport(const ModelTarget& target,
                                               const std::vector<NamedText>& files) {
   FileSystem& disk = FileSystem::Real();
@@ -184,7 +185,7 @@ absl::StatusOr<std::unique_ptr<ModelWriter>> ModelWriter::Create(const ModelTarg
 
 ModelWriter::~ModelWriter() {
   file_.reset();
-  // Fails, as it should, if there is something in the folder.
+  // This fails, as it should, if the folder is not empty.
   if (has_made_folder_) rmdir(target_.path.c_str());
 }
 
@@ -235,7 +236,7 @@ absl::Status ModelWriter::Commit() {
     stale = FilesOfEarlierExport(target_, others);
   }
   bool is_earlier = false;
-  if (spec.ok()) {  // else it is of a later release
+  if (spec.ok()) {  // otherwise the model is of a later release
     ASSIGN_OR_RETURN(is_earlier, HasEarlierNames(written, *spec));
   }
   RETURN_IF_ERROR(CheckNotStopped());

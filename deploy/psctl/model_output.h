@@ -1,4 +1,4 @@
-// The files that psctl writes a model to.
+// Writes the files of an exported model.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ enum class ModelFormat {
   kHuggingFace,  // a folder that from_pretrained() of Hugging Face's transformers reads
 };
 
-// Errors: InvalidArgument naming the formats.
+// Errors: InvalidArgument (`text` is not a format), naming the formats.
 absl::StatusOr<ModelFormat> ParseModelFormat(const std::string& text);
 
 enum class Replace {
-  kModels,  // what is new or empty, or a model that psctl wrote
-  kAny,     // any regular file, and files in any folder
+  kModels,  // replaces only a model that psctl wrote; otherwise the path must be new or empty
+  kAny,     // replaces any regular file, and files in any folder
 };
 
 struct ModelTarget {
@@ -35,33 +35,34 @@ struct ModelTarget {
   std::string WeightsPath() const;
 };
 
-// Checked before a model is asked for. Errors: FailedPrecondition if what is there may not be
-// replaced, with what it is and what to do; those of CheckOutput().
+// Checks the target before the server is asked for a model. Errors: FailedPrecondition (what is
+// there may not be replaced), with what it is and what to do; those of CheckOutput().
 absl::Status CheckModelOutput(const ModelTarget& target, Replace replace);
 
-// Takes the bytes of a model's safetensors file, and writes all that belongs to the target. Nothing
-// that is there is replaced before Commit(). Without Commit() nothing is left. No more is written
-// than the header announces. Not thread-safe.
+// Takes the bytes of a model's safetensors file, and writes all files of the target. Nothing is
+// replaced before Commit(), and without Commit() nothing remains. Never writes more than the header
+// announces. Not thread-safe.
 class ModelWriter {
  public:
-  // Makes the folder. Append() and Commit() return Cancelled once `stop` was requested. Errors:
-  // those of files.
+  // Makes the folder if the format needs one. Append() and Commit() return Cancelled once `stop`
+  // was requested. Errors: those of files.
   static absl::StatusOr<std::unique_ptr<ModelWriter>> Create(const ModelTarget& target,
                                                              std::stop_token stop = {});
   ~ModelWriter();
 
-  // Errors: InvalidArgument if the header is invalid, if its sizes differ from the model's, or if
-  // more bytes follow than it announces; ResourceExhausted if the disk has less room than it
-  // announces; those of files.
+  // Errors: InvalidArgument (the header is invalid, its sizes differ from the model's, or there are
+  // more bytes than it announces); ResourceExhausted (the disk has less room than it announces);
+  // those of files.
   absl::Status Append(absl::string_view bytes);
-  // Removes what an earlier export to the folder wrote, byte for byte, and this one does not.
-  // What a server sends that goes on from a journal of an earlier release gets the names and shapes
-  // of today. Errors: those of files; InvalidArgument for a model that the format cannot hold, or
-  // bytes that are no safetensors file.
+  // Puts the files into place. Removes files of an earlier export that this one does not write, if
+  // their bytes are unchanged. A server that continues from a journal of an earlier release sends
+  // old names and shapes of tensors; Commit() changes them to those of this release. Errors: those
+  // of files; InvalidArgument (the format cannot hold the model, or the bytes are not a safetensors
+  // file).
   absl::Status Commit();
 
   int64_t num_bytes() const { return num_bytes_; }
-  // Size of the whole file. 0 means that its header has not come yet.
+  // Returns the size of the whole file. 0 means that the header has not come yet.
   int64_t announced_bytes() const { return announced_bytes_; }
 
  private:
@@ -73,14 +74,14 @@ class ModelWriter {
   const ModelTarget target_;
   const std::stop_token stop_;
   bool has_made_folder_ = false;
-  std::optional<ReplacementFile> file_;  // always there once Create() has returned
-  std::string header_;                   // what has come of it
+  std::optional<ReplacementFile> file_;  // set once Create() has returned
+  std::string header_;                   // the part of the header that has come
   int64_t announced_bytes_ = 0;
   int64_t num_bytes_ = 0;
 };
 
-// The bytes of the safetensors file of a model on disk. Errors: InvalidArgument if it does not say
-// which model it is or has other tensors; those of writing.
+// Appends the safetensors file of a model on disk. Errors: InvalidArgument (the file does not say
+// which model it has, or has other tensors); those of writing.
 absl::Status AppendModel(const TrainedWeights& weights, ModelWriter& writer);
 
 }  // namespace lodestar

@@ -91,7 +91,7 @@ TEST(ModelOutputTest, FormatsAreNamed) {
                        AllOf(HasSubstr("onnx"), HasSubstr("huggingface"))));
 }
 
-// A folder of its own for each test, with a file of a model in it.
+// Each test has a folder of its own with the file of a model.
 class HuggingFaceOutputTest : public testing::Test {
  protected:
   HuggingFaceOutputTest() {
@@ -100,7 +100,7 @@ class HuggingFaceOutputTest : public testing::Test {
     std::filesystem::create_directories(root_);
   }
 
-  // Element i of the parameter space is i.
+  // Writes a model in which element i of the parameter space has the value i.
   std::string WriteModel(const ModelSpec& spec, const Layout& layout) const {
     std::vector<SafetensorsEntry> entries;
     for (const TensorSpec& tensor : layout.tensors()) {
@@ -141,7 +141,7 @@ TEST_F(HuggingFaceOutputTest, AFolderIsWrittenThatCanBeReadAgain) {
   std::vector<float> values(10);
   ASSERT_OK(weights->Read(layout, {1000, 1010}, absl::MakeSpan(values)));
   EXPECT_EQ(values[3], 1003.0f);
-  // And again, in its own place.
+  // The exported model can be exported again onto itself.
   EXPECT_OK(CheckModelOutput(target(), Replace::kModels));
   EXPECT_OK(Export(target().path));
 }
@@ -172,7 +172,7 @@ TEST_F(HuggingFaceOutputTest, WhatAServerSendsInAnEarlierLayoutGetsTheNamesOfTod
                        SafetensorsReader::Open(FileSystem::Real(), target().WeightsPath()));
   const TensorSpec matrix = *BuildLayout(spec_)->Find("h.0.mlp.c_fc.weight");
   ASSERT_OK_AND_ASSIGN(const auto values, file->Floats(matrix.name));
-  // [4, 16]; it came as [16, 4].
+  // The matrix is now [4, 16]; it was sent as [16, 4].
   const auto first = static_cast<float>(matrix.offset);
   EXPECT_EQ(values[1], first + 4);
   EXPECT_EQ(values[16], first + 1);
@@ -184,7 +184,7 @@ TEST_F(HuggingFaceOutputTest, WritesNoMoreThanTheHeaderAnnounces) {
                        FileSystem::Real().ReadWholeFile(path, int64_t{1} << 20));
   {
     ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));
-    // The header comes in pieces, too.
+    // The bytes are appended one by one, so that the header comes in pieces.
     for (const char& byte : bytes) ASSERT_OK(writer->Append(absl::string_view(&byte, 1)));
     EXPECT_EQ(writer->announced_bytes(), bytes.size());
     EXPECT_THAT(writer->Append("x"), StatusIs(absl::StatusCode::kInvalidArgument,
@@ -204,7 +204,7 @@ TEST_F(HuggingFaceOutputTest, RefusesAHeaderOfOtherSizesThanItsModelHas) {
 }
 
 TEST_F(HuggingFaceOutputTest, RefusesMoreThanTheDiskHasRoomFor) {
-  // The model is one that only its client knows.
+  // The header has no model, like that of a model that only its client knows.
   ASSERT_OK_AND_ASSIGN(const SafetensorsHeader header,
                        FormatSafetensorsHeader("the export", {{"w", {int64_t{1} << 56}}}, {}));
   ASSERT_OK_AND_ASSIGN(const auto writer, ModelWriter::Create(target()));

@@ -18,7 +18,8 @@ namespace {
 constexpr absl::Duration kEnrolmentTimeout = absl::Seconds(20);
 constexpr absl::Duration kGreetingTimeout = absl::Seconds(2);
 
-// Returns nothing if no address answers, or if all that answer speak plain text.
+// Returns the first of `servers` that answers and speaks TLS. Returns nothing if no address
+// answers, or if all that answer speak plain text.
 std::optional<std::string> FirstWithTls(const std::string& servers) {
   for (const absl::string_view server : absl::StrSplit(servers, ',')) {
     const absl::StatusOr<wire::Greeting> greeting =
@@ -28,8 +29,9 @@ std::optional<std::string> FirstWithTls(const std::string& servers) {
   return std::nullopt;
 }
 
-// Returns the join string of the environment, which a shell may have for its workers, if it is of
-// the cluster whose coordinator keeps a certificate here for its user: psctl takes that one.
+// Returns the join string of the environment if this machine keeps the operator's certificate of
+// that same cluster, else nothing. A shell may have such a join string for its workers. psctl then
+// uses the kept certificate instead of the join string.
 absl::StatusOr<std::optional<JoinString>> JoinOfOwnCluster(const SecurityFlags& flags) {
   if (!flags.is_join_from_environment || flags.state_dir.empty()) return std::nullopt;
   const absl::StatusOr<Credentials> own =
@@ -52,7 +54,7 @@ absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& given_serve
   absl::StatusOr<wire::ClusterEntry> entry =
       wire::EnterCluster(flags, {Role::kOperator, Role::kViewer},
                          /*name=*/"", server, kEnrolmentTimeout);
-  // If a certificate is kept here, plain text is used only once a server has said that it wants
+  // If a certificate is kept here, psctl uses plain text only after a server has said that it wants
   // plain text.
   if (absl::IsUnavailable(entry.status()) && flags.join.empty()) {
     return absl::UnavailableError(absl::StrCat("ps_server at ", entry.status().message(),

@@ -1,5 +1,5 @@
-// Where psctl finds the cluster, and which credentials it shows there. They are those that it was
-// given. On the machine of the coordinator they may be those that the coordinator keeps there for
+// Finds the cluster and the credentials of psctl. The credentials are those that psctl was given.
+// On the coordinator's machine, the credentials may be those that the coordinator keeps there for
 // its user.
 #pragma once
 
@@ -18,15 +18,16 @@ struct OperatorAccess {
   AddressList servers;
   wire::TransportSecurity security;
   std::shared_ptr<wire::CredentialRenewer> renewer;  // Null means that there is nothing to renew.
-  std::optional<CredentialFiles> files;              // Nothing means plain text.
-  // The files of an enrolment of this machine, which another enrolment may replace.
+  std::optional<CredentialFiles> files;              // Not set means plain text.
+  // Files of an enrolment of this machine, which another enrolment may replace.
   std::optional<CredentialFiles> joined;
 };
 
-// `server` is HOST:PORT[,HOST:PORT...]. Without `is_given`, the address of a join string counts
-// more. Blocks for the network. Errors: those of EnterCluster(); Unavailable also if a certificate
-// is kept and no server says whether it is wanted; Unauthenticated if a server speaks TLS and there
-// is nothing to show to it; InvalidArgument if plain text would leave this machine.
+// Finds the servers and the credentials for them. `server` is HOST:PORT[,HOST:PORT...]. If
+// `is_given` is false, the address of a join string takes precedence. Blocks for the network.
+// Errors: those of EnterCluster(); Unavailable also (a certificate is kept, and no server says
+// whether it wants one); Unauthenticated (a server speaks TLS, and psctl has no certificate);
+// InvalidArgument (plain text would leave this machine).
 absl::StatusOr<OperatorAccess> FindOperatorAccess(const std::string& server, bool is_given);
 
 }  // namespace lodestar

@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// With the certificate of an operator that an earlier start has kept.
+// The state folder has the certificate of an operator, kept by an earlier start.
 class OperatorAccessTest : public ::testing::Test {
  protected:
   OperatorAccessTest() {
@@ -56,7 +56,8 @@ TEST_F(OperatorAccessTest, AServerOfThisMachineThatSpeaksPlainTextIs) {
   EXPECT_FALSE(access->joined.has_value());
 }
 
-// On the coordinator's machine, in a shell that has the join string of its workers.
+// The test is in the place of a shell on the coordinator's machine that has the join string of its
+// workers.
 TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordinatorsOwn) {
   const TestAuthority authority;
   const CredentialFiles own = authority.FilesFor({Role::kOperator, "local-operator", "02"});
@@ -77,7 +78,7 @@ TEST_F(OperatorAccessTest, AJoinStringOfTheEnvironmentIsNothingToWhoHasTheCoordi
   const std::string address = absl::StrCat("127.0.0.1:", port);
   const std::string hash = FingerprintOf(authority.authority().certificate).value_or("");
   setenv("LODESTAR_JOIN", absl::StrCat("lodestar://", address, "/L1", hash, ".0a.0b").c_str(), 1);
-  // Its address counts all the same, and not the default of --server.
+  // The address of the join string is still used, and not the default of --server.
   const auto access = FindOperatorAccess("127.0.0.1:1", /*is_given=*/false);
   ASSERT_OK(access);
   EXPECT_FALSE(access->security.is_plain());

@@ -11,7 +11,7 @@
 namespace lodestar {
 namespace {
 
-// `done`: what is said of a name behind it.
+// Makes the call for each name. Returns a line per name: the name followed by `done`, or the error.
 absl::StatusOr<std::string> ForEach(const std::vector<std::string>& names,
                                     absl::FunctionRef<absl::Status(const std::string&)> call,
                                     absl::string_view done) {

@@ -1,5 +1,5 @@
-// psctl pause, resume, set-learning-rate, evict and readmit: what operators order of a job. Each
-// returns what is to be printed.
+// psctl pause, resume, set-learning-rate, evict and readmit give orders to a job. Each function
+// returns the text that psctl prints.
 #pragma once
 
 #include <string>
@@ -13,11 +13,11 @@ namespace lodestar {
 
 absl::StatusOr<std::string> PauseJob(ClusterClient& client, const std::string& reason);
 absl::StatusOr<std::string> ResumeJob(ClusterClient& client);
-// `rate`: a number, as it was typed. Errors also: InvalidArgument: it is none.
+// `rate` is the text that was typed. Errors also: InvalidArgument (it is not a number).
 absl::StatusOr<std::string> SetLearningRate(ClusterClient& client, absl::string_view rate);
 
-// Every name is tried. Errors: the first one's, with what has become of each in a line of its own.
-// `with_certificate`: each with all names of its certificate.
+// Tries every name. With `with_certificate`, evicts all names of each worker's certificate. Errors:
+// the code of the first failure, with a line for each name that says what happened.
 absl::StatusOr<std::string> EvictWorkers(ClusterClient& client,
                                          const std::vector<std::string>& names,
                                          const std::string& reason, bool with_certificate);

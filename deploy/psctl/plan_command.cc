@@ -38,7 +38,7 @@ namespace {
 
 constexpr double kMegabitBytes = 1e6 / 8;
 constexpr int kMostWorkers = 4096;
-// The job has these values if no flag says otherwise. Neither changes how long a round takes.
+// Values of the job if no flag gives others. They do not change how long a round takes.
 constexpr int64_t kBatchSize = 8;
 constexpr int64_t kRounds = 1000;
 
@@ -59,7 +59,7 @@ absl::Status CheckOptions(const PlanOptions& options) {
   return absl::OkStatus();
 }
 
-// Whether the plan is of exchanges, too.
+// Returns true if the plan also covers the exchanges over a network.
 bool HasNetwork(const PlanOptions& options) {
   return options.up != 0.0 || options.down != 0.0 || options.rtt_ms >= 0.0 ||
          options.step_ms != 0.0;
@@ -110,7 +110,7 @@ absl::StatusOr<ModelSpec> ReadModel(const std::string& model) {
       absl::StrCat(named.status().message(), "; of another model give --parameters=N"));
 }
 
-// Makes the layout of a model of which only the size is known. It has as many equal blocks as a
+// Makes a layout for a model of which only the size is known. It has as many equal blocks as a
 // large model has.
 absl::StatusOr<Layout> LayoutOfSize(double parameters) {
   constexpr int kBlocks = 32;
@@ -127,7 +127,7 @@ absl::StatusOr<Layout> LayoutOfSize(double parameters) {
   return Layout::FromTensors(std::move(tensors));
 }
 
-// Reads from flags of ps_server what counts for the time of rounds, for the loss and for memory.
+// Reads those flags of ps_server that matter for the time of rounds, for the loss and for memory.
 class JobFlags {
  public:
   explicit JobFlags(JobSpec base) : job_(std::move(base)) {}
@@ -143,14 +143,14 @@ class JobFlags {
     const bool has_value = end != absl::string_view::npos;
     return Set(name, has_value ? flag.substr(end + 1) : "true");
   }
-  // With all that was added. Errors: those of ValidateJobSpec().
+  // Returns the job with all flags added so far. Errors: those of ValidateJobSpec().
   absl::StatusOr<JobSpec> Get() {
     for (const auto& [field, text] : texts_) RETURN_IF_ERROR(SetFromText(*field, text, job_));
     RETURN_IF_ERROR(ValidateJobSpec(job_));
     return job_;
   }
   const std::vector<std::string>& uncounted() const { return uncounted_; }
-  // Returns whether the job begins with trained weights.
+  // Returns true if the job begins with trained weights.
   bool fine_tunes() const { return fine_tunes_; }
 
  private:
@@ -174,7 +174,7 @@ class JobFlags {
   }
 
   JobSpec job_;
-  std::map<const JobField*, std::string> texts_;  // in the order in which fields are set
+  std::map<const JobField*, std::string> texts_;  // in the order in which the fields must be set
   bool fine_tunes_ = false;
   std::vector<std::string> uncounted_;
 };
@@ -206,9 +206,9 @@ struct Plan {
   int64_t parameters = 0;
   MemoryPlan memory;
   ExchangeChoice choice;
-  std::optional<ExchangeOption> given;  // of the flags behind --
-  std::vector<std::string> uncounted;   // ... that count for nothing here
-  std::vector<std::string> flags;       // of the chosen one, whole
+  std::optional<ExchangeOption> given;  // the job of the flags behind "--"
+  std::vector<std::string> uncounted;   // flags behind "--" that the plan does not use
+  std::vector<std::string> flags;       // all flags of the chosen option
 };
 
 std::string SecondsText(absl::Duration duration) {
@@ -330,7 +330,7 @@ std::string JsonText(const Plan& plan) {
   return FormatJson(json) + "\n";
 }
 
-// Nothing is known of a network.
+// Plans memory only, because nothing is known of a network.
 absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags flags,
                                            const Layout& layout, int columns) {
   ASSIGN_OR_RETURN(const JobSpec job, flags.Get());
@@ -364,14 +364,14 @@ absl::StatusOr<PlanAnswer> PlanMemoryAlone(const PlanOptions& options, JobFlags 
   return PlanAnswer{.text = std::move(text), .is_met = true};
 }
 
-// Returns the command line of the coordinator for the chosen option. It lacks the flags that do not
+// Returns the command line of the coordinator for the chosen option, without the flags that do not
 // change how the job exchanges.
 std::vector<std::string> ServerFlags(const PlanOptions& options, const JobSpec& job) {
   std::vector<std::string> flags = {
       absl::StrCat("--model=", options.model.empty() ? "client" : options.model),
       absl::StrCat("--min_workers=", options.workers)};
   if (options.servers > 1) flags.push_back(absl::StrCat("--shard=0/", options.servers));
-  // docs/howto/several_machines.md says when.
+  // README.md, section "Several machines", recommends --long_paths for these paths.
   constexpr double kLongPathMs = 1.0;
   if (options.rtt_ms > kLongPathMs) flags.push_back("--long_paths");
   for (std::string& flag : ExchangeFlags(job)) flags.push_back(std::move(flag));

@@ -1,6 +1,6 @@
-// `psctl plan` says what a job takes of memory, what it will take over a given network, and how it
-// had best exchange. No server needs to run. It reads the flags, calls memory_plan and
-// common/plan/exchange_choice, and prints.
+// `psctl plan` says how much memory a job takes, how long its rounds take over a given network, and
+// which way of exchanging is best. No server needs to run. It reads the flags, calls memory_plan
+// and common/plan/exchange_choice, and prints.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace lodestar {
 
 struct PlanOptions {
   std::string model;        // A preset or a file, as for --model of ps_server.
-  double parameters = 0.0;  // The size of a model that is not given. 0 means that `model` is given.
+  double parameters = 0.0;  // Size of the model. 0 means that `model` is given.
   int workers = 2;
   int servers = 1;
-  // Mbit/s of each worker's link, and of each server's, which all workers share. 0 for a server
-  // means that its link is like the workers'. If nothing of the network is given, the plan is of
-  // memory alone.
+  // Mbit/s of each worker's link, and of each server's link, which all workers share. 0 for a
+  // server means that its link is like a worker's. If no value about the network is given, the plan
+  // covers memory only.
   double up = 0.0;
   double down = 0.0;
   double server_up = 0.0;
@@ -31,22 +31,23 @@ struct PlanOptions {
   double utilisation = 0.95;
   double loss_budget_percent = kMostLossPercent;
   int max_local_steps = 500;
-  int64_t total_steps = 0;  // The steps of the job. 0 means many.
+  // Number of steps of the job. 0 means not known, and then the job counts as long.
+  int64_t total_steps = 0;
   double worker_threads = 1.0;
   double server_threads = 1.0;
   double overhead_ms = 3.0;
-  std::string output = "table";        // Or "json".
-  std::vector<std::string> job_flags;  // Flags of ps_server: a job to forecast beside the others.
+  std::string output = "table";        // "table" or "json".
+  std::vector<std::string> job_flags;  // Flags of ps_server. If given, their job is forecast, too.
 };
 
 struct PlanAnswer {
-  std::string text;  // It ends with the end of the last line.
-  // Whether an option reaches what was asked, if anything was asked of a network.
+  std::string text;  // Ends with a line end.
+  // True if an option meets the request about the network, or if there was no such request.
   bool is_met = false;
 };
 
-// Errors: InvalidArgument naming the flag, the value and what is allowed; those of reading a model
-// file.
+// Errors: InvalidArgument (a flag is wrong), naming the flag, the value and what is allowed; those
+// of reading a model file.
 absl::StatusOr<PlanAnswer> MakePlan(const PlanOptions& options, int columns);
 
 }  // namespace lodestar

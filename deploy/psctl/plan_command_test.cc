@@ -93,7 +93,7 @@ TEST(PlanCommandTest, JsonHasTheSameNumbers) {
   EXPECT_GT(*GetInt64(chosen, "bytes_up"), 0);
   EXPECT_TRUE(*GetBool(chosen, "within_bounds"));
   EXPECT_THAT(FormatJson(plan), Not(HasSubstr("\"given\"")));
-  // Four bytes for each parameter, and headers and acknowledgements.
+  // Each parameter takes four bytes. The tolerance covers headers and acknowledgements.
   const Json& first = (**GetArray(plan, "options"))[0];
   EXPECT_EQ(*GetString(first, "name"), "sync, fp32");
   EXPECT_NEAR(static_cast<double>(*GetInt64(first, "bytes_up")), 4.0 * 124'439'808, 0.06 * 5e8);
@@ -124,7 +124,7 @@ TEST(PlanCommandTest, ServersLinksAreTheWorkersUnlessGiven) {
   const auto seconds = [](const Json& plan) {
     return *GetDouble((**GetArray(plan, "options"))[0], "round_seconds");
   };
-  // Four workers had a quarter each.
+  // With a server link as slow as a worker's, each of the four workers had a quarter of it.
   EXPECT_NEAR(seconds(JsonOf(options)) / seconds(as_workers), 0.25, 0.02);
 }
 
@@ -160,7 +160,7 @@ TEST(PlanCommandTest, TakesModelFilesAndSizes) {
   options.parameters = 7e9;
   const std::string text = TextOf(options);
   EXPECT_THAT(text, AllOf(HasSubstr("7000 million"), HasSubstr("--model=client")));
-  // Programs of others do not overlap.
+  // A client's own program does not overlap exchanges with steps, so no option has fragments.
   EXPECT_THAT(text, Not(HasSubstr("fragments ")));
 }
 

@@ -1,5 +1,5 @@
-// Whether anybody listens at an address, whatever it says there: what a server that hangs has in
-// common with one that works.
+// Finds out whether a program listens at an address, whatever it answers. A server that hangs still
+// listens.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace lodestar {
 
-// Whether the system at `address`, HOST:PORT, takes a TCP connection within `patience`, which it
-// does for a process that is stopped, too. Blocks. False also where the name is not known.
+// Returns true if the system at `address`, HOST:PORT, accepts a TCP connection within `patience`.
+// The system also accepts connections for a process that is stopped. Blocks. Returns false if the
+// name is not known.
 bool AcceptsConnections(const std::string& address, absl::Duration patience);
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// psctl: looks at a cluster, controls it, starts one on this machine, and writes text with a
-// trained model.
+// psctl shows the state of a cluster, controls it, starts one on this machine, and writes text with
+// a trained model.
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -190,13 +190,13 @@ namespace {
 
 struct Command {
   std::string name;
-  std::string form;          // how it is called, behind "psctl"
-  std::string summary;       // of the list of commands
-  std::string details = "";  // what else its own help says
+  std::string form;          // the command line behind "psctl"
+  std::string summary;       // its line in the list of commands
+  std::string details = "";  // more text for its own help
   std::vector<std::string> flags = {};
-  bool takes_paths = false;  // any number of them, at least one
-  bool takes_path = false;   // one, or none
-  bool passes_on = false;    // takes what stands behind "--"
+  bool takes_paths = false;  // at least one path, any number of them
+  bool takes_path = false;   // one path, or none
+  bool passes_on = false;    // takes the words behind "--"
   std::function<int(const CommandLine&)> run;
 };
 
@@ -204,7 +204,7 @@ constexpr absl::Duration kLookAtServer = absl::Seconds(2);
 
 bool WantsJson() { return absl::GetFlag(FLAGS_json) || absl::GetFlag(FLAGS_output) == "json"; }
 
-// Leaves out the secrets of join strings.
+// Prints an error without the secrets of join strings.
 void SayError(absl::string_view text) {
   std::fprintf(stderr, "psctl: %s\n", PeerLines(WithoutJoinSecrets(text)).c_str());
 }
@@ -220,7 +220,7 @@ int FailCall(const absl::Status& error) {
   return ExitCodeOfCall(error);
 }
 
-// The exit code is 0, or 1 if the text cannot be written, for example to a full disk.
+// Returns the exit code: 0, or 1 if the text cannot be written, for example to a full disk.
 int Print(absl::string_view text) {
   const absl::Status written = WriteToStandardOutput(text);
   return written.ok() ? 0 : Fail(written);
@@ -231,7 +231,7 @@ int BadUsage(const std::string& text) {
   return kExitBadFlags;
 }
 
-// The width of the terminal; lines that go elsewhere are not cut.
+// Returns the width of the terminal. If the output is not a terminal, lines are not cut.
 int OutputColumns() {
   winsize size{};
   if (isatty(STDOUT_FILENO) == 0) return kUnlimitedColumns;
@@ -241,11 +241,13 @@ int OutputColumns() {
 
 using Renderer = absl::StatusOr<std::string> (*)(const v1::ClusterStatus&);
 
-// `show`: shows one status, false ends.
+// Watches across restarts of the server. `show` shows one status, and returns false to end the
+// watch.
 absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
   ClusterWatch watch;
   watch.stream = [&like](const ClusterWatch::Show& each) {
-    // A channel that has failed is tried again by gRPC only every few seconds while no call waits.
+    // Each watch uses a new connection: gRPC tries a failed connection again only every few seconds
+    // while no call waits.
     return like.Anew().WatchStatus(absl::Seconds(1), each);
   };
   watch.show = show;
@@ -260,10 +262,12 @@ absl::Status Watch(const ClusterClient& like, const ClusterWatch::Show& show) {
   return WatchAcrossRestarts(watch);
 }
 
-// Shows one status, or with --watch one a second. `health` (may be null): of the last one.
+// Shows one status, or with --watch one a second. Sets `health` (may be null) to the health of the
+// last one.
 int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
   int exit_code = 0;
-  // Home and clear, so that the picture stands still; never into a pipe.
+  // On a terminal, each status is drawn over the one before, by "cursor home" and "clear". These
+  // codes are never written to a pipe.
   const bool is_picture = absl::GetFlag(FLAGS_watch) && !WantsJson() && isatty(STDOUT_FILENO) != 0;
   const auto show = [&](const v1::ClusterStatus& status) {
     const absl::StatusOr<std::string> text = render(status);
@@ -275,7 +279,7 @@ int ShowStatus(ClusterClient* client, Renderer render, ClusterHealth* health) {
   if (absl::GetFlag(FLAGS_watch)) {
     const absl::Status status = Watch(*client, show);
     if (!status.ok()) return FailCall(status);
-    // It is over: nothing is waited for, whatever the last status was.
+    // The watch has ended, so the job is over. It waits for nothing, whatever the last status said.
     if (health != nullptr && *health == ClusterHealth::kStandsStill) *health = ClusterHealth::kGood;
     return exit_code;
   }
@@ -297,7 +301,7 @@ int StatusCommand(ClusterClient* client) {
   return exit_code != 0 ? exit_code : ExitCodeOf(health);
 }
 
-// One line of JSON for each of `parts`.
+// Returns one line of JSON for each of `parts`.
 template <typename Parts>
 absl::StatusOr<std::string> JsonLines(const Parts& parts) {
   std::string text;
@@ -361,7 +365,8 @@ int TopCommand(ClusterClient* client) {
   return shown.ok() ? 0 : FailCall(shown);
 }
 
-// Says what holds up the request `what`, and again when that changes.
+// Returns a function that prints what holds up the request `what`, and prints again when that
+// changes.
 ClusterClient::Meanwhile SayWaits(const std::string& what) {
   return [watch = RequestWatch(what)](const v1::ClusterStatus& status) mutable {
     const std::string text = watch.Look(status);
@@ -369,8 +374,8 @@ ClusterClient::Meanwhile SayWaits(const std::string& what) {
   };
 }
 
-// Returns an error if this process was started by --on_checkpoint of the server of `client`: each
-// new checkpoint would start it again, without an end.
+// Returns an error if --on_checkpoint of the client's server has started this process: each new
+// checkpoint would start psctl again, without end.
 absl::Status CheckIsOutsideOfHook(ClusterClient& client) {
   const char* const finished = std::getenv(kFinishedCheckpointVariable);
   if (finished == nullptr) return absl::OkStatus();
@@ -399,7 +404,8 @@ int CheckpointCommand(ClusterClient* client, std::stop_token stop) {
   const std::string to = absl::GetFlag(FLAGS_to);
   if (to.empty()) return Print(absl::StrCat(reply->path(), "\n"));
   StoppableFileSystem disk(&FileSystem::Real(), std::move(stop));
-  // But for a checkpoint that is removed meanwhile, the same command meets the error again.
+  // If the checkpoint was removed meanwhile, the same command may succeed later. The same command
+  // would meet any other error again.
   const auto fail = [&reply](const absl::Status& status, absl::string_view advice = "") {
     const absl::Status whole(
         status.code(),
@@ -446,7 +452,7 @@ int ExportFromServer(ClusterClient* client, const ModelTarget& target, std::stop
   if (!writer.ok()) return Fail(writer.status());
   client->StopWith(stop);
   absl::Status written;
-  // Read while another thread writes the file.
+  // These are atomic because another thread writes the file and sets them.
   std::atomic<int64_t> num_bytes = 0;
   std::atomic<int64_t> announced_bytes = 0;
   ExportProgress progress(absl::Now());
@@ -489,7 +495,7 @@ int ExportFromDisk(const std::string& path, const ModelTarget& target, std::stop
   return SayExported(target, **writer, absl::StrCat("the weights of ", path));
 }
 
-// --reason; `command` without it.
+// Returns --reason, or `command` if --reason is not given.
 std::string ReasonOr(absl::string_view command) {
   const std::string reason = absl::GetFlag(FLAGS_reason);
   return reason.empty() ? std::string(command) : reason;
@@ -503,7 +509,7 @@ int StopCommand(ClusterClient* client) {
   return reply->is_lost() ? kExitNeedsOperator : printed;
 }
 
-// The path of this binary, whatever the caller's PATH and directory.
+// Returns the path of this binary. The result does not depend on the caller's PATH and directory.
 std::string ProgramPath() {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path));
@@ -549,7 +555,8 @@ int LaunchCommand(const CommandLine& line) {
       ParseWorkerFlags(absl::GetFlag(FLAGS_worker_flags));
   if (!worker_flags.ok()) return BadUsage(std::string(worker_flags.status().message()));
   options.worker_flags = *std::move(worker_flags);
-  // The cards of other machines are theirs to tell of.
+  // Only the other machines know which cards they have, so only a launch on this machine is
+  // checked.
   if (options.hosts.empty()) {
     const absl::Status device = CheckLaunchDevice(options.device);
     if (!device.ok()) return BadUsage(std::string(device.message()));
@@ -654,7 +661,7 @@ int PrintAnswer(const absl::StatusOr<std::string>& text) {
   return text.ok() ? Print(*text) : FailCall(text.status());
 }
 
-// Behind the command.
+// Returns the words after the name of the command.
 std::vector<std::string> WordsOf(const CommandLine& line) {
   return {line.positionals.begin() + 1, line.positionals.end()};
 }
@@ -713,7 +720,7 @@ int ReadmitCommand(ClusterClient* client, const CommandLine& line) {
   return PrintAnswer(ReadmitWorkers(*client, WordsOf(line)));
 }
 
-// A command that talks to the server of --server, or of the join string.
+// A command that connects to the server of --server or of the join string.
 using ClientCommand = std::function<int(ClusterClient*, const CommandLine&)>;
 
 std::function<int(const CommandLine&)> WithClient(ClientCommand run) {
@@ -775,7 +782,7 @@ int ServeCommand(const CommandLine& line) {
   if (line.positionals.size() > 2) {
     return BadUsage(absl::StrCat("'", line.positionals[2], "' is one word too many"));
   }
-  // Before the server has threads: a signal is for who waits for it.
+  // The signals are blocked before the server starts threads, so that sigwait() below gets them.
   BlockStopSignals();
   const auto say_url = [](absl::string_view url) {
     return WriteToStandardOutput(absl::StrCat(url, "\n"));
@@ -789,7 +796,7 @@ int ServeCommand(const CommandLine& line) {
   return served.ok() ? 0 : Fail(served);
 }
 
-// `own`, and what every command that talks to a server takes.
+// Returns `own` and the flags that every command with a server takes.
 std::vector<std::string> ClientFlags(std::vector<std::string> own) {
   own.insert(own.begin(), "server");
   for (std::string& flag : SecurityFlagNames()) own.push_back(std::move(flag));
@@ -845,8 +852,8 @@ std::vector<Command> Commands() {
        .flags = ClientFlags({}),
        .run =
            [](const CommandLine& line) {
-             // The signals must be blocked before gRPC has threads. Whichever thread gets a signal,
-             // the terminal is then left as it was.
+             // The signals must be blocked before gRPC starts threads. Otherwise a signal could end
+             // the process without restoring the terminal.
              BlockStopSignals();
              return WithClient(&TopCommand)(line);
            }},
@@ -1106,7 +1113,7 @@ std::string CommandHelp(const Command& command) {
   return FormatHelp(usage, {{"Flags", command.flags}});
 }
 
-// `words`: the command that is asked about, if any.
+// Prints the help of the command that `words` name, or the general help.
 int Explain(const std::vector<Command>& commands, const std::vector<std::string>& words) {
   if (words.empty() || words.front() == "help") {
     return Print(GeneralHelp(commands));
@@ -1116,7 +1123,7 @@ int Explain(const std::vector<Command>& commands, const std::vector<std::string>
   return Print(CommandHelp(*command));
 }
 
-// Servers keep so much of a reason.
+// Servers keep at most this many bytes of a reason.
 constexpr size_t kMaxReasonBytes = 256;
 
 absl::Status CheckFlags() {
@@ -1137,7 +1144,8 @@ absl::Status CheckFlags() {
   return CheckWholeRange("top_k", absl::GetFlag(FLAGS_top_k), 0, 1'000'000);
 }
 
-// A flag that the command does not know would be without effect, and its user would not see that.
+// Refuses flags that the command does not know: they would have no effect, and the user would not
+// notice.
 absl::Status CheckUsage(const Command& command, const CommandLine& line) {
   if (command.takes_paths && line.positionals.size() < 2) {
     return absl::InvalidArgumentError(absl::StrCat("which? psctl ", command.form));
@@ -1159,7 +1167,8 @@ absl::Status CheckUsage(const Command& command, const CommandLine& line) {
   return CheckFlags();
 }
 
-// Returns advice for a command that is given flags that it would have passed on behind --.
+// Returns advice if the flags were meant for another program, to which the command passes flags
+// behind "--".
 std::string WherePassedOn(const std::vector<Command>& commands,
                           const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
@@ -1170,7 +1179,8 @@ std::string WherePassedOn(const std::vector<Command>& commands,
   return "";
 }
 
-// Makes the words behind "--" words of the command, unless it hands them to other programs.
+// Turns the words behind "--" into words of the command, unless the command passes them on to other
+// programs.
 void TakeWordsBehindFlags(const std::vector<Command>& commands, CommandLine& line) {
   const std::vector<std::string>& first =
       line.positionals.empty() ? line.passed_on : line.positionals;
@@ -1218,8 +1228,8 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   lodestar::SetUpProgram();
   lodestar::ExitUnlessOpensslWorks("psctl");
-  // Sent to all programs of a batch job; only servers, and what launches them, have something to
-  // save.
+  // A batch system may send these signals to all programs of a job. They are for servers, which
+  // save, and for `psctl launch`, which passes them on.
   lodestar::BlockSaveSignals();
   return lodestar::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

@@ -1,4 +1,5 @@
-// Which workers of a launch have not come to its server, and when to say so. Pure.
+// RegistrationWatch finds the workers of a launch that have not registered with its server, and
+// decides when to say so. It does no input or output.
 #pragma once
 
 #include <set>
@@ -19,22 +20,23 @@ class RegistrationWatch {
     std::string host;
   };
 
-  // `started_at`: when the workers were started.
+  // `started_at` is when the workers were started.
   RegistrationWatch(std::vector<Worker> workers, absl::Time started_at);
 
-  // Returns true if the server is to be asked which workers have registered, and Take() is to be
-  // called with its answer. Returns false until kLookAgain later, and once all have registered.
+  // Returns true if it is time to ask the server which workers have registered. The caller then
+  // calls Take() with the answer. Afterwards returns false until kLookAgain has passed, and for
+  // ever once all workers have registered.
   bool BeginLook(absl::Time now);
-  // `registered`: the names of all workers that the server knows, also of those that have left.
-  // Returns a sentence that names each worker, with its host, that has never registered. Empty if
-  // there is none.
+  // Takes the names of all workers that the server knows, including those that have left. Returns a
+  // sentence with each worker, and its host, that has never registered. Empty means that all have
+  // registered.
   std::string Take(const std::set<std::string>& registered, absl::Time now);
 
  private:
   const size_t num_workers_;
   const absl::Time started_at_;
   absl::Time next_look_;
-  std::vector<Worker> missing_;  // as far as it is known
+  std::vector<Worker> missing_;  // workers not known to have registered
 };
 
 }  // namespace lodestar

@@ -26,7 +26,7 @@ TEST_F(RegistrationWatchTest, NamesWorkersThatHaveNotRegisteredOnceAMinute) {
                     Not(HasSubstr("worker-2")), HasSubstr("20s")));
   EXPECT_FALSE(watch_.BeginLook(first + absl::Seconds(59)));
   ASSERT_TRUE(watch_.BeginLook(first + absl::Minutes(1)));
-  // One that has come and is gone was there.
+  // A worker that has registered and left does not count as missing.
   EXPECT_THAT(watch_.Take({"worker-2"}, first + absl::Minutes(1)),
               AllOf(HasSubstr("worker-1"), Not(HasSubstr("worker-0"))));
 }

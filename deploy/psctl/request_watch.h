@@ -1,4 +1,5 @@
-// What a request of this process waits for, said once and again when it changes. Pure.
+// RequestWatch says what a request of this process waits for, and says it again when that changes.
+// It does no input or output.
 #pragma once
 
 #include <string>
@@ -9,10 +10,10 @@ namespace lodestar {
 
 class RequestWatch {
  public:
-  // `what`: see PendingRequest.
+  // PendingRequest explains `what`.
   explicit RequestWatch(std::string what) : what_(std::move(what)) {}
 
-  // What to tell the operator now; empty: nothing new.
+  // Returns the message for the operator. Empty means that there is nothing new.
   std::string Look(const v1::ClusterStatus& status);
 
  private:

@@ -20,7 +20,7 @@
 namespace lodestar {
 namespace {
 
-// Whether servers that are started with the folder go on from the checkpoint of that round in it.
+// Checks that servers started with the folder would continue from the checkpoint of `round` in it.
 absl::Status CheckNothingElseCounts(FileSystem& file_system, const std::string& folder,
                                     Round round) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointEntry> there,
@@ -51,7 +51,8 @@ absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std
                    FolderLock::Take(folder, NewFolderClaim(), {}));
   RETURN_IF_ERROR(CheckNothingElseCounts(file_system, folder, manifest.round));
   ASSIGN_OR_RETURN(std::string copy, CopyCheckpoint(file_system, path, folder));
-  // Servers need not look for the journal that has later rounds.
+  // Marks the checkpoint as complete by itself, so that servers do not look for the journal with
+  // later rounds.
   RETURN_IF_ERROR(MarkComplete(file_system, copy));
   return copy;
 }

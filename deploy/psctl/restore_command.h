@@ -1,5 +1,5 @@
-// psctl restore: brings a checkpoint back into the folder that servers resume from, without a
-// server.
+// psctl restore copies a checkpoint back into the folder that servers resume from. No server is
+// needed.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 
 namespace lodestar {
 
-// Copies the checkpoint at `path` into `folder`, --checkpoint_dir of the servers that are to go on
-// from it, as CopyCheckpoint() does. The folder is locked as by a server meanwhile. Returns the
-// path of the copy. Errors: those of CopyCheckpoint() and FolderLock::Take(); FailedPrecondition if
-// servers would go on from something else in the folder: a later checkpoint, or a journal.
+// Copies the checkpoint at `path` into `folder` by CopyCheckpoint(). `folder` is the
+// --checkpoint_dir of the servers that are to continue from it, and is locked meanwhile, as by a
+// server. Returns the path of the copy. Errors: those of CopyCheckpoint() and FolderLock::Take();
+// FailedPrecondition (servers would continue from something else in the folder: a later checkpoint,
+// or a journal).
 absl::StatusOr<std::string> RestoreCheckpoint(FileSystem& file_system, const std::string& path,
                                               const std::string& folder);
 
-// Gives the copy at `path`, and the lock of `folder` in which it lies, to the owner of the folder,
-// if this process runs as root: servers that run as that user could not read them otherwise.
-// Errors: those of the disk.
+// If this process runs as root, gives the copy at `path` and the lock of `folder` to the owner of
+// `folder`. Otherwise servers that run as that user could not read them. Errors: those of the disk.
 absl::Status GiveToOwnerOf(const std::string& folder, const std::string& path);
 
 }  // namespace lodestar

@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// On a real disk, for the lock.
+// These tests use a real disk, because they need the lock of the folder.
 class RestoreCommandTest : public testing::Test {
  protected:
   RestoreCommandTest() {
@@ -77,7 +77,7 @@ TEST_F(RestoreCommandTest, RefusesWhereSomethingElseWouldCount) {
   EXPECT_FALSE(disk_.Exists(folder_ + "/round-00000007"));
 }
 
-// Asks for a stop when the first file is created.
+// A disk that requests a stop when the first file is created.
 class StopAtFirstFile final : public ForwardingFileSystem {
  public:
   StopAtFirstFile(FileSystem* disk, std::stop_source* stop)

@@ -35,25 +35,26 @@ namespace {
 constexpr char kJson[] = "application/json";
 constexpr size_t kMaxSuggestions = 5;
 
-// The outcome of a look at the history of the run.
+// The result of reading the history of the run.
 struct Reading {
   int64_t number = 0;  // Readings are counted from 1.
-  // NotFound means that there is no file. Any other error says why psctl cannot see whether there
-  // is one.
+  // When the file was written. NotFound means that there is no file. Any other error says why psctl
+  // cannot find out whether there is a file.
   absl::StatusOr<absl::Time> written = absl::NotFoundError("");
   absl::Status status;  // The outcome of reading the file.
-  std::string history;  // If `status` is OK, it is HistoryJson().
+  std::string history;  // HistoryJson() if `status` is OK.
 };
 
-// Thread-safe. One file is read at a time, for all readers that look meanwhile.
+// Reads the history for all readers, one reading at a time. Thread-safe.
 class KeptRun {
  public:
   explicit KeptRun(std::filesystem::path folder)
       : folder_(std::move(folder)), file_(folder_ / kHistoryFileName) {}
 
-  // Reads the file if it was written since the last time. A file that could not be read is read
-  // again if the caller has seen that failure, which is reading `seen`. However many readers look
-  // again and again while there is trouble, the file is read once for each round of their looks.
+  // Returns the last reading, after reading the file again if it has changed. A file that could not
+  // be read is read again if the caller has already seen that failure: `seen` is the number of the
+  // last reading that the caller got. So a file that cannot be read is read once per round of
+  // looks, however many readers there are.
   std::shared_ptr<const Reading> Look(int64_t seen) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     const absl::StatusOr<absl::Time> written = Written();
@@ -73,7 +74,7 @@ class KeptRun {
     number_ = last_->number;
     return last_;
   }
-  // Looks for a reader that has not looked before, and wants what is there now.
+  // Returns the reading of what is there now, for a caller that has not looked before.
   std::shared_ptr<const Reading> Look() { return Look(number_); }
 
   std::string FinishedJson(absl::Time written, absl::string_view trouble) const {
@@ -85,7 +86,7 @@ class KeptRun {
   }
 
  private:
-  // When the history file was written.
+  // Returns when the history file was written.
   absl::StatusOr<absl::Time> Written() const {
     struct stat facts;
     if (lstat(file_.c_str(), &facts) == 0) return absl::TimeFromTimespec(facts.st_mtim);
@@ -128,7 +129,7 @@ class EventSource {
   std::string finished_;
 };
 
-// If this user may not look at the folder, it is not known whether there is a history.
+// If the user has no permission for the folder, adds advice to the error.
 absl::Status Explain(const absl::Status& status) {
   if (!absl::IsPermissionDenied(status)) return status;
   return absl::PermissionDeniedError(
@@ -170,8 +171,8 @@ absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
   }
   const auto run = std::make_shared<KeptRun>(path);
   const absl::Status status = run->Look()->status;
-  // A history that is being written may be readable in a moment, and a server that has just begun
-  // writes it within ten seconds. The pages say so meanwhile.
+  // A history that is being written may be readable in a moment, and a server that has just started
+  // writes its history within ten seconds. Until then the pages say so.
   const bool is_awaited = absl::IsNotFound(status) && IsFolderHeld(path.string());
   if (absl::IsNotFound(status) && !is_awaited) return NoHistoryIn(path);
   if (!status.ok() && !is_awaited && !absl::IsUnavailable(status)) return Explain(status);
@@ -185,7 +186,7 @@ absl::StatusOr<HttpRoutes> KeptRunPages(const std::string& folder) {
     if (reading->status.ok()) return HttpAnswer{.type = kJson, .body = reading->history + "\n"};
     return HttpAnswer{.status = 500, .body = absl::StrCat(reading->status.message(), "\n")};
   };
-  routes.orders_path = "/api/orders";  // and there are none
+  routes.orders_path = "/api/orders";  // no page takes orders
   routes.events_path = "/api/events";
   routes.begin_events = [run] {
     return HttpEventSource(

@@ -44,7 +44,7 @@ class ServeCommandTest : public ::testing::Test {
     RunHistory history;
     history.trained = {{Round(0), Round(0), 10, 1.0, loss, 1}};
     ASSERT_OK(WriteHistory(FileOf(name), history));
-    // Later than what was there before, however fast the disk is.
+    // The time of the file must be later than before, however fast the disk is.
     std::filesystem::last_write_time(
         FileOf(name), std::filesystem::file_time_type(std::chrono::seconds(++writes_)));
   }
@@ -150,7 +150,7 @@ TEST_F(ServeCommandTest, AFileThatIsGoneOrDamagedMeanwhileIsTold) {
 }
 
 TEST_F(ServeCommandTest, AJournalBesideTheFileIsToldAndNeitherReplayedNorRemoved) {
-  // SQLite takes such a file for a journal that a killed process has left.
+  // SQLite takes such a file for the journal of a process that was killed.
   const std::string journal = FileOf("run") + "-journal";
   std::ofstream(journal) << std::string(1024, 'x');
   ASSERT_OK_AND_ASSIGN(const HttpRoutes routes, KeptRunPages(FolderOf("run")));
@@ -160,7 +160,8 @@ TEST_F(ServeCommandTest, AJournalBesideTheFileIsToldAndNeitherReplayedNorRemoved
   ASSERT_THAT(NamesOf(first), ElementsAre("finished"));
   EXPECT_THAT(first[0].data, HasSubstr("left half written"));
   EXPECT_EQ(std::filesystem::file_size(journal), 1024);
-  // A process that may write there has removed the journal. The file is as it was.
+  // The journal is gone, as if a process with permission to write had removed it. The file itself
+  // is unchanged.
   std::filesystem::remove(journal);
   EXPECT_THAT(NamesOf(source()), ElementsAre("finished", "history"));
   EXPECT_EQ(routes.pages.at("/api/history")({}).status, 200);
@@ -177,7 +178,8 @@ TEST_F(ServeCommandTest, WhatOneReaderHasReadTheOthersGet) {
   std::ofstream(journal) << "x";
   EXPECT_THAT(one()[0].data, HasSubstr("left half written"));
   std::filesystem::remove(journal);
-  // It has not been told of the trouble yet, and gets that reading; the first one reads anew.
+  // `other` has not seen the failure yet, so it gets that reading. `one` has seen it, so the file
+  // is read again.
   EXPECT_THAT(other()[0].data, HasSubstr("left half written"));
   EXPECT_THAT(NamesOf(one()), ElementsAre("finished", "history"));
   EXPECT_THAT(NamesOf(other()), ElementsAre("finished", "history"));

@@ -1,4 +1,4 @@
-// Commands that write files: a signal that asks the program to stop must leave no half of a file.
+// Runs commands that write files, so that a signal to stop leaves no half-written file.
 #pragma once
 
 #include <stop_token>
@@ -7,10 +7,10 @@
 
 namespace lodestar {
 
-// Blocks the stop signals, runs `command`, whose token is stopped by the first of them, and returns
-// its exit code. If the command has failed after such a signal, the process dies of that signal
-// once the command has cleaned up, as shells and scripts expect it. A second signal ends the
-// process at once. Call it before any thread is started.
+// Blocks the stop signals, runs `command`, and returns its exit code. The first stop signal
+// requests a stop of the token that `command` has. If the command then fails, it cleans up, and the
+// process dies of that signal, as shells and scripts expect. A second signal ends the process at
+// once. Call this before any thread is started.
 int RunUntilStopSignal(absl::FunctionRef<int(std::stop_token stop)> command);
 
 }  // namespace lodestar

@@ -1,4 +1,5 @@
-// A disk on which files that are read or written stop in the middle once the operator wants it.
+// StoppableFileSystem is a disk on which reading and writing end in the middle of a file once the
+// operator requests a stop.
 #pragma once
 
 #include <stop_token>
@@ -12,15 +13,15 @@
 
 namespace lodestar {
 
-// As thread-safe as the disk.
+// Thread-safe if the disk is.
 class StoppableFileSystem final : public ForwardingFileSystem {
  public:
-  // `disk` outlives the object.
+  // `disk` must outlive this object.
   StoppableFileSystem(FileSystem* disk, std::stop_token stop)
       : ForwardingFileSystem(disk), stop_(std::move(stop)) {}
 
-  // Errors also: Cancelled once a stop was requested. All other calls go on, so that what was
-  // written can be removed.
+  // Errors also: Cancelled (a stop was requested). All other calls go on working, so that files
+  // already written can be removed.
   absl::Status Read(const std::string& path,
                     absl::FunctionRef<absl::Status(absl::string_view block)> take) override {
     return disk().Read(path, [&](absl::string_view block) {

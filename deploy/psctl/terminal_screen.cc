@@ -16,7 +16,7 @@
 namespace lodestar {
 namespace {
 
-// Every terminal in use takes these control sequences, which are xterm's.
+// Control sequences of xterm, which every terminal in use understands.
 constexpr absl::string_view kEnter = "\033[?1049h\033[?25l";
 constexpr absl::string_view kLeave = "\033[?25h\033[?1049l";
 constexpr absl::string_view kHome = "\033[H";
@@ -35,7 +35,8 @@ absl::StatusOr<std::unique_ptr<TerminalScreen>> TerminalScreen::Open() {
   raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
   raw.c_cc[VMIN] = 0;
   raw.c_cc[VTIME] = 0;
-  // A signal would leave the terminal as it is now, so AwaitKey() takes it.
+  // Stop signals are blocked, because they would leave the terminal in its present state.
+  // AwaitKey() takes them.
   const sigset_t stop = StopSignals();
   sigset_t signals_before;
   pthread_sigmask(SIG_BLOCK, &stop, &signals_before);
@@ -72,7 +73,7 @@ std::optional<char> TerminalScreen::AwaitKey(absl::Duration patience) {
   if (sigtimedwait(&stop, nullptr, &kNow) > 0) return 'q';
   if (readable != 1) return std::nullopt;
   char key = 0;
-  // A terminal that is gone can be read, and gives nothing.
+  // A terminal that is gone is ready to read, but gives no byte.
   if (read(STDIN_FILENO, &key, 1) != 1) return 'q';
   return key == kCtrlC ? 'q' : key;
 }

@@ -1,5 +1,5 @@
-// Takes the whole terminal, for a picture that is drawn again and again, and for keys that are
-// taken without Enter. When it is destroyed, the terminal is as before.
+// TerminalScreen takes over the whole terminal, for a picture that is redrawn again and again, and
+// for keys without Enter. Its destructor restores the terminal.
 #pragma once
 
 #include <termios.h>
@@ -22,18 +22,18 @@ class TerminalScreen {
     int rows = 24;
   };
 
-  // Takes standard input and output. Errors: FailedPrecondition if they are no terminal.
+  // Takes over standard input and output. Errors: FailedPrecondition (they are not a terminal).
   static absl::StatusOr<std::unique_ptr<TerminalScreen>> Open();
   TerminalScreen(const TerminalScreen&) = delete;
   TerminalScreen& operator=(const TerminalScreen&) = delete;
   ~TerminalScreen();
 
   Size size() const;
-  // Replaces the picture in one piece, so that it does not flicker. Lines beyond the last row are
+  // Replaces the picture in one write, so that it does not flicker. Lines beyond the last row are
   // left out. Returns false if the terminal takes no more output.
   bool Draw(absl::string_view text);
-  // Returns the key that is typed within that time. Ctrl-C and a signal that ends the program count
-  // as 'q'. May be called at the same time as Draw().
+  // Returns the key that is typed within `patience`, or nothing. Ctrl-C and a signal that ends the
+  // program count as 'q'. May be called at the same time as Draw().
   std::optional<char> AwaitKey(absl::Duration patience);
 
  private:
@@ -44,7 +44,8 @@ class TerminalScreen {
   const sigset_t signals_before_;
 };
 
-// `text` as Draw() writes it: the first `rows` lines, each with what clears the rest of its line.
+// Returns the bytes that Draw() writes: the first `rows` lines of `text`, each followed by the code
+// that clears the rest of its line.
 std::string ScreenBytes(absl::string_view text, int rows);
 
 }  // namespace lodestar

@@ -30,7 +30,7 @@ std::vector<std::string> LinesOf(absl::string_view text) {
   return lines;
 }
 
-// Keeps the first `count` lines, the last of which says how much is left out.
+// Keeps at most `count` lines. If lines are left out, the last line says how many.
 void Shorten(std::vector<std::string>& lines, size_t count) {
   if (lines.size() <= count) return;
   const size_t hidden = lines.size() - count + 1;
@@ -38,9 +38,9 @@ void Shorten(std::vector<std::string>& lines, size_t count) {
   if (count > 0) lines.back() = absl::StrCat("... and ", hidden, " more lines");
 }
 
-// Sorts the head for a terminal that has no room for all of it. How the job gets on and what is
-// wrong come first, and what stays as it is comes last. A line that goes on with the one before
-// begins with a space.
+// Sorts the head for a terminal without room for all of it. Lines about progress and about problems
+// come first, and lines that do not change come last. A line that begins with a space continues the
+// line before it.
 std::vector<std::string> WithNewsFirst(const std::vector<std::string>& head) {
   constexpr std::array<absl::string_view, 7> kNews = {"ALARM",  "progress", "loss", "curve",
                                                       "paused", "waiting",  "round"};
@@ -86,7 +86,7 @@ std::vector<double> MeansOf(const std::vector<HistoryPoint>& points, size_t widt
   return means;
 }
 
-// Counts the columns of UTF-8 text. Each character is taken to have one column.
+// Cuts UTF-8 text to a number of columns. Each character counts as one column.
 std::string CutToColumns(absl::string_view line, int columns) {
   if (columns == kUnlimitedColumns) return std::string(line);
   const auto begins_character = [](char byte) { return (byte & 0xc0) != 0x80; };

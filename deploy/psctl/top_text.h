@@ -1,4 +1,4 @@
-// psctl top: a job in one picture of a terminal.
+// psctl top shows a job in one picture that fills a terminal.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 namespace lodestar {
 
 struct TopPicture {
-  int columns = 80;        // Or kUnlimitedColumns.
+  int columns = 80;        // A width, or kUnlimitedColumns.
   int rows = 24;           // 0 means any number.
-  bool has_blocks = true;  // Whether the terminal shows U+2581 to U+2588.
-  // It is shown in place of the last line, and says something about the server.
+  bool has_blocks = true;  // True if the terminal can show U+2581 to U+2588.
+  // If not empty, it replaces the last line, and says something about the server.
   std::string note = {};
 };
 
@@ -23,7 +23,7 @@ std::string TopText(const v1::ClusterStatus& status, const RunHistory& history,
                     const TopPicture& picture);
 
 // Draws the losses of a run in at most `width` columns. Each column shows the mean of a part of the
-// run, and the highest is a full block. Empty means that there are fewer than two losses.
+// run. The highest mean is a full block. Empty means that there are fewer than two losses.
 std::string LossCurveText(const RunHistory& history, int width, bool has_blocks);
 
 }  // namespace lodestar

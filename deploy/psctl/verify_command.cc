@@ -14,7 +14,8 @@
 namespace lodestar {
 namespace {
 
-// The checkpoints at `path`; that of a path which is one has no suffix, however it is called.
+// Returns the checkpoints at `path`. If `path` itself is a checkpoint, the entry has no suffix,
+// whatever the name of the folder.
 absl::StatusOr<std::vector<CheckpointEntry>> CheckpointsAt(FileSystem& file_system,
                                                            const std::string& path) {
   if (file_system.Exists(absl::StrCat(path, "/", kManifestName))) {

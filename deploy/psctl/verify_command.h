@@ -1,4 +1,4 @@
-// psctl verify: reads checkpoints whole and compares them with their manifests, without a server.
+// psctl verify reads whole checkpoints and compares them with their manifests. No server is needed.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 
 namespace lodestar {
 
-// `paths`: checkpoints (round-...), and folders of checkpoints, of which all are looked at, also
-// those that a server has set aside; only what was never finished, and what a server removes
-// meanwhile, is left out, and said to be. `say` gets one line, without its end, as soon as a
-// checkpoint has been read. Blocks for the disk. Errors: the first of `say`, which ends it;
-// NotFound if a path is no checkpoint and has none in it; DataLoss with the number of those that do
-// not verify.
+// Verifies `paths`: checkpoints (round-...) and folders of checkpoints. In a folder, all
+// checkpoints are verified, including those that a server has set aside. A checkpoint that was
+// never finished, or that a server removes meanwhile, is reported and does not count. `say` gets
+// one line, without line end, as soon as a checkpoint has been read. Blocks for the disk. Errors:
+// the first of `say`, which ends the verification; NotFound (a path is neither a checkpoint nor a
+// folder with checkpoints); DataLoss (checkpoints do not verify), with their number.
 absl::Status VerifyCheckpoints(FileSystem& file_system, absl::Span<const std::string> paths,
                                absl::FunctionRef<absl::Status(absl::string_view line)> say);
 
