@@ -9,8 +9,8 @@
 namespace lodestar {
 
 struct GenerateOptions {
-  std::string model_path;  // a checkpoint, a file that `psctl export` wrote, or a folder of
-                           // Hugging Face
+  // A checkpoint, a file that `psctl export` wrote, or a folder of Hugging Face.
+  std::string model_path;
   // For OpenTokenizer(). Empty means the tokenizer beside the model, or bytes.
   std::string tokenizer;
   std::string device = "auto";
