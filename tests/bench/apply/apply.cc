@@ -1,11 +1,13 @@
-// Each optimizer as a server applies it (buckets of the shard, gradient scaling, weight decay),
-// beside plain loops over the same number of read and write streams on as many threads, in turns:
+// Measures each optimizer as a server applies it: buckets of the shard, gradient scaling, weight
+// decay. For comparison, measures plain loops over the same number of read and write streams on the
+// same number of threads, in turns:
 //
 //   tests/bench/apply.sh --megabytes=256 --repeats=7
 //
-// "in place" is an update that no worker reads meanwhile; "lent" one while a worker still pulls the
-// old weights, so that the new ones go elsewhere. Bytes are those of the parameters that are read
-// and written; a line that must be read before it is written elsewhere does not count.
+// "in place" is an update while no worker reads the weights. "lent" is an update while a worker
+// still pulls the old weights, so that the new weights are written elsewhere. The bytes are those
+// of the parameters that are read and written. If a line must be read before it is written
+// elsewhere, that read does not count.
 
 #include <algorithm>
 #include <chrono>
@@ -42,7 +44,7 @@ using PageRef = std::shared_ptr<shard::Page>;
 using Pages = std::vector<PageRef>;
 
 constexpr int64_t kWidth = 1024;
-constexpr float kClip = 0.5f;  // gradient scaling is on
+constexpr float kClip = 0.5f;  // switches gradient scaling on
 
 struct Case {
   const char* name;
@@ -96,7 +98,7 @@ Summary Summarize(std::vector<double> values) {
   return {values[values.size() / 2], values.front(), values.back()};
 }
 
-// The buckets of one shard and as much memory again for the plain loops.
+// Holds the buckets of one shard, and the same amount of memory for the plain loops.
 class ApplyBench {
  public:
   ApplyBench(const Layout& layout, const std::vector<Bucket>& buckets, const Case& measured,
@@ -141,7 +143,7 @@ class ApplyBench {
   }
 
   bool writes_elsewhere() const { return lent_ || !measured_.reads_weights; }
-  // Returns the same for the optimizer and for the plain loops.
+  // Returns the bytes moved per parameter, the same for the optimizer and for the plain loops.
   int64_t bytes_per_parameter() const {
     const int state = optimizer_->num_state_vectors();
     return static_cast<int64_t>(sizeof(float)) * (1 + 2 * state + 1 + measured_.reads_weights);

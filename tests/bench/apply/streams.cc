@@ -4,7 +4,7 @@
 
 #include "common/runtime/check.h"
 
-// One copy of a loop per width of vectors; the processor chooses at load time.
+// Compiles a loop once per width of vectors. The processor's version is chosen at load time.
 #define LODESTAR_EVERY_WIDTH \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 
@@ -76,7 +76,7 @@ void RunPlain(const StreamPart& p, int num_updated) {
 
 constexpr int kLineLanes = 16;
 
-// A whole cache line at a time, so that no line is written in halves.
+// Writes a whole cache line at a time, so that no line is written in halves.
 void RunNonTemporal(const StreamPart& p, int num_updated) {
   const __m128 half = _mm_set1_ps(0.5f);
   for (int64_t i = 0; i + kLineLanes <= p.elements; i += kLineLanes) {

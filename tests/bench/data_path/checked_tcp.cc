@@ -22,9 +22,10 @@ namespace lodestar {
 namespace {
 
 constexpr size_t kChunkElements = wire::kChunkBytes / sizeof(float);
-// Received at once, by way of a space that stays in the first cache.
+// Elements received at a time, into memory that stays in the first-level cache.
 constexpr size_t kReadElements = (32 << 10) / sizeof(float);
-// What is under way stays in the caches. With half of it pushes take several times as long.
+// Small enough that the data under way stay in the caches. With half the size, pushes take several
+// times as long.
 constexpr int kSendBufferBytes = 64 << 10;
 constexpr size_t kBucketElements = kDefaultBucketBytes / sizeof(float);
 constexpr double kLearningRate = 0.5;
@@ -59,7 +60,8 @@ bool SendChunk(int socket, absl::Span<const float> elements, uint32_t checksum) 
   return SendBoth(socket, BytesOfValue(checksum), BytesOf(elements));
 }
 
-// `look` is given each part once it has arrived. False: the connection is closed.
+// Receives a chunk, and gives each part to `look` once it has arrived. Returns false if the
+// connection is closed.
 bool ReceiveChunk(int socket, absl::Span<float> elements,
                   absl::FunctionRef<void(absl::Span<const float>)> look) {
   uint32_t sent_checksum = 0;
@@ -78,7 +80,7 @@ bool ReceiveChunk(int socket, absl::Span<float> elements,
   return true;
 }
 
-// Calls take() for each chunk of what one connection carries, until take() returns false.
+// Calls take() for each chunk that one connection carries, until take() returns false.
 template <typename Element, typename Take>
 bool ForEachChunk(absl::Span<Element> elements, size_t part, size_t num_parts, Take take) {
   const size_t size = elements.size() / num_parts;
@@ -97,7 +99,7 @@ void CheckFinite(absl::Span<const float> elements) {
                                    static_cast<int64_t>(elements.size())));
 }
 
-// weights_out = weights_in - rate * (sum + contribution) * factor, part by part.
+// Computes weights_out = weights_in - rate * (sum + last) * factor, part by part.
 void UpdateWithLast(absl::Span<float> weights_out, absl::Span<const float> weights_in,
                     absl::Span<const float> sum, absl::Span<const float> last, float factor) {
   constexpr size_t kPartElements = 16 << 10;
@@ -225,7 +227,8 @@ bool CheckedTcpServer::SendWeights(int socket, int num_clients, int64_t min_vers
     }
     is_open = is_open && SendChunk(socket, elements, checksum);
   }
-  // The thread that updates must know that the weights have been read.
+  // The weights are released under the lock, so that the thread that updates knows that they have
+  // been read.
   absl::MutexLock lock(&bucket.mutex);
   weights.reset();
   return is_open;

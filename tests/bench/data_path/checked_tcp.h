@@ -1,11 +1,11 @@
-// What our transports are measured beside: pushes and pulls with all that a server must do with
-// them, over plain sockets with a thread for each connection, and without gRPC. An estimate of what
-// an endpoint of our own could reach, and no bound.
+// A comparison for our transports: pushes and pulls over plain sockets, with all the work that a
+// server must do, a thread for each connection, and without gRPC. It estimates what an endpoint of
+// our own could reach; it is not an upper bound.
 //
-// A push: checksums on both sides, the look for NaN, the sum of all clients and the update (SGD); a
-// pull: checksums on both sides, which the server makes once for all clients. What is under way is
-// little enough for the caches, and arrives past them where it stays. Left out are duplicates,
-// rounds, flow control, encryption and all that fails.
+// A push has checksums on both sides, the check for NaN, the sum over all clients and the update
+// (SGD). A pull has checksums on both sides, which the server computes once for all clients. The
+// data under way fit into the caches, and are written past the caches to their destination.
+// Duplicates, rounds, flow control, encryption and failures are left out.
 #pragma once
 
 #include <cstddef>
@@ -22,39 +22,40 @@
 
 namespace lodestar {
 
-// Begins a transfer.
+// Message that begins a transfer.
 struct CheckedTcpRequest {
-  int32_t num_clients;  // that do the same
+  int32_t num_clients;  // number of clients that make the same transfer
   int32_t is_push;
-  int64_t min_version;  // of a pull
+  int64_t min_version;  // minimum version for a pull
 };
 
-// Owns weights of num_elements, from the first client on; they are zeros at first.
+// Holds num_elements weights, which are zeros at first. They are allocated when the first client
+// connects.
 class CheckedTcpServer {
  public:
   // Listens on a free loopback port. Aborts if the machine has no sockets.
   CheckedTcpServer(size_t num_elements, int num_connections);
-  ~CheckedTcpServer();  // the clients are gone
+  ~CheckedTcpServer();  // all clients must be gone
 
   int port() const { return listener_.port; }
 
  private:
   struct Checksum {
     uint32_t value = 0;
-    int num_uses = 0;  // 0 means that it must be made again
+    int num_uses = 0;  // 0 means that the checksum must be computed again
   };
   struct Weights {
     std::vector<float> elements;
-    std::vector<Checksum> checksums;  // of chunks
+    std::vector<Checksum> checksums;  // one for each chunk
 
-    // Made once for each transfer of all clients.
+    // Returns the checksum, which is computed once per transfer of all clients.
     uint32_t ChecksumFor(int num_clients, size_t chunk, absl::Span<const float> of);
   };
-  // The unit of sums and updates.
+  // Part of the weights that is summed and updated at a time.
   struct Bucket {
     size_t num_elements = 0;
     absl::Mutex mutex;
-    // The elements of neither change while another thread holds it.
+    // While another thread holds one of these, its elements do not change.
     std::shared_ptr<Weights> weights ABSL_GUARDED_BY(mutex);
     std::shared_ptr<Weights> spare ABSL_GUARDED_BY(mutex);
     std::vector<float> sum ABSL_GUARDED_BY(mutex);
@@ -65,8 +66,8 @@ class CheckedTcpServer {
   void MakeParts();
   void Accept();
   void Serve(int socket);
-  // Each returns false if the connection is closed. `contribution` is space, and another
-  // afterwards.
+  // Both return false if the connection is closed. `contribution` is memory for the gradient;
+  // afterwards it may be another vector.
   static bool ReceiveGradient(int socket, int num_clients, std::vector<float>& contribution,
                               Bucket& bucket);
   static bool SendWeights(int socket, int num_clients, int64_t min_version, Bucket& bucket);
@@ -76,7 +77,7 @@ class CheckedTcpServer {
 
   const size_t num_elements_;
   const int num_connections_;
-  std::vector<std::vector<std::unique_ptr<Bucket>>> parts_;  // by connection of a client
+  std::vector<std::vector<std::unique_ptr<Bucket>>> parts_;  // indexed by connection of a client
   const Listener listener_;
   std::vector<std::thread> serving_;
   std::thread accepting_;
@@ -87,14 +88,15 @@ class CheckedTcpClient {
   CheckedTcpClient(int port, int num_connections);
   ~CheckedTcpClient();
 
-  // All have the server's num_elements. Returns when all of the gradient is part of the sum, which
-  // updates the weights once so many clients have done the same.
+  // Pushes `gradient`, which has the server's num_elements. Returns once all of it is part of the
+  // sum. The sum updates the weights once `num_clients` clients have pushed.
   void Push(absl::Span<const float> gradient, int num_clients);
-  // The weights after so many updates, or more; so many clients do the same.
+  // Pulls the weights after at least `min_version` updates. `num_clients` clients must pull the
+  // same.
   void Pull(absl::Span<float> weights, int num_clients, int64_t min_version);
 
  private:
-  // Calls transfer() for each connection, at once.
+  // Calls transfer() for all connections at the same time.
   void Transfer(const CheckedTcpRequest& request,
                 absl::FunctionRef<bool(int connection, size_t part, size_t num_parts)> transfer);
 

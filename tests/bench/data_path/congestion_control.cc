@@ -18,7 +18,8 @@ namespace {
 constexpr size_t kMaxNameBytes = 16;  // TCP_CA_NAME_MAX of the kernel
 
 std::string& Chosen() {
-  static auto* const name = new std::string();  // sockets are made until the process ends
+  // never freed, because sockets are made until the process ends
+  static auto* const name = new std::string();
   return *name;
 }
 
@@ -43,7 +44,8 @@ std::set<std::string> CongestionControls() {
     char name[kMaxNameBytes] = {};
     socklen_t size = sizeof(name);
     const int descriptor = std::stoi(entry.path().filename());
-    if (getsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) continue;  // no TCP
+    // not a TCP socket
+    if (getsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, name, &size) != 0) continue;
     names.insert(std::string(name, strnlen(name, size)));
   }
   return names;

@@ -1,5 +1,5 @@
-// Plain sockets of this machine, for what the data path is measured beside. Abort if the machine
-// has none.
+// Plain sockets on the loopback address, used for comparisons with the data path. The functions
+// abort if the machine has no sockets.
 #pragma once
 
 #include "absl/types/span.h"
@@ -11,17 +11,16 @@ struct Listener {
   int port;
 };
 
-// On a free loopback port.
+// Listens on a free loopback port.
 Listener ListenOnLoopback();
-// Connections, which send at once what they are given. Accept() returns a negative number once the
-// listener is shut down. `send_buffer_bytes`: SO_SNDBUF. 0 means what the system
-// takes.
+// Open connections that send without delay. Accept() returns a negative number once the listener is
+// shut down. `send_buffer_bytes` is SO_SNDBUF. 0 means the system's default.
 int Accept(const Listener& listener, int send_buffer_bytes = 0);
 int ConnectToLoopback(int port, int send_buffer_bytes = 0);
 
-// Each returns false if the connection is closed.
+// These return false if the connection is closed.
 bool SendAll(int socket, absl::Span<const char> bytes);
-// One after the other, without a copy.
+// Sends both one after the other, without a copy.
 bool SendBoth(int socket, absl::Span<const char> first, absl::Span<const char> second);
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// What people would write first: the whole tensor in the `bytes` field of one protobuf message,
-// with generated code on both sides.
+// The simplest implementation: the whole tensor in the `bytes` field of one protobuf message, with
+// generated code on both sides.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -31,7 +31,7 @@ class OneMessageClient {
  public:
   explicit OneMessageClient(const std::string& address);
 
-  // Returns when the server has copied it to where it belongs.
+  // Returns when the server has copied the tensor to its destination.
   void Send(absl::Span<const char> source);
 
  private:

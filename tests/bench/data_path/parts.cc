@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kChunkElements = wire::kChunkBytes / sizeof(float);
 
-// One chunk of each vector.
+// A chunk of each vector.
 struct Chunk {
   absl::Span<const float> gradient;
   absl::Span<float> weights;
@@ -38,7 +38,7 @@ class PartsTimer {
     LODESTAR_CHECK(weights.size() == gradient.size()) << weights.size();
   }
 
-  // `part` returns whether its result is as it must be.
+  // Times `part`, which returns true if its result is correct.
   void Time(absl::string_view name, absl::FunctionRef<bool(const Chunk&)> part) {
     const absl::Time start = absl::Now();
     for (size_t begin = 0; begin < gradient_.size(); begin += kChunkElements) {

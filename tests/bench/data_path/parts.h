@@ -1,4 +1,4 @@
-// What the programs do to the elements of a push and a pull besides moving them, each part alone.
+// Times the work on the elements of a push and a pull other than moving them, each part by itself.
 #pragma once
 
 #include <vector>
@@ -9,13 +9,13 @@
 namespace lodestar {
 
 struct PartTime {
-  absl::string_view name;       // one word
-  double seconds_per_gigabyte;  // of fp32
+  absl::string_view name;       // a name of one word
+  double seconds_per_gigabyte;  // seconds per GB of fp32
 };
 
-// Runs each part once over all of `gradient`, on the calling thread, chunk by chunk as they travel.
-// `weights` has as many elements and is changed. A tensor that the caches do not hold comes from
-// memory, while a server finds in its caches what it has just copied there.
+// Runs each part once over all of `gradient`, on the calling thread, chunk by chunk. `weights` has
+// the same number of elements and is changed. If the caches do not hold the tensor, it comes from
+// memory here, while a server finds the bytes that it has just copied in its caches.
 std::vector<PartTime> TimeParts(absl::Span<const float> gradient, absl::Span<float> weights);
 
 }  // namespace lodestar

@@ -1,6 +1,6 @@
-// One end of the data path, as a process of its own; data_path.py starts a server and one or more
-// workers, and tells them by lines on their standard input what to do next. Every command is
-// answered by one line.
+// One end of the data path, as a separate process. data_path.py starts a server and one or more
+// workers, and sends them commands, one per line of standard input. Every command is answered by
+// one line.
 //
 //   server: `open ROUND WORKERS` opens a round                      -> ok
 //   worker: `tcp`, `tcp_both`, `message`, `push ROUND`, `pull VERSION`, `both ROUND`,
@@ -92,7 +92,7 @@ void SetEncodings(JobSpec& job) {
   job.feedback_decay = DefaultFeedbackDecay(job.push_encoding);
 }
 
-// The server's and the workers', in folders of their own.
+// Writes the credentials of the server and of the workers, each into a folder.
 void MakeCredentials(const std::string& folder) {
   const absl::Time now = absl::Now();
   const Validity validity{now - absl::Minutes(1), now + absl::Hours(24)};
@@ -119,7 +119,7 @@ wire::TransportSecurity SecurityOf(Role role) {
   return wire::TransportSecurity(CredentialFilesIn(absl::StrCat(folder, "/", RoleName(role))));
 }
 
-// A number of /proc/self/status, in MiB.
+// Returns a number from /proc/self/status, in MiB.
 int64_t MemoryFact(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -140,7 +140,7 @@ std::string Usage() {
       " ");
 }
 
-// Calls answer(words) for every line until the input ends, but for what both ends answer alike.
+// Calls answer(words) for every line until the input ends. Commands of both ends are answered here.
 template <typename Answer>
 void Serve(const Answer& answer) {
   for (std::string line; std::getline(std::cin, line);) {
@@ -284,7 +284,8 @@ class BenchWorker {
 
   void CheckedPull(int num_workers, int64_t version) {
     Connected(checked_pull_).Pull(absl::MakeSpan(weights_), num_workers, version);
-    // All gradients are alike, and so are all updates. Few enough that they take no time.
+    // All elements have the same value, because all gradients are equal. Only a few are checked, so
+    // that the check takes no time.
     constexpr size_t kEvery = 997;
     for (size_t i = 0; i < weights_.size(); i += kEvery) {
       LODESTAR_CHECK(weights_[i] == weights_[0] && (weights_[i] < 0.0f) == (version > 0))
@@ -364,7 +365,7 @@ class BenchWorker {
   std::vector<float> weights_;
   std::unique_ptr<kernels::Device> device_;
   std::unique_ptr<trainer::ExchangeState> exchange_;
-  trainer::ShadowReplica* shadow_ = nullptr;  // null: fp32
+  trainer::ShadowReplica* shadow_ = nullptr;  // null means fp32
   std::unique_ptr<client::ParameterTransport> transport_;
   std::unique_ptr<RawTcpClient> raw_;
   std::unique_ptr<RawTcpClient> raw_both_;

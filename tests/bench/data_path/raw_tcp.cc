@@ -12,11 +12,11 @@
 namespace lodestar {
 namespace {
 
-// As much as gRPC reads at a time.
+// Bytes per read, as many as gRPC reads at a time.
 constexpr size_t kReadBytes = 64 << 10;
 
-// Until `destination` is full of what arrives, piece by piece copied out of `buffer`. False: the
-// connection is closed.
+// Receives until `destination` is full, copying piece by piece out of `buffer`. Returns false if
+// the connection is closed.
 bool ReceiveAll(int socket, absl::Span<char> buffer, absl::Span<char> destination) {
   while (!destination.empty()) {
     const ssize_t received =

@@ -1,5 +1,5 @@
-// The ceiling that the data path is measured against: the same bytes over plain sockets, with the
-// same copies on the receiving side.
+// The upper bound for the data path: the same bytes over plain sockets, with the same copies on the
+// receiving side.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +12,25 @@
 
 namespace lodestar {
 
-// Takes what clients send into memory of its own, connection by connection, and answers. Aborts if
+// Receives what clients send into its own memory, connection by connection, and answers. Aborts if
 // the machine has no sockets.
 class RawTcpServer {
  public:
-  // One byte once all has arrived, or as many bytes of its own, while they arrive.
+  // kAcknowledgement answers with one byte once all has arrived. kAsManyBytes sends as many bytes
+  // back while the client's bytes arrive.
   enum class Answer { kAcknowledgement, kAsManyBytes };
 
-  // Listens on a free loopback port; each connection carries `bytes_per_connection` per transfer.
+  // Listens on a free loopback port. In each transfer, each connection carries
+  // `bytes_per_connection`.
   RawTcpServer(size_t bytes_per_connection, Answer answer);
-  ~RawTcpServer();  // the clients are gone
+  ~RawTcpServer();  // all clients must be gone
 
   int port() const { return listener_.port; }
 
  private:
   void Accept();
   void Receive(int socket);
-  // All of one transfer. False: the connection is closed.
+  // Both do one whole transfer. They return false if the connection is closed.
   bool Acknowledge(int socket, absl::Span<char> buffer, absl::Span<char> destination) const;
   bool Exchange(int socket, absl::Span<const char> source, absl::Span<char> buffer,
                 absl::Span<char> destination) const;
@@ -45,10 +47,11 @@ class RawTcpClient {
   RawTcpClient(int port, int num_connections);
   ~RawTcpClient();
 
-  // Sends an equal part of `source` over each connection, in writes of chunk_bytes, and returns
-  // when all have been acknowledged.
+  // Sends an equal part of `source` over each connection, in writes of chunk_bytes. Returns when
+  // all parts have been acknowledged.
   void Send(absl::Span<const char> source, size_t chunk_bytes);
-  // The same to a server that answers with as many bytes, which arrive in `destination` meanwhile.
+  // Does the same with a server that answers kAsManyBytes. The answer arrives in `destination`
+  // while `source` is sent.
   void Exchange(absl::Span<const char> source, absl::Span<char> destination, size_t chunk_bytes);
 
  private:

@@ -1,10 +1,10 @@
-// Each wire encoding on one thread, beside memcpy of the same fp32 vectors, in turns:
+// Measures each wire encoding on one thread, in turns with memcpy of the same fp32 vectors:
 //
 //   tests/bench/encodings.sh --mebibytes=4,64 --repeats=7
 //
-// "encode" is what a worker does with a contribution: the bytes of values + residual, and then the
-// residual that they leave. Fp32 has no residual: its bytes are a copy. "add" is what a server does
-// with it: sum += decoded. Rates are in bytes of the fp32 vector, whatever travels.
+// "encode" is a worker's work on a contribution: it encodes values + residual, and computes the
+// next residual. Fp32 has no residual; its encoding is a copy. "add" is a server's work: sum +=
+// decoded. Rates count the bytes of the fp32 vector, not the encoded bytes.
 
 #include <algorithm>
 #include <array>
@@ -38,14 +38,16 @@ namespace {
 
 constexpr int64_t kMebibyte = 1 << 20;
 constexpr int64_t kMostMebibytes = 4096;
-constexpr int64_t kBytesPerMeasurement = 64 * kMebibyte;  // small vectors are taken again and again
+// small vectors are encoded again and again
+constexpr int64_t kBytesPerMeasurement = 64 * kMebibyte;
 constexpr int kWarmUps = 2;
 constexpr float kTopKDecay = 0.95f;  // the default of --feedback_decay
 
 const Encoding kMeasured[] = {Encoding::kFp32, Encoding::kBf16,       Encoding::kInt8,
                               Encoding::kInt4, Encoding::TopK(64, 2), Encoding::TopK(256, 4)};
 
-// Returns values of a normal distribution: what top-k costs depends on the values.
+// Returns values of a normal distribution. The distribution matters because the time of top-k
+// depends on the values.
 std::vector<float> Normals(int64_t n) {
   std::vector<float> values(n);
   for (int64_t i = 0; i < n; i += 4) {
@@ -95,14 +97,14 @@ class EncodingBench {
   }
 
  private:
-  // GiB of the vector per second.
+  // Returns GiB of the fp32 vector per second.
   double Rate(absl::FunctionRef<void()> work) const {
     const int64_t vector_bytes = n_ * static_cast<int64_t>(sizeof(float));
     const int64_t passes = std::max<int64_t>(1, kBytesPerMeasurement / vector_bytes);
     const auto start = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < passes; ++i) {
       work();
-      asm volatile("" ::: "memory");  // nothing of it may be left out
+      asm volatile("" ::: "memory");  // keeps the compiler from leaving out work
     }
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
     return static_cast<double>(passes * vector_bytes) / (1024.0 * kMebibyte) / elapsed.count();
@@ -115,7 +117,7 @@ class EncodingBench {
   std::vector<std::byte> bytes_;
 };
 
-// "median (lowest..highest)" of numbers printed with `format`.
+// Returns "median (lowest..highest)" with the numbers printed with `format`.
 std::string Spread(std::vector<double> values, const char* format) {
   std::sort(values.begin(), values.end());
   const auto text = [format](double value) {

@@ -1,6 +1,6 @@
-// Many light-weight workers in one process: each has a real client, pulls the weights of its grant
-// and pushes gradients of random numbers at once. Driven by fleet.py; prints one line of JSON per
-// --report_every rounds and one at the end.
+// Many light-weight workers in one process. Each has a real client. It pulls the weights of its
+// grant and immediately pushes gradients of random numbers. fleet.py runs this program. It prints
+// one line of JSON per --report_every rounds, and one at the end.
 
 #include <atomic>
 #include <chrono>
@@ -35,10 +35,10 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// Round times as the first worker sees them, and when to end.
+// Measures the times of rounds at the first worker, and decides when to end.
 class Stopwatch {
  public:
-  // A grant of the first worker has come. False: enough.
+  // Records that the first worker has a grant. Returns false if enough rounds are measured.
   bool OnGrant(int64_t round) {
     const auto now = SteadyClock::now();
     const int64_t count = num_grants_++;
@@ -110,7 +110,7 @@ class LightWorker {
         {.fingerprint = "random numbers", .num_train_samples = 1 << 20, .num_heldout_samples = 1});
   }
 
-  // Until `on_grant` says no or End() is called.
+  // Works until `on_grant` returns false or End() is called.
   template <typename OnGrant>
   absl::Status Work(OnGrant on_grant) {
     std::optional<RoundReport> report;
@@ -186,7 +186,7 @@ int Main() {
   LODESTAR_CHECK(status.ok()) << status.ToString();
   stopwatch.Print();
   std::fflush(stdout);
-  // The others wait for a round that will not open; the server is ended by the driver.
+  // The other workers wait for a round that will not open. The driver, fleet.py, ends the server.
   is_over = true;
   for (const auto& worker : workers) worker->End();
   std::quick_exit(0);

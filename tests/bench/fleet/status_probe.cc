@@ -1,4 +1,4 @@
-// Asks a server for its status again and again and prints how long each answer took, as JSON.
+// Asks a server for its status again and again, and prints how long each answer took, as JSON.
 
 #include <grpcpp/grpcpp.h>
 
@@ -35,7 +35,7 @@ int Main() {
     LODESTAR_CHECK(status.ok()) << status.error_message();
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   };
-  ask();  // connects
+  ask();  // the first call also connects
   std::vector<double> milliseconds;
   const auto end = Clock::now() + std::chrono::duration<double>(absl::GetFlag(FLAGS_seconds));
   while (Clock::now() < end) {

@@ -20,7 +20,7 @@ struct OperationShapes {
   int64_t vocabulary = 50257;
   int64_t head_rows = 50304;  // padded rows of the head's table, and columns of the logits
   int64_t parameters = 124439808;
-  // The ceilings are a copy of so many bytes and a product of two matrices of so many rows.
+  // Sizes for the ceilings: bytes of the copy, and rows of the two square matrices of the product.
   int64_t copy_bytes = int64_t{1} << 30;
   int64_t product_side = 8192;
   // Bytes of a copy between host and device.

@@ -1,7 +1,8 @@
 // A gpu_worker whose contributions are altered on their way to the servers, for trials. It is the
-// program itself, linked with -Wl,--wrap around the function that makes its transport, so that the
-// product has no switch for it. LODESTAR_POISON: flip (the sign), long (a hundred times), nan, or
-// random (as long as what it replaces); LODESTAR_POISON_FROM: the first round.
+// real program, linked with -Wl,--wrap around the function that makes its transport, so that the
+// product needs no switch for this. LODESTAR_POISON is flip (negates), long (multiplies by 100),
+// nan, or random (random numbers of the same norm). LODESTAR_POISON_FROM is the first altered
+// round.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -58,8 +59,8 @@ class PoisonedPush final : public client::PushSession {
 
   const std::string kind_;
   std::mt19937 noise_;
-  std::vector<std::vector<float>> altered_;    // each stays where it is
-  std::unique_ptr<client::PushSession> push_;  // destroyed first: it refers to them
+  std::vector<std::vector<float>> altered_;    // these must not move, because push_ refers to them
+  std::unique_ptr<client::PushSession> push_;  // destroyed first, because it refers to altered_
 };
 
 class PoisonedTransport final : public client::ParameterTransport {

@@ -1,13 +1,15 @@
-// A gpu_worker whose model computes nothing and takes its time, as one whose card computes and
-// leaves the processor alone: for exchanges of large models on machines that could not train them,
-// and of several workers on fewer processors. It is the program itself, linked with -Wl,--wrap
-// around the function that makes its model. Its gradients are zero. LODESTAR_STEP_SECONDS is from
-// the beginning of one step to that of the next, with what the inner optimizer takes, unless
-// something else holds the worker up. LODESTAR_SAMPLE_SECONDS, in its place, is what each sample of
-// a step takes, as where the samples are cut by speed. Both are means: steps take up to a twentieth
-// less or more, as those of real machines do, so that workers do not march in step. A third of a
-// step is forward and needs the weights of one block after the other, the rest is backward and
-// makes their gradients.
+// A gpu_worker whose model computes nothing and only takes time, like a card that leaves the
+// processor alone. It serves trials of large models on machines that cannot train them, and of
+// several workers on fewer processors. It is the real program, linked with -Wl,--wrap around the
+// function that makes its model. Its gradients are zero.
+//
+// LODESTAR_STEP_SECONDS is the time from the beginning of one step to the beginning of the next. It
+// includes the time of the inner optimizer, unless something else delays the worker.
+// LODESTAR_SAMPLE_SECONDS, which replaces it, is the time per sample of a step, for jobs that
+// divide the samples by speed. Both are means: a step takes up to 5 % less or more, like steps of
+// real machines, so that workers do not stay in step with each other. The first third of a step is
+// the forward pass, which needs the weights of one block after the other. The rest is the backward
+// pass, which makes their gradients.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -56,7 +58,8 @@ class PacedModel final : public model::Model {
     constexpr double kForward = 1.0 / 3.0;
     const absl::Duration forward_of_block = kForward * step / num_blocks;
     const absl::Duration backward_of_block = (1.0 - kForward) * step / num_blocks;
-    // A worker that is late by less was held up by the optimizer or a slow wake-up, and catches up.
+    // If the worker is late by less than half a step, the optimizer or a slow wake-up has delayed
+    // it, and it catches up.
     if (absl::Now() - computed_ > step / 2) computed_ = absl::Now();
     for (int block = 0; block < num_blocks; ++block) {
       if (gate != nullptr) {
@@ -110,10 +113,10 @@ class PacedModel final : public model::Model {
   const Layout layout_;
   model::DeviceMemory parameters_;
   model::DeviceMemory gradients_;
-  absl::Duration step_;  // 0 means that its samples say
+  absl::Duration step_;  // 0 means that sample_ counts
   absl::Duration sample_;
   std::mt19937 random_{std::random_device()()};
-  // Until when its steps have kept it busy.
+  // Time until which its steps have kept the worker busy.
   absl::Time computed_ = absl::InfinitePast();
 };
 

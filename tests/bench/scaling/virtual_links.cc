@@ -1,18 +1,18 @@
-// Hosts on virtual links of limited rate and some delay: a TUN device per host, and a switch
-// between them. Every host has a link to the switch, of --megabits in each direction; a packet
-// waits until the packets before it are through both links and then for half of --round_trip. A
-// link's queue holds kQueue and drops what comes beyond, as a router does. On top of that every
-// link loses a packet with probability --loss, in each direction by itself; --seed chooses which,
-// by their order on the link.
+// Simulates hosts on virtual links of limited rate and with some delay: a TUN device per host, and
+// a switch between them. Every host has a link to the switch, of --megabits in each direction. A
+// packet waits until the packets before it are through both links, and then for half of
+// --round_trip. The queue of a link holds kQueue and drops further packets, as a router does. In
+// addition, every link loses a packet with probability --loss, independently in each direction.
+// --seed chooses which packets are lost, by their order on the link.
 //
 //   virtual_links --hosts=3 --device=lsb --megabits=100 --round_trip=50ms --loss=0.01
 //
-// SIGUSR1 cuts all links: what is on its way, and whatever comes until SIGUSR2, is lost in silence,
-// so that connections stay half open.
+// SIGUSR1 cuts all links: packets under way, and all packets until SIGUSR2, are lost without
+// notice, so that connections stay half open.
 //
-// Makes the devices lsb0, lsb1, ... and prints "ready". The program that has started it moves each
-// into the network namespace of its host and gives device i the address A.B.C.(i + 1). Runs until
-// killed. Needs the right to make network devices.
+// Makes the devices lsb0, lsb1, ... and prints "ready". The program that started it moves each
+// device into the network namespace of its host, and gives device i the address A.B.C.(i + 1). Runs
+// until killed. Needs the permission to make network devices.
 
 #include <fcntl.h>
 #include <linux/if.h>
@@ -55,12 +55,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Nanoseconds = std::chrono::nanoseconds;
 
-constexpr int kMostHosts = 254;  // in the last byte of an address
+constexpr int kMostHosts = 254;  // limit of the last byte of an address
 constexpr size_t kMaxPacket = 65536;
-constexpr int kBurst = 32;  // packets that are read from a device before the others have a turn
+constexpr int kBurst = 32;  // packets read from one device before the next device has its turn
 constexpr Nanoseconds kQueue = std::chrono::milliseconds(100);
 constexpr Nanoseconds kIdle = std::chrono::seconds(1);
-// IPv4 header.
+// Facts about the IPv4 header.
 constexpr size_t kLastByteOfDestination = 19;
 constexpr unsigned char kVersion4 = 4;
 
@@ -74,7 +74,8 @@ int OpenTun(const std::string& name) {
   return fd;
 }
 
-// Readable once one of the signals that cut and mend links has come; they do nothing else.
+// Returns a descriptor that is readable once a signal that cuts or mends links has come. These
+// signals have no other effect.
 int OpenSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -86,7 +87,7 @@ int OpenSignals() {
   return fd;
 }
 
-// What the flags ask for, or the end of the program.
+// The values of the flags. Ends the program if they are not valid.
 struct Options {
   int hosts = absl::GetFlag(FLAGS_hosts);
   std::string device = absl::GetFlag(FLAGS_device);
@@ -96,7 +97,7 @@ struct Options {
   uint64_t seed = absl::GetFlag(FLAGS_seed);
 };
 
-// Empty if a network can be made of `options`.
+// Returns an empty text if a network can be made of `options`, else the reason why not.
 std::string WhatIsWrongWith(const Options& options) {
   if (options.hosts < 1 || options.hosts > kMostHosts) {
     return absl::StrCat("--hosts=", options.hosts, ": give 1 to ", kMostHosts);
@@ -115,14 +116,14 @@ std::string WhatIsWrongWith(const Options& options) {
   return "";
 }
 
-// One direction of a link: when it is free again, and what it loses.
+// One direction of a link. It knows when it is free again, and which packets it loses.
 class Line {
  public:
-  // Equal seeds and losses: the same packets are lost, counted from the first.
+  // With the same seed and loss, the same packets are lost, counted from the first.
   Line(uint64_t seed, double loss) : random_(seed), loses_(loss) {}
 
   bool Loses() { return loses_(random_); }
-  // When a packet that comes at `arrival` is through.
+  // Returns when a packet that comes at `arrival` is through.
   Clock::time_point Send(Clock::time_point arrival, size_t bytes, double megabits) {
     const Nanoseconds duration(
         megabits > 0 ? static_cast<int64_t>(8e3 * static_cast<double>(bytes) / megabits) : 0);
@@ -145,7 +146,7 @@ struct Packet {
 struct Host {
   int fd;
   Line up, down;
-  std::deque<Packet> arriving;  // by time
+  std::deque<Packet> arriving;  // in the order of their times
 };
 
 class Switch {
@@ -154,7 +155,7 @@ class Switch {
       : megabits_(options.megabits),
         delay_(absl::ToChronoNanoseconds(options.round_trip / 2)),
         buffer_(kMaxPacket) {
-    // A seed for each line, so that no two lose the same packets.
+    // Each line has a seed of its own, so that no two lines lose the same packets.
     std::mt19937_64 seeds(options.seed);
     for (int i = 0; i < options.hosts; ++i) {
       const uint64_t up = seeds(), down = seeds();
@@ -181,7 +182,7 @@ class Switch {
   }
 
  private:
-  // Returns how long nothing else is due.
+  // Delivers the packets that are due. Returns how long no other packet is due.
   Nanoseconds DeliverDue() {
     Nanoseconds next = kIdle;
     for (Host& host : hosts_) {
@@ -192,7 +193,7 @@ class Switch {
           next = std::min(next, left);
           break;
         }
-        // A packet that the host does not take is lost, as on a real link.
+        // If the host does not take a packet, the packet is lost, as on a real link.
         [[maybe_unused]] const ssize_t written =
             write(host.fd, packet.bytes.data(), packet.bytes.size());
         host.arriving.pop_front();
@@ -225,7 +226,7 @@ class Switch {
   void Forward(Host& from, Host& to, std::string packet) {
     const Clock::time_point now = Clock::now();
     if (from.up.Backlog(now) > kQueue || to.down.Backlog(now) > kQueue) return;
-    // What a link loses has taken its time on it all the same.
+    // A packet that is lost still takes its time on the link.
     const Clock::time_point at_switch = from.up.Send(now, packet.size(), megabits_);
     if (from.up.Loses()) return;
     const Clock::time_point through = to.down.Send(at_switch, packet.size(), megabits_);

@@ -12,12 +12,13 @@
 
 namespace lodestar {
 
-// Sample k has the `context` tokens from k * context on; its targets begin one token later. Step i
-// has the samples from i * batch_size on, modulo the number of samples.
+// Sample k has the `context` tokens from token k * context on; its targets begin one token later.
+// Step i has the samples from i * batch_size on, modulo the number of samples.
 class TokenBatches {
  public:
-  // Reads little-endian uint16 tokens without a header. Errors: those of files; InvalidArgument for
-  // an odd size, fewer than context + 1 tokens, and a token that is not below `vocabulary`.
+  // Reads little-endian uint16 tokens without a header. Errors: those of files; InvalidArgument
+  // (the size is odd, there are fewer than context + 1 tokens, or a token is not below
+  // `vocabulary`).
   static absl::StatusOr<TokenBatches> Open(const std::string& path, int64_t context,
                                            int64_t vocabulary);
 

@@ -3,8 +3,8 @@
 // summary.
 //
 // PyTorch trains the same model on the same data in one of two ways. torch_gpt2.py writes weights
-// and tokens to files, which --weights and --tokens read. torch_step.py knows the formulas that
-// weights and samples follow without these flags.
+// and tokens to files, which --weights and --tokens read. Without these flags, weights and samples
+// follow formulas, which torch_step.py knows, too.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -63,7 +63,8 @@ ABSL_FLAG(int, warmup, 5, "number of untimed steps before the timed ones");
 namespace lodestar {
 namespace {
 
-// Limit of the numbers of samples, threads and steps. Sums of two such numbers fit into an int.
+// Maximum of the numbers of samples, threads and steps. The sum of two such numbers fits into an
+// int.
 constexpr int kMostCount = 1'000'000;
 constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.95;
@@ -144,7 +145,7 @@ absl::StatusOr<std::vector<float>> FirstWeights(const TrainedWeights* given, con
   return weights;
 }
 
-// The batches of --tokens, or without that flag the batch of the formula for all steps.
+// Returns the batches of --tokens. Without that flag, all steps get the batch of the formula.
 class Batches {
  public:
   static absl::StatusOr<Batches> Make(const ModelSpec& spec, int64_t batch_size) {
@@ -228,7 +229,7 @@ absl::Status Run() {
   std::clock_t processor_start = 0;
   for (int i = 0; i < warmup + steps; ++i) {
     if (i == warmup) {
-      // All shapes were used by now, so the device has made its choices.
+      // The device has seen all shapes by now, so it has made its choices.
       KeepTuning(device_flags, *device);
       PrintChoices(*device, device_flags.fusion);
       processor_start = std::clock();
