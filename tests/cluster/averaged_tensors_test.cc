@@ -1,5 +1,6 @@
-// Tensors that are averaged (TensorSpec::averaged), from programs through the C API to servers and
-// back: what all find is the mean of what each has left, whatever becomes of the others.
+// Tests averaged tensors (TensorSpec::averaged) from programs with the C API to servers and back.
+// Every program must find the mean of the values that the programs have left in them, whatever
+// happens to the other tensors.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,8 +33,8 @@ struct Freeing {
   void operator()(lodestar_worker* worker) const { lodestar_free(worker); }
 };
 
-// A model with averaged tensors between others. Gradients and values are made up, of round, step
-// and program; values are even numbers, so that means of two are exact.
+// A program whose model has averaged tensors between others. Gradients and values are computed from
+// round, step and program. Values are even numbers, so that means of two are exact.
 class Program {
  public:
   Program(const std::string& coordinator, int number) : number_(number), worker_(lodestar_new()) {
@@ -57,10 +58,10 @@ class Program {
     return static_cast<float>(2 * (k + 10 * round + 100 * step) * (number == 0 ? 1 : -3));
   }
 
-  // What it found before the steps of a round, from the second one on.
+  // The parameters at the beginning of a round, from the second round on.
   struct Found {
-    int64_t rounds = 0;  // done before
-    int last_step = 0;   // of each
+    int64_t rounds = 0;  // number of rounds done before
+    int last_step = 0;   // last step of the round before
     std::vector<float> parameters = {};
   };
 
@@ -146,7 +147,8 @@ class AveragedTensorsTest : public testing::Test {
     }
   }
 
-  // Returns the last weight that both found in the end, which is none of those that are averaged.
+  // Returns the last weight, which is not an averaged one, after checking that both programs found
+  // it in the end.
   float LastWeight() const {
     const std::vector<float>& last = a_->found().back().parameters;
     EXPECT_EQ(last, b_->found().back().parameters);
@@ -169,7 +171,7 @@ TEST_F(AveragedTensorsTest, InSyncTheOptimizerLeavesThemAlone) {
 }
 
 TEST_F(AveragedTensorsTest, TheyAreNoPartOfANormThatIsClipped) {
-  // The norm is that of the gradient alone: 1 for each of the elements that have one.
+  // Only the gradient counts for the norm: 1 for each element that is not averaged.
   config_.job.clip_norm = 0.5 * std::sqrt(double{kNumFirst + kNumLast});
   Run();
   ExpectMeans();
@@ -217,7 +219,8 @@ TEST_F(AveragedTensorsTest, InLockStepTheyAreMeansToo) {
 TEST_F(AveragedTensorsTest, InAsyncTheLastToComeCounts) {
   config_.job.mode = Mode::kAsync;
   config_.job.min_workers = 1;
-  // The worker clips its gradient: not what is averaged, neither as a part of the norm...
+  // The worker clips its gradient. The averaged elements are not part of the norm, and clipping
+  // must not scale them.
   config_.job.clip_norm = 0.5 * std::sqrt(double{kNumFirst + kNumLast});
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config_, 2));
   Program alone(cluster->address(), 0);
@@ -225,7 +228,7 @@ TEST_F(AveragedTensorsTest, InAsyncTheLastToComeCounts) {
   ASSERT_EQ(alone.found().size(), kNumRounds);
   for (const Program::Found& found : alone.found()) {
     for (int k = 0; k < kNumAveraged; ++k) {
-      // ... nor by its scale.
+      // The averaged elements are unchanged.
       EXPECT_EQ(found.parameters[kNumFirst + k], Program::ValueOf(found.rounds - 1, 0, 0, k));
     }
     EXPECT_NEAR(found.parameters[0], kFirstWeight - found.rounds * 0.5f * 0.5f, 1e-6);
@@ -297,7 +300,7 @@ TEST_F(AveragedTensorsTest, ACheckpointHasThem) {
         (Program::ValueOf(kNumRounds - 1, 0, 0, k) + Program::ValueOf(kNumRounds - 1, 0, 1, k)) /
             2);
   }
-  // The programs leave while there is a server to hear it.
+  // The programs leave while a server still answers.
   a_.reset();
   b_.reset();
 }

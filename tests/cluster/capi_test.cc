@@ -1,5 +1,5 @@
-// The C API against real servers: programs that compute a linear regression train as a loop of
-// their own would.
+// Tests the C API against real servers. The programs train a linear regression in a loop of their
+// own.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -39,7 +39,8 @@ float TargetOf(int64_t sample) {
   return 0.3f + FeatureOf(sample, 0) - 2.0f * FeatureOf(sample, 1) + 0.5f * FeatureOf(sample, 2);
 }
 
-// Gradient of the mean of half the squared errors over `samples`; returns the sum of those.
+// Computes the gradient of the mean of half the squared errors over `samples`. Returns the sum of
+// these halves.
 double Differentiate(const float* weights, const int64_t* samples, int64_t num_samples,
                      float* gradient) {
   std::vector<double> sums(kNumParameters, 0.0);
@@ -62,7 +63,7 @@ struct Freeing {
 };
 using OwnedWorker = std::unique_ptr<lodestar_worker, Freeing>;
 
-// A program with a linear regression of two blocks.
+// A program that trains a linear regression with two blocks.
 class Program {
  public:
   Program(const std::string& coordinator, const std::string& name) : worker_(lodestar_new()) {
@@ -80,7 +81,7 @@ class Program {
   lodestar_worker* handle() { return worker_.get(); }
   int Start() { return lodestar_start(handle()); }
 
-  // Whether the step is the one that was expected at the one before; and what is expected now.
+  // Counts the step if the last call expected its samples, and asks which step to expect next.
   void CheckForecast(const lodestar_step& step) {
     const std::vector<int64_t> samples(step.samples, step.samples + step.num_samples);
     if (expected_ == samples) ++num_foretold_;
@@ -95,11 +96,11 @@ class Program {
   std::vector<int64_t> expected_;
   int num_foretold_ = 0;
 
-  // Whether the steps of a round have no gradient.
+  // Returns true if the steps of a round are to be skipped.
   std::function<bool(int64_t round)> skips_ = [](int64_t) { return false; };
 
-  // Trains until the job is done; `local_rate`: of an optimizer of its own, where the job wants
-  // one. Returns what the last lodestar_next() did.
+  // Trains until the job is done. `local_rate` is the learning rate of the program's own optimizer,
+  // if the job has local steps. Returns the result of the last lodestar_next().
   int Train(float local_rate = 0.0f) {
     lodestar_step step = {};
     step.size = sizeof(step);
@@ -129,9 +130,9 @@ class Program {
     return outcome;
   }
 
-  std::vector<int64_t> samples_;  // that it has trained on
-  std::vector<int64_t> steps_;    // how many in each
-  double heldout_loss_ = 0.0;     // of its last evaluation, a sum
+  std::vector<int64_t> samples_;  // the samples that it has trained on
+  std::vector<int64_t> steps_;    // number of samples of each step
+  double heldout_loss_ = 0.0;     // sum of the losses of its last evaluation
 
  private:
   OwnedWorker worker_;
@@ -147,7 +148,7 @@ server::ServerConfig RegressionJob() {
   return config;
 }
 
-// Gradient descent over the samples that a program was given, step by step.
+// Does gradient descent over the samples that a program was given, step by step.
 std::vector<float> DescendAlone(const std::vector<int64_t>& samples,
                                 const std::vector<int64_t>& steps, float rate) {
   std::vector<float> weights(kNumParameters, kFirstWeight);
@@ -180,9 +181,9 @@ TEST(CApiTest, GradientsTrainAsALoopOfOnesOwn) {
   ASSERT_EQ(program.steps_, std::vector<int64_t>(12, 8));
   EXPECT_EQ(program.num_foretold_, 11);
   const std::vector<float> alone = DescendAlone(program.samples_, program.steps_, 0.25f);
-  // The evaluation at the end is of the weights after the last round.
+  // The evaluation at the end uses the weights after the last round.
   EXPECT_NEAR(program.heldout_loss_, HeldoutLossOf(alone), 1e-6);
-  // And so are the parameters then.
+  // The parameters at the end are also those after the last round.
   for (int k = 0; k < kNumParameters; ++k) {
     EXPECT_NEAR(lodestar_parameters(program.handle())[k], alone[k], 1e-6);
   }
@@ -246,10 +247,11 @@ TEST(CApiTest, TwoProgramsShareTheSamples) {
   EXPECT_EQ(a.Train(), 0) << lodestar_last_error();
   run.join();
   EXPECT_EQ(outcome_of_b, 0);
-  // Only the first of 3, before there are two grants, is wrong.
+  // Only the first of the 3 forecasts is wrong, because no second grant exists yet.
   EXPECT_EQ(a.num_foretold_, 2);
   EXPECT_EQ(b.num_foretold_, 2);
-  // 4 rounds of 8 for each: one pass over all samples, none twice.
+  // Each program has 4 rounds of 8 samples: together one pass over all samples, with no sample
+  // twice.
   std::vector<int64_t> all = a.samples_;
   all.insert(all.end(), b.samples_.begin(), b.samples_.end());
   std::sort(all.begin(), all.end());
@@ -258,13 +260,14 @@ TEST(CApiTest, TwoProgramsShareTheSamples) {
   EXPECT_EQ(all, each);
 }
 
-// Pushes vectors made up from round and worker, and looks at what comes of them.
+// Pushes vectors that are computed from round and worker, and checks what comes back.
 class Reducer {
  public:
   Reducer(const std::string& coordinator, int number)
       : program_(coordinator, number == 0 ? "first" : "second"), number_(number) {}
 
-  // In each round, before the next: (samples of this one's part, what it pulled).
+  // What the program sees in each round: the number of samples of its part, and the values that it
+  // pulled before the next round.
   struct Seen {
     int64_t samples = 0;
     std::vector<float> pulled = {};
@@ -306,7 +309,7 @@ TEST(CApiTest, ReduceBringsTheMeanOfARoundsGradientsByTheirSamples) {
   server::ServerConfig config = RegressionJob();
   config.job.optimizer.kind = OptimizerKind::kReduce;
   config.job.batch_size = 0;
-  config.job.global_batch_size = 5;  // 3 and 2
+  config.job.global_batch_size = 5;  // in parts of 3 and 2
   config.job.min_workers = 2;
   config.job.schedule.total_rounds = 6;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
@@ -368,7 +371,7 @@ TEST(CApiTest, ASkippedStepLeavesTheGradientOfTheOthers) {
   EXPECT_EQ(trains.steps_.size(), 12);
   const std::vector<float> alone = DescendAlone(trains.samples_, trains.steps_, 0.25f);
   for (int k = 0; k < kNumParameters; ++k) {
-    EXPECT_NEAR(lodestar_parameters(skips.handle())[k], alone[k], 1e-2);  // bf16
+    EXPECT_NEAR(lodestar_parameters(skips.handle())[k], alone[k], 1e-2);  // bf16 rounds
   }
 }
 
@@ -439,7 +442,7 @@ TEST(CApiTest, LeavingBetweenStepsHandsInThoseThatWereMade) {
   EXPECT_EQ(step.round, 1);
   EXPECT_EQ(step.step, 1);
   EXPECT_EQ(lodestar_leave(program.handle()), 0) << lodestar_last_error();
-  // Others would see the weights of that round.
+  // The steps of round 1 were handed in, so the next program gets round 2.
   Program next(cluster->address(), "next");
   ASSERT_EQ(next.Start(), 0);
   ASSERT_EQ(lodestar_next(next.handle(), &step), 0) << lodestar_last_error();
@@ -457,7 +460,7 @@ TEST(CApiTest, LeavingBetweenRoundsIsNoFailure) {
   step.size = sizeof(step);
   ASSERT_EQ(lodestar_next(program.handle(), &step), 0) << lodestar_last_error();
   ASSERT_EQ(lodestar_step_done(program.handle(), 1.0, 0, step.num_samples), 0);
-  // The next one is offered, and not taken.
+  // The next grant is offered, but the program does not take it.
   while (lodestar_wait(program.handle(), /*for_job=*/0, /*milliseconds=*/100) == 0) {
   }
   EXPECT_EQ(lodestar_leave(program.handle()), 0) << lodestar_last_error();
@@ -467,7 +470,7 @@ TEST(CApiTest, WhoWaitsMayLookAtSomethingElse) {
   const server::ServerConfig config = RegressionJob();
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   Program program(cluster->address(), "waiting");
-  EXPECT_EQ(lodestar_wait(program.handle(), 0, 0), 1);  // not started: an error comes at once
+  EXPECT_EQ(lodestar_wait(program.handle(), 0, 0), 1);  // not started, so an error comes at once
   ASSERT_EQ(program.Start(), 0);
   while (lodestar_wait(program.handle(), /*for_job=*/1, /*milliseconds=*/100) == 0) {
   }
@@ -493,7 +496,7 @@ class AdoptingProgram {
   }
   lodestar_worker* handle() { return worker_.get(); }
 
-  // Gradients of zeros until the job is done.
+  // Trains with gradients of zeros until the job is done.
   int TrainOnZeros() {
     lodestar_step step = {};
     step.size = sizeof(step);
@@ -538,7 +541,7 @@ TEST(CApiTest, AProgramThatStartsFirstTakesTheOrderOfTheJob) {
   std::thread run([&] { EXPECT_EQ(first.Train(), 0) << lodestar_last_error(); });
   EXPECT_EQ(second.TrainOnZeros(), 0) << lodestar_last_error();
   run.join();
-  // Half of each mean is zeros.
+  // Half of each mean consists of zeros.
   const std::vector<float> alone = DescendAlone(first.samples_, first.steps_, 0.125f);
   for (int k = 0; k < kNumParameters; ++k) {
     EXPECT_NEAR(lodestar_parameters(second.handle())[k], alone[k], 1e-6);
@@ -564,7 +567,8 @@ TEST(CApiTest, TheOrderThatWasTakenStaysWhenTheServersBeginAnew) {
   ASSERT_EQ(lodestar_next(second.handle(), &step), 0) << lodestar_last_error();
   ASSERT_EQ(lodestar_step_done(second.handle(), 0.0, 0, 0), 0);
   const uint64_t before = step.server_incarnation;
-  // Without a checkpoint: the job begins with what the program has.
+  // The server restarts without a checkpoint, so the job begins with the weights that the program
+  // has.
   cluster->Stop(0, server::Server::StopKind::kImmediate);
   ASSERT_OK(cluster->StartAgain(0));
   do {
@@ -742,7 +746,7 @@ TEST(CApiTest, WhatFailsIsSaid) {
   step.size = sizeof(step);
   EXPECT_NE(lodestar_next(worker.get(), &step), 0);
   EXPECT_THAT(lodestar_last_error(), HasSubstr("has not been started"));
-  // Plain text to another machine.
+  // Plain text must not go to another machine.
   Program far("203.0.113.1:50051", "far");
   EXPECT_NE(far.Start(), 0);
   EXPECT_THAT(lodestar_last_error(), HasSubstr("plain text"));
@@ -783,7 +787,8 @@ TEST(CApiTest, EveryFunctionRefusesANullWorker) {
   lodestar_free(nullptr);
 }
 
-// Returns what a process that was forked from `started` is told. 0 means all as it should be.
+// Runs calls of the C API in a process that was forked from that of `started`. Returns the number
+// of the first wrong result. 0 means that all results are right.
 int CodeOfForkedChild(lodestar_worker* started) {
   lodestar_step step = {};
   step.size = sizeof(step);

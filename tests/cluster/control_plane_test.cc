@@ -1,4 +1,4 @@
-// Whole clusters in one process, driven through the wire: what clients in other languages rely on.
+// Tests whole clusters in one process through the wire, on which clients in other languages rely.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
@@ -25,7 +25,7 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-// Several chunks and several buckets; two servers get different numbers of them.
+// The layout has several chunks and several buckets. Two servers get different numbers of them.
 const v1::Layout& TestLayout() {
   static const v1::Layout& layout = *new v1::Layout(FlatLayout({3000, 1500, 7}));
   return layout;
@@ -46,7 +46,7 @@ v1::ClusterStatus StatusOf(const std::string& address) {
   return status.value_or(v1::ClusterStatus());
 }
 
-// A member of the cluster; weights start at zero.
+// Returns a member of the cluster. Weights start at zero.
 std::unique_ptr<WireClient> Joined(const InProcessCluster& cluster, const std::string& name,
                                    uint64_t instance_id = 1) {
   auto client = std::make_unique<WireClient>(cluster.address(), name, instance_id);
@@ -55,7 +55,8 @@ std::unique_ptr<WireClient> Joined(const InProcessCluster& cluster, const std::s
   return client;
 }
 
-// Runs one round of `gradients[i]` by worker i, all at once, and returns the grants' round.
+// Runs one round in which worker i pushes `gradients[i]`, all at the same time. Reports go to
+// `reports`.
 void RunRound(const std::vector<WireClient*>& workers, const std::vector<float>& gradients,
               std::vector<std::optional<v1::RoundReport>>* reports) {
   std::vector<std::thread> threads;
@@ -95,7 +96,8 @@ TEST(ControlPlaneTest, SyncAveragesTheGradientsOfAllWorkersOverTwoServers) {
 
 TEST(ControlPlaneTest, ClientThatJoinsBeforeTheFirstWeightsDoesNotShutThemOut) {
   server::ServerConfig config = TestConfig();
-  config.job.min_workers = 2;  // both are in the round, and none waits for the other's lease
+  // both are in the round, so neither waits for the other's lease to end
+  config.job.min_workers = 2;
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 2));
   WireClient supplier(cluster->address(), "supplier", 1);
   ASSERT_OK(supplier.Register(TestLayout()));
@@ -297,8 +299,9 @@ TEST(ControlPlaneTest, WhatALeavingClientSaysIsShortAndOfOneLine) {
 TEST(ControlPlaneTest, HealthIsServingOnceTheWeightsAreThere) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(TestConfig(), 1));
   const auto channel = grpc::CreateChannel(cluster->address(), grpc::InsecureChannelCredentials());
-  // HealthCheckRequest{service} and HealthCheckResponse{status} by hand: the status of the call is
-  // enough to see that the service is there, the byte of field 1 tells serving (1) from not (2).
+  // Encodes HealthCheckRequest{service} and decodes HealthCheckResponse{status} by hand. The status
+  // of the call shows that the service is there. The byte of field 1 is 1 if it serves, and 2 if
+  // not.
   const auto check = [&channel](const std::string& service) -> int {
     grpc::GenericStub stub(channel);
     grpc::ClientContext context;
@@ -385,7 +388,7 @@ TEST(ControlPlaneTest, TakenPortIsAnError) {
                AllOf(HasSubstr(absl::StrCat(config.network.listen.port)), HasSubstr("in use"))));
 }
 
-// A channel with a connection of its own, once that is there.
+// Returns a channel with a connection of its own, once it is connected.
 std::shared_ptr<grpc::Channel> Connected(const std::string& address) {
   grpc::ChannelArguments own_connection;
   own_connection.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -422,7 +425,7 @@ TEST(ControlPlaneTest, ConnectionsThatAreTooManyAreSaidAndCounted) {
   EXPECT_EQ(status.port().refused(0).reason(), "too many");
 }
 
-// A client that has begun to read an export, and goes no further by itself.
+// A client that begins to read an export and then stops reading until ReadAll().
 class ExportReader {
  public:
   explicit ExportReader(const std::string& address) {
@@ -457,7 +460,7 @@ class ExportReader {
 TEST(ControlPlaneTest, ExportsThatNobodyReadsDoNotBlockAnother) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(SmallJobConfig(), 1));
   WireClient client(cluster->address(), "supplier", 1);
-  constexpr size_t kManyElements = 1 << 22;  // more than connections buffer
+  constexpr size_t kManyElements = 1 << 22;  // more than connections can buffer
   ASSERT_OK(client.Register(FlatLayout({kManyElements})));
   ASSERT_OK(client.SupplyAndJoin(std::vector<float>(kManyElements)));
   ExportReader first(cluster->address());

@@ -1,5 +1,6 @@
-// A card whose copies go straight to and from the memory that worker and server share: the same
-// bits as over TCP, whatever is cut, refused or given up, and nothing left registered.
+// Tests a card that copies directly to and from the memory that worker and server share. Training
+// must give the same bits as over TCP, even if pushes are cut, memory is refused or calls are given
+// up. No memory may stay registered.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int kRounds = 3;
-constexpr size_t kSmallChunk = 1024;  // several to a bucket, and more than there are blocks
+constexpr size_t kSmallChunk = 1024;  // several chunks per bucket, and more chunks than blocks
 constexpr double kLearningRate = 0.1;
 
 JobSpec GradientJob(Encoding push_encoding = Encoding::kFp32) {
@@ -54,7 +55,7 @@ JobSpec OverlappedJob() {
   return job;
 }
 
-// What a transport told of its memory. Thread-safe.
+// Records what a transport has reported about its shared memory. Thread-safe.
 class Settlement {
  public:
   void OnShared(const absl::Status& status) {
@@ -95,8 +96,8 @@ class Settlement {
   absl::Status registered_ ABSL_GUARDED_BY(mutex_) = absl::UnknownError("nobody has told");
 };
 
-// Cuts pushes: those that `cuts` says are cancelled with whatever they have under way, and end as a
-// broken connection does.
+// Cuts the pushes that `cuts_` selects: cancels them while data are under way, and returns the
+// error of a broken connection.
 class CuttingTransport final : public client::ParameterTransport {
  public:
   explicit CuttingTransport(std::unique_ptr<client::ParameterTransport> inner)
@@ -160,7 +161,7 @@ class DeviceCopiesTest : public ::testing::Test {
     emulator::Configure({});
   }
 
-  // One worker on a card of its own, with a server of its own.
+  // A worker with a card and a server of its own.
   struct Cluster {
     std::unique_ptr<kernels::Device> card;
     std::unique_ptr<client::HostMemoryRegistry> registry;
@@ -168,7 +169,7 @@ class DeviceCopiesTest : public ::testing::Test {
     std::unique_ptr<Settlement> settlement = std::make_unique<Settlement>();
     std::unique_ptr<CuttingTransport> transport;
     std::unique_ptr<trainer::TrainingRig>
-        rig;  // ends first: a window that is open uses the transport
+        rig;  // must be destroyed first: an open window uses the transport
   };
 
   static Cluster Make(const JobSpec& job, Path path, const emulator::Settings& settings = {}) {
@@ -218,7 +219,7 @@ class DeviceCopiesTest : public ::testing::Test {
     }
   }
 
-  // What the server has in the end.
+  // Returns the server's weights at the end.
   static std::vector<float> WeightsOf(const Cluster& cluster) {
     std::vector<float> weights(cluster.server->layout().num_elements());
     client::PullSpec spec{Round(kRounds), {}};
@@ -281,8 +282,8 @@ TEST_P(DeviceCopiesOfJobsTest, SameBitsAsOverTcp) {
   EXPECT_EQ(emulator::KernelFailure(), "");
 }
 
-// The first push of each round: the region is gone when it is sent again, from the vector on the
-// card, which has no copy on the host.
+// The first push of each round is cut. The region is gone when the push is sent again. The data
+// then come from the vector on the card, because there is no copy on the host.
 TEST_P(DeviceCopiesOfJobsTest, PushesThatAreCutAreSentAgainFromTheCard) {
   const JobSpec& job = GetParam().job;
   const Outcome undisturbed = Train(job, Path::kTcp);
@@ -298,7 +299,8 @@ TEST_P(DeviceCopiesOfJobsTest, PushesThatAreCutAreSentAgainFromTheCard) {
   EXPECT_EQ(emulator::KernelFailure(), "");
 }
 
-// A push may have to do without a block now and then, a pull has none of the host's copies.
+// Pulls must not use copies on the host. Pushes may now and then find no free block and go without
+// the region.
 TEST_F(DeviceCopiesTest, BothWaysGoStraightThroughTheRegion) {
   const int64_t copied = emulator::registered_bytes_copied();
   const int64_t pageable = emulator::num_pageable_copies();
@@ -331,7 +333,7 @@ TEST_F(DeviceCopiesTest, WithoutRegistrationAllGoesOnAsBefore) {
   EXPECT_EQ(emulator::registered_bytes_copied(), copied);
 }
 
-// A vector on the card, which copies come from and go to by themselves.
+// A vector on the card, which is copied to and from directly.
 class CardVector final : public client::PayloadSource, public client::PayloadSink {
  public:
   CardVector(kernels::Device* card, int64_t bytes) : card_(card), memory_(*card->Allocate(bytes)) {}
@@ -382,14 +384,14 @@ TEST_F(DeviceCopiesTest, RegionsMayGoWhileCopiesAreUnderWay) {
       push->AddDeviceBucket(bucket.index, Version(0),
                             {&vector, bucket.range.begin * 4, bucket.range.size() * 4});
     }
-    // Both are dropped with what they have under way, and the region with them.
+    // Both sessions are destroyed while data are under way, and the region with them.
   }
   EXPECT_EQ(emulator::num_allocations(), allocations) << "memory stays registered";
   EXPECT_EQ(emulator::KernelFailure(), "");
   EXPECT_OK(cluster.card->Synchronize(cluster.card->Record(kernels::StreamKind::kCompute)));
 }
 
-// The memory changes between the server's checksum and the card's copy.
+// Changes the memory between the server's checksum and the card's copy.
 class DamagingSink final : public client::PayloadSink {
  public:
   absl::Status CopyIn(int64_t, absl::Span<const std::byte> source,
@@ -416,7 +418,7 @@ TEST_F(DeviceCopiesTest, ADamagedBucketDoesNotCountAsArrived) {
   EXPECT_EQ(arrived, 0);
 }
 
-// Not to be tried again: another connection would not put the card right.
+// A failure of the card must not be retried: another connection would not repair the card.
 TEST_F(DeviceCopiesTest, AFailureOfTheCardEndsTheRound) {
   Cluster cluster = Make(GradientJob(), Path::kSharedMemory);
   cluster.server->OpenRound(Round(0), 1, kLearningRate, trainer::kRigBatch);
@@ -424,7 +426,8 @@ TEST_F(DeviceCopiesTest, AFailureOfTheCardEndsTheRound) {
   const absl::StatusOr<RoundReport> report = cluster.rig->RunRound(0);
   ASSERT_FALSE(report.ok());
   EXPECT_THAT(std::string(report.status().message()), HasSubstr("CUDA device 0"));
-  // A card that has failed gives nothing back; the next test has a new one.
+  // A failed card does not recover. This clears the error, so that the next test has a working
+  // card.
   emulator::ClearStickyError();
 }
 

@@ -1,5 +1,5 @@
-// Runs whose numbers are not finite any more, on whole clusters: who is told, what is saved, how it
-// goes on.
+// Tests runs in which numbers stop being finite, on whole clusters: who is told, what is saved, and
+// how the run goes on.
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
@@ -36,7 +36,7 @@ using ::testing::Not;
 using ::testing::Property;
 using ::testing::StartsWith;
 
-// Parts on both of two servers; weights decay at the very end alone.
+// The layout has parts on both of two servers. Only the last tensor has weight decay.
 const v1::Layout& TestLayout() {
   static const v1::Layout& layout = *[] {
     auto* const flat = new v1::Layout(FlatLayout({3000, 1500, 7}));
@@ -50,7 +50,7 @@ constexpr size_t kElements = 4507;
 std::vector<float> Filled(float value) { return std::vector<float>(kElements, value); }
 
 constexpr float kLearningRate = 1 << 19;
-// Moves a weight by 1.
+// A gradient of this size moves a weight by 1.
 constexpr float kStep = 1.0f / kLearningRate;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -78,7 +78,7 @@ class DivergenceTest : public testing::Test {
     ASSERT_OK(workers_[worker]->Register(TestLayout()));
     ASSERT_OK(workers_[worker]->SupplyAndJoin(first_weights_));
   }
-  // The next round of the only worker; the report of it comes with the round after.
+  // Trains the next round of the only worker. Its report is sent with the next request.
   absl::Status Train(const std::vector<float>& gradient) {
     const absl::StatusOr<v1::Grant> grant = workers_[0]->NextGrant(report_);
     RETURN_IF_ERROR(grant.status());
@@ -102,7 +102,7 @@ class DivergenceTest : public testing::Test {
 };
 
 TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
-  // The decay makes large steps, and the second one overflows.
+  // The large weight decay makes huge steps, and the second step overflows.
   first_weights_.back() = 1e17f;
   for (const Mode mode : {Mode::kSync, Mode::kAsync, Mode::kLocalSgd}) {
     const data::TestFolder folder;
@@ -115,7 +115,8 @@ TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
     ASSERT_OK(Train(Filled(kStep)));
     const absl::StatusOr<v1::Grant> grant = workers_[0]->NextGrant(report_);
     ASSERT_OK(grant);
-    // On the server of shard 1 only. In local_sgd no update of the servers can overflow.
+    // Only shard 1 overflows. In local_sgd no update of the servers can overflow, so the gradient
+    // itself has a NaN.
     std::vector<float> gradient = Filled(kStep);
     if (mode == Mode::kLocalSgd) gradient.back() = kNan;
     workers_[0]->Push(kind_, grant->round(), grant->min_round(), gradient).IgnoreError();
@@ -151,7 +152,8 @@ TEST_F(DivergenceTest, RollbackGoesOnFromTheLastCheckpointWithALowerLearningRate
     config.durability.checkpoint_dir = folder.root();
     config.divergence.action = DivergenceAction::kRollback;
     config.divergence.learning_rate_factor = 0.25;
-    // In async mode, the grant of what diverges is the fifth round, after which none is saved.
+    // In async mode the job diverges after the grant of the fifth round, after which no checkpoint
+    // is due.
     config.durability.checkpoint_every = 3;
     workers_.clear();
     report_.reset();
@@ -161,7 +163,8 @@ TEST_F(DivergenceTest, RollbackGoesOnFromTheLastCheckpointWithALowerLearningRate
     report_.reset();
     while (Status().last_checkpoint().round() < 3) std::this_thread::yield();
     const std::string checkpoint = Status().last_checkpoint().path();
-    // Numbers of the very weights that were saved would speak against that checkpoint.
+    // One more round is trained first: if the saved weights themselves gave a NaN, that checkpoint
+    // would not be used.
     ASSERT_OK(Train(Filled(kStep)));
     Train(Filled(kNan)).IgnoreError();
     report_.reset();
@@ -194,7 +197,7 @@ TEST_F(DivergenceTest, OneSickWorkerIsNamedAndTheOtherGoesOn) {
     const absl::StatusOr<v1::Grant> grant = workers_[1]->NextGrant(std::nullopt);
     ASSERT_OK(grant);
     std::vector<float> gradient = Filled(kStep);
-    gradient.back() = kNan;  // on the server of shard 1
+    gradient.back() = kNan;  // this part is on the server of shard 1
     EXPECT_THAT(workers_[1]->Push(kind_, 0, 0, gradient),
                 StatusIs(absl::StatusCode::kAborted, HasSubstr("NaN")));
   });
@@ -228,8 +231,8 @@ TEST_F(DivergenceTest, WorkerThatReportsWithoutPushingIsDroppedAndNothingHangs) 
   EXPECT_OK(wire::FromGrpcStatus(reader->Finish()));
 }
 
-// Real workers, whose weights and so whose losses and gradients overflow by themselves: the decay's
-// steps are too large.
+// Real workers, whose weights overflow by themselves, and therefore their losses and gradients: the
+// weight decay makes too large steps.
 class DivergingWorkerTest : public testing::Test {
  protected:
   DivergingWorkerTest() { WriteImages(images_); }

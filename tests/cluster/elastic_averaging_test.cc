@@ -1,4 +1,4 @@
-// One exchange of elastic averaging: what the workers' rule and the servers' make of their weights.
+// Tests one exchange of elastic averaging: the weights that the rules of workers and servers give.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kElements = 203;
-// Some roundings of elements that are about 1.
+// Some roundings of elements of about 1.
 constexpr double kRounding = 1e-6;
 
 kernels::Buf BufOf(std::vector<float>& vector) {
@@ -33,7 +33,7 @@ struct ElasticWorker {
   double share = 0.0;
 };
 
-// With these shares of a round's samples.
+// Checks one exchange of workers with these shares of the round's samples.
 void ExpectElasticExchange(const std::vector<double>& shares, double beta) {
   JobSpec job;
   job.mode = Mode::kLocalSgd;

@@ -1,4 +1,4 @@
-// Contributions and weights that travel encoded: over the wire, through whole jobs, over restarts.
+// Tests encoded contributions and weights: over the wire, in whole jobs, and over restarts.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -26,7 +26,7 @@
 namespace lodestar {
 namespace {
 
-// One worker's end of the exchange, without a model.
+// A worker's side of the exchange, without a model.
 class Exchange {
  public:
   Exchange(const ShardServer& server, const JobSpec& job, uint32_t worker)
@@ -101,7 +101,8 @@ class EncodingsTest : public testing::TestWithParam<Encoding> {
     return setup;
   }
 
-  // The encoded job goes where the plain one goes: much nearer to it than to the start.
+  // Checks that the encoded job ends much nearer to the weights of the plain job than to the
+  // initial weights.
   void ExpectNearlyPlain(TrainingSetup setup) {
     ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
     ASSERT_OK_AND_ASSIGN(const std::vector<float> plain, RunTraining(setup));
@@ -121,8 +122,8 @@ INSTANTIATE_TEST_SUITE_P(Codecs, EncodingsTest,
                          testing::Values(Encoding::kBf16, Encoding::kInt8, Encoding::kInt4),
                          [](const auto& info) { return std::string(EncodingName(info.param)); });
 
-// The bucket takes several chunks in every encoding, and its last block is a short one of an odd
-// number of elements.
+// In every encoding the bucket takes several chunks, and its last block is short with an odd number
+// of elements.
 TEST_P(EncodingsTest, WorkersOfOneVersionHoldTheSameBits) {
   ShardServer::Config config;
   config.layout = *Layout::FromTensors({{"w", {2601, 1001}, 0, 0, false, {}}});
@@ -164,7 +165,7 @@ TEST_P(EncodingsTest, SyncOverSeveralServersGoesWhereFp32Goes) {
 TEST_P(EncodingsTest, AsyncOfOneWorkerGoesWhereFp32Goes) {
   TrainingSetup setup = Setup(1);
   setup.job.mode = Mode::kAsync;
-  setup.job.clip_norm = 1.0;  // by the worker, before it encodes
+  setup.job.clip_norm = 1.0;  // applied by the worker before it encodes
   ExpectNearlyPlain(setup);
 }
 
@@ -197,7 +198,7 @@ TEST_P(EncodingsTest, SyncGivesTheSameBitsAgain) {
   EXPECT_EQ(first, second);
 }
 
-// Servers are lost in the middle and come back from a checkpoint; then a worker is replaced.
+// The servers are lost in the middle and come back from a checkpoint. Then a worker is replaced.
 TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
   const TrainingSetup setup = Setup(2);
   server::ServerConfig config = SmallJobConfig();
@@ -222,8 +223,8 @@ TEST_P(EncodingsTest, JobEndsAfterLosingItsServersAndAWorker) {
     worker.life.first_backoff = absl::Milliseconds(5);
     return *worker::MakeBuiltInWorker(worker, {.data = {.path = setup.data}}, &Clock::Real());
   };
-  // Waits for the checkpoint of this round or of a later one, because a round is skipped while
-  // another is written.
+  // Waits for the checkpoint of this round or of a later one, because the checkpoint of a round is
+  // skipped while another is written.
   const auto await_checkpoint = [&](const std::string& round) {
     const auto is_there = [&](const std::filesystem::directory_entry& entry) {
       return entry.path().extension().empty() && entry.path().filename() >= "round-" + round;
@@ -259,8 +260,8 @@ INSTANTIATE_TEST_SUITE_P(Bits, TopKTest,
                            return std::string(EncodingKindName(info.param.kind()));
                          });
 
-// A push costs what the formula of the format says: for 64 of 4096 in 2 bits 0.227 bits per
-// parameter.
+// A push must have the bytes that the formula of the format gives: for 64 of 4096 elements in 2
+// bits, 0.227 bits per parameter.
 TEST_P(TopKTest, TakesTheBytesOfTheFormulaAndWeightsComeAsInt4) {
   ShardServer::Config config;
   config.layout = *Layout::FromTensors({{"w", {2601, 1001}, 0, 0, false, {}}});
@@ -288,7 +289,7 @@ TEST_P(TopKTest, TakesTheBytesOfTheFormulaAndWeightsComeAsInt4) {
   EXPECT_NEAR(static_cast<double>(steady.bytes_pushed()), formula, 0.02 * formula);
 }
 
-// The loss falls, though only a sixth of each tensor travels in a round.
+// Training must get nearer to the plain job, though only a part of each tensor is sent in a round.
 TEST_P(TopKTest, TrainsInSyncAndWithLocalSteps) {
   for (const Mode mode : {Mode::kSync, Mode::kLocalSgd}) {
     TrainingSetup setup = Setup(2);
@@ -308,7 +309,7 @@ TEST_P(TopKTest, TrainsInSyncAndWithLocalSteps) {
     for (const TopKDivisor divisor : {TopKDivisor::kWorkers, TopKDivisor::kSenders}) {
       setup.job.topk_divisor = divisor;
       ASSERT_OK_AND_ASSIGN(const std::vector<float> encoded, RunTraining(setup));
-      // Towards where the plain job goes.
+      // The weights must move towards those of the plain job.
       EXPECT_LT(RelativeDistance(encoded, plain), 0.95 * RelativeDistance(initial, plain))
           << NameOf(mode) << " " << NameOf(divisor);
       ASSERT_OK_AND_ASSIGN(const std::vector<float> again, RunTraining(setup));

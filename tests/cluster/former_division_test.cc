@@ -1,4 +1,4 @@
-// Servers that are killed with a journal, and started again as another number of servers.
+// Tests servers that are killed with a journal, and started again as another number of servers.
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -28,19 +28,20 @@ using ::testing::IsEmpty;
 
 constexpr size_t kElements = 4500;
 constexpr int kRounds = 3;
-// The shortest that a call may be held for; 0 leaves it to the server.
+// Minimum time that a call may be held for. 0 would leave the time to the server.
 constexpr absl::Duration kNoHold = absl::Milliseconds(1);
 
 v1::Layout TestLayout() { return FlatLayout({3000, 1500}); }
 
-// Those of another worker are others, and of each element, too.
+// Returns a gradient that differs between workers and between elements.
 std::vector<float> Gradient(float scale) {
   std::vector<float> gradient(kElements);
   for (size_t i = 0; i < kElements; ++i) gradient[i] = scale / static_cast<float>(i + 3);
   return gradient;
 }
 
-// Two workers of a job. One that has lost its servers goes on with others as the same worker.
+// The two workers of a job. A worker that has lost its servers continues with other servers as the
+// same worker.
 struct Workers {
   explicit Workers(const std::string& address) : first(address, "a", 1), second(address, "b", 2) {}
 
@@ -52,12 +53,12 @@ struct Workers {
     return absl::OkStatus();
   }
 
-  // The last of `rounds` rounds stays open: the second worker does not contribute to it.
+  // Trains `rounds` rounds. The last round stays open: the second worker does not contribute to it.
   absl::Status Train(int rounds) {
     std::optional<v1::RoundReport> first_report;
     std::optional<v1::RoundReport> second_report;
     for (int round = 1; round <= rounds; ++round) {
-      // A round opens once both have asked.
+      // A round opens once both workers have asked.
       RETURN_IF_ERROR(first.AskForGrant(first_report, kNoHold).status());
       ASSIGN_OR_RETURN(const v1::Grant other, second.NextGrant(second_report));
       ASSIGN_OR_RETURN(const v1::Grant grant, first.NextGrant(first_report));
@@ -90,7 +91,7 @@ class FormerDivisionTest : public testing::Test {
     config_.job.bucket_bytes = 8192;
     config_.job.optimizer.kind = OptimizerKind::kMomentum;
     config_.job.min_workers = 2;
-    // Workers that send no heartbeats stay for as long as the test takes.
+    // The workers send no heartbeats, so their lease must last as long as the test.
     config_.cluster.lease = absl::Minutes(10);
     config_.durability.has_journal = true;
     config_.durability.checkpoint_dir = folder_ + "/run";
@@ -101,7 +102,7 @@ class FormerDivisionTest : public testing::Test {
     return absl::StrCat(config_.durability.journal_dir, "/shard-", shard);
   }
 
-  // Leaves rounds that are in no checkpoint, of servers that have ended without saving.
+  // Trains rounds that are in no checkpoint, and ends the servers without saving.
   absl::Status TrainAndKill(int num_shards) {
     ASSIGN_OR_RETURN(const auto cluster, InProcessCluster::Start(config_, num_shards));
     Workers workers(cluster->address());
@@ -125,8 +126,8 @@ class FormerDivisionTest : public testing::Test {
     return *std::move(found);
   }
 
-  // The checkpoint that the servers would have written that were killed, had they been started
-  // again and ended in order, after their workers. The run is as before then.
+  // Returns the checkpoint that the killed servers would have written if they had been restarted
+  // and stopped in order, after their workers. The folder of the run is restored afterwards.
   absl::StatusOr<checkpoint::FoundCheckpoint> SaveAsOperatorWould(int num_shards) {
     const std::string& run = config_.durability.checkpoint_dir;
     std::filesystem::copy(run, folder_ + "/copy", std::filesystem::copy_options::recursive);
@@ -167,7 +168,7 @@ TEST_P(DivisionChangeTest, SavesTheSameBitsAsFormerServersThatAreStopped) {
   EXPECT_EQ(saved.manifest.round, Round(kRounds));
   EXPECT_TRUE(saved.manifest.journal.is_complete);
   EXPECT_EQ(host::ContentChecksum(saved.manifest), host::ContentChecksum(expected.manifest));
-  // The new servers have all of it.
+  // The new servers have all of the checkpoint.
   Workers workers(cluster->address());
   ASSERT_OK(workers.Enter());
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, workers.first.Pull(kRounds));

@@ -1,5 +1,5 @@
-// All servers of a job in one process, on ports that the system chooses. A server may be stopped
-// and started again on its port, as a restarted process would be.
+// Runs all servers of a job in one process, on ports that the system chooses. A server may be
+// stopped and started again on its port, like a restarted process.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@
 
 namespace lodestar {
 
-// A small job on loopback that needs no data: model `client`, plain SGD with learning rate 1, so
-// that integers stay integers. Tests change what they are about.
+// Returns a small job on loopback that needs no data: model `client`, plain SGD with learning rate
+// 1, so that integers stay integers. Tests change the settings that they are about.
 server::ServerConfig SmallJobConfig();
 
 class InProcessCluster {
@@ -24,11 +24,11 @@ class InProcessCluster {
                                                                  int num_shards);
 
   server::Server& server(int shard) { return *servers_[shard]; }
-  // HOST:PORT of the coordinator; stays the same over restarts.
+  // Returns HOST:PORT of the coordinator, which stays the same over restarts.
   std::string address() const;
 
   void Stop(int shard, server::Server::StopKind kind);
-  // After Stop().
+  // Starts a stopped server again. Call after Stop().
   absl::Status StartAgain(int shard);
 
  private:

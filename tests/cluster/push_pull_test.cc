@@ -1,5 +1,5 @@
-// Contributions in, weights out, over loopback: ParameterService and ParameterShard on one side,
-// the worker's transport or plain generated stubs on the other.
+// Tests pushes and pulls over loopback: ParameterService and ParameterShard on one side, the
+// worker's transport or plain generated stubs on the other.
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -32,7 +32,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Powers of two: the numbers below are exact in fp32.
+// A power of two, so that the numbers below are exact in fp32.
 constexpr double kLearningRate = 0.5;
 
 class PushPullTest : public ::testing::Test {
@@ -95,14 +95,14 @@ class PushPullTest : public ::testing::Test {
     return weights;
   }
 
-  // Initial weights after one update with this gradient everywhere.
+  // Returns the weights after one update with this gradient everywhere.
   std::vector<float> After(float gradient) {
     std::vector<float> weights = initial_;
     for (float& weight : weights) weight -= static_cast<float>(kLearningRate) * gradient;
     return weights;
   }
 
-  // A chunk of bucket 0 with elements [begin, end), all 2.
+  // Returns a chunk of bucket 0 with the elements [begin, end), all 2.
   v1::PushChunk SomeChunk(int64_t begin, int64_t end) {
     const std::vector<float> values(end - begin, 2.0f);
     v1::PushChunk chunk;
@@ -338,8 +338,8 @@ TEST_F(PushPullTest, WhoSendsNoFurtherHoldsNoPlaceForLong) {
   const auto writer = stub_->Push(&context, &reply);
   writer->Write(SomeChunk(0, server_->buckets()[0].range.size() / 2));
   grpc::ClientContext silent_context;
-  const auto silent = stub_->Push(&silent_context, &reply);  // says not even who it is
-  // It is a member, and may take its time between two buckets.
+  const auto silent = stub_->Push(&silent_context, &reply);  // does not even say which worker it is
+  // This worker is a member, and may pause between two buckets.
   grpc::ClientContext patient_context;
   const auto patient = stub_->Push(&patient_context, &reply);
   patient->Write(WholeBucket());
@@ -402,8 +402,8 @@ TEST_F(PushPullTest, WholeBucketsOfABrokenStreamCount) {
   EXPECT_THAT(PushChunks({WholeBucket(), half}), StatusIs(absl::StatusCode::kInvalidArgument));
   ASSERT_OK_AND_ASSIGN(const client::PushResult result,
                        Push(WorkerId(1), Round(0), Constant(2.0f)));
-  // Whether the first bucket was counted before the stream failed is left open by the contract;
-  // that it counts once is not.
+  // The contract does not say whether the first bucket was counted before the stream failed. It
+  // must count exactly once.
   EXPECT_EQ(result.buckets_counted + result.buckets_duplicate, server_->buckets().size());
   EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(2.0f)));
 }
@@ -413,9 +413,10 @@ TEST_F(PushPullTest, ChunksThatDoNotFitAreInvalid) {
   server_->OpenRound(Round(0), 1, kLearningRate);
   const int64_t size = server_->buckets()[0].range.size();
   const auto refused = StatusIs(absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(PushChunks({SomeChunk(1, size)}), refused);                       // no start
-  EXPECT_THAT(PushChunks({SomeChunk(0, 5), SomeChunk(6, size)}), refused);      // hole
-  EXPECT_THAT(PushChunks({SomeChunk(0, 5), SomeChunk(4, size)}), refused);      // overlap
+  // does not begin at 0
+  EXPECT_THAT(PushChunks({SomeChunk(1, size)}), refused);
+  EXPECT_THAT(PushChunks({SomeChunk(0, 5), SomeChunk(6, size)}), refused);      // has a hole
+  EXPECT_THAT(PushChunks({SomeChunk(0, 5), SomeChunk(4, size)}), refused);      // overlaps
   EXPECT_THAT(PushChunks({SomeChunk(0, size + 1)}), refused);                   // too long
   EXPECT_THAT(PushChunks({SomeChunk(0, 5), SomeChunk(5, size + 1)}), refused);  // too long
   v1::PushChunk misplaced = SomeChunk(5, size);
@@ -484,8 +485,8 @@ TEST_F(PushPullTest, EncodedChunksEndWhereBlocksOrBucketsEnd) {
   }
 }
 
-// The header names the kind; a block that was written with another number of elements kept has
-// another size.
+// The header names the kind of encoding. A block that keeps another number of elements has another
+// size.
 TEST_F(PushPullTest, ChunksOfTopKWithOtherParametersAreRefused) {
   config_.job.push_encoding = Encoding::TopK(8, 2);
   Start();
@@ -528,7 +529,7 @@ TEST_F(PushPullTest, NobodyAsksForAnyNumberOfCalls) {
                                          HasSubstr("calls are asked for with 8000")));
 }
 
-// A client that asks for far too much waits for the refusal, unless it gives up.
+// A client that asks for far too much waits for the refusal, unless it cancels the call.
 TEST_F(PushPullTest, SomeRefusalsTakeTheirTime) {
   config_.refusal_pause = absl::Hours(1);
   Start();
@@ -557,7 +558,7 @@ TEST_F(PushPullTest, SomeRefusalsTakeTheirTime) {
   describer.join();
   EXPECT_THAT(described, StatusIs(absl::StatusCode::kCancelled));
   EXPECT_THAT(wire::FromGrpcStatus(reader->Finish()), StatusIs(absl::StatusCode::kCancelled));
-  // Nothing of the calls is left: what a stream has of the shard neither.
+  // Nothing of the calls may remain, including the reference of a stream to the shard.
   while (server_->num_shard_owners() > 1) std::this_thread::yield();
 }
 
@@ -609,7 +610,7 @@ TEST_F(PushPullTest, DataThatDoesNotHoldIsRefusedByItsCode) {
   v1::PushChunk damaged = WholeBucket();
   (*damaged.mutable_data())[5] ^= 1;
   EXPECT_THAT(PushChunks({damaged}), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
-  // One of a round that never comes.
+  // A pull for a round that never comes.
   v1::PullRequest distant;
   distant.set_worker_id(1);
   distant.set_incarnation(1);
@@ -623,7 +624,7 @@ TEST_F(PushPullTest, DataThatDoesNotHoldIsRefusedByItsCode) {
   EXPECT_FALSE(reader->Read(&chunk));
   EXPECT_THAT(wire::FromGrpcStatus(reader->Finish()),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("damaged")));
-  // As it is, it would be held until its life is announced.
+  // If its header were believed, this chunk would be held until its incarnation is announced.
   v1::PushChunk misread = WholeBucket();
   misread.set_crc32c(misread.crc32c() | uint64_t{1} << 63);
   misread.set_incarnation(misread.incarnation() + 1);
@@ -638,7 +639,8 @@ TEST_F(PushPullTest, DataThatDoesNotHoldIsRefusedByItsCode) {
   EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(2.0f)));
 }
 
-// A damaged frame can make a chunk vanish. A client that gives checksums has not sent the hole.
+// A damaged frame can remove a whole chunk. If the client sends checksums, a hole means damage, and
+// not an error of the client.
 TEST_F(PushPullTest, HolesInAStreamWithChecksumsAreDamage) {
   Start();
   server_->OpenRound(Round(0), 1, kLearningRate);
@@ -736,7 +738,8 @@ TEST_F(PushPullTest, ShutDownShardEndsThoseWhoWait) {
   EXPECT_THAT(Push(WorkerId(1), Round(0), Constant(2.0f)), StatusIs(absl::StatusCode::kAborted));
 }
 
-// Sums are made in order of worker id, so worker 2 must wait; the shard has room for two buckets.
+// Sums are made in the order of worker ids, so worker 2 must wait. The shard has room for two
+// buckets.
 TEST_F(PushPullTest, WorkerWhoseTurnItIsNotIsHeldBackAndMemoryIsBounded) {
   config_.staging_bytes = 1;
   Start();
@@ -750,7 +753,7 @@ TEST_F(PushPullTest, WorkerWhoseTurnItIsNotIsHeldBackAndMemoryIsBounded) {
   EXPECT_GT(result2.wait.held, absl::ZeroDuration());
   EXPECT_GE(result2.wait.since_held, result2.wait.since_received) << "it was taken after that";
   EXPECT_THAT(Pull(Round(1)), IsOkAndHolds(After(4.0f)));
-  // Accumulators, and a second page per bucket while the first was being read.
+  // The memory has the accumulators, and a second page per bucket because the first was being read.
   EXPECT_LE(server_->shard().stats().resident_bytes,
             before + 3 * num_elements_ * sizeof(float) + 4 * config_.job.bucket_bytes);
 }

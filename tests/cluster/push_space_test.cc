@@ -1,4 +1,4 @@
-// A member that takes a server's space for pushes and does not fill it, over loopback.
+// Tests a member that takes a server's space for pushes and does not fill it, over loopback.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -25,14 +25,14 @@ using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-// So many tensors are buckets of their own; a server has space for two at a time, so that one
-// member may have all of it.
+// Each of these tensors is a bucket. The server has space for two buckets at a time, so that one
+// member may take all space.
 constexpr int kNumBuckets = 6;
 constexpr int64_t kBucketElements = 131072;
-// For so long the trickle is put up with: less than the minute that a message may take.
+// Time after which the slow pushes are dropped, less than the minute that a message may take.
 constexpr absl::Duration kRoundTimeout = absl::Seconds(8);
 
-// Begins to push every bucket of a round at once, and goes on with an element now and then.
+// Begins to push every bucket of a round at the same time, and then sends an element now and then.
 class Trickle {
  public:
   Trickle(const std::string& address, const WireClient& client, int64_t round)
@@ -57,7 +57,7 @@ class Trickle {
     for (grpc::ClientContext& context : contexts_) context.TryCancel();
     Await();
   }
-  // Until so many of the pushes have space.
+  // Blocks until `count` pushes have space.
   void AwaitSpace(int count) {
     v1::DescribeCallsRequest request;
     for (int bucket = 0; bucket < kNumBuckets; ++bucket) request.add_calls(CallOf(bucket));
@@ -71,7 +71,7 @@ class Trickle {
       }
     }
   }
-  // Until the server has ended every push.
+  // Blocks until the server has ended every push.
   std::vector<absl::Status> Await() {
     for (std::thread& thread : threads_) {
       if (thread.joinable()) thread.join();
@@ -102,7 +102,7 @@ class Trickle {
   std::vector<std::thread> threads_;
 };
 
-// Sends heartbeats that do not say what the worker does, until it is destroyed.
+// Sends heartbeats until destroyed. They do not say what the worker does.
 class Heartbeats {
  public:
   explicit Heartbeats(WireClient& client)
@@ -147,8 +147,8 @@ TEST(PushSpaceTest, WhoTakesSpaceAndTricklesIsDroppedAndNotThoseWhoWaitForIt) {
   Trickle trickle(cluster->address(), evil, work.round());
   trickle.AwaitSpace(1);
 
-  // Bucket by bucket on one stream. Once the first one is counted that the other has no space for,
-  // it is the other's turn there, which takes the last space.
+  // The honest worker pushes bucket by bucket on one stream. Once a bucket is counted for which the
+  // other worker has no space, it is the other worker's turn there, and it takes the last space.
   ASSERT_OK_AND_ASSIGN(const v1::PushReply reply,
                        honest.Push(v1::CONTRIBUTION_KIND_GRADIENT, work.round(), 0, ones));
   EXPECT_EQ(reply.buckets_counted(), kNumBuckets);
@@ -166,7 +166,7 @@ TEST(PushSpaceTest, WhoTakesSpaceAndTricklesIsDroppedAndNotThoseWhoWaitForIt) {
                              HasSubstr("--round_timeout=8s"))));
 }
 
-// The client has one channel, as clients in other languages do: its heartbeats come on the
+// The client has one channel, like clients in other languages: its heartbeats come over the
 // connection of the push that has stopped.
 TEST(PushSpaceTest, DropsPushThatIsAbandoned) {
   server::ServerConfig config = SmallJobConfig();

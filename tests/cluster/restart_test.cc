@@ -1,4 +1,4 @@
-// Checkpoints, restarts and export through whole clusters in one process.
+// Tests checkpoints, restarts and export with whole clusters in one process.
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -48,7 +48,7 @@ class RestartTest : public testing::Test {
     std::filesystem::remove_all(config_.durability.checkpoint_dir);
   }
 
-  // One worker trains `rounds` rounds with gradient 1 and leaves its report in report_.
+  // Trains `rounds` rounds of one worker with gradient 1, and leaves its report in report_.
   absl::Status Train(WireClient& worker, int rounds) {
     for (int i = 0; i < rounds; ++i) {
       ASSIGN_OR_RETURN(const v1::Grant grant, worker.NextGrant(report_));
@@ -67,7 +67,7 @@ class RestartTest : public testing::Test {
     return worker.SupplyAndJoin(Filled(0.0f));
   }
 
-  // Until is_leader_ says otherwise.
+  // Starts a server that leads until is_leader_ is false.
   absl::StatusOr<std::unique_ptr<server::Server>> StartLeader() {
     config_.cluster.leader_lease = "etcd://h:1/k";
     server::Server::Deps deps;
@@ -265,8 +265,8 @@ TEST_F(RestartTest, LostShardServerBringsTheWholeClusterBackToTheCheckpoint) {
   cluster->Stop(1, server::Server::StopKind::kImmediate);
   ASSERT_OK(cluster->StartAgain(1));
   WireClient again(cluster->address(), "again", 2);
-  // Until the coordinator has noticed the loss it lets clients in, and they find nothing to pull;
-  // it may notice between Register and Join, too.
+  // Until the coordinator notices the loss, it lets clients in, and they find nothing to pull. It
+  // may also notice the loss between Register and Join.
   absl::StatusOr<std::vector<float>> after;
   do {
     const absl::Status entered = Enter(again);
@@ -289,11 +289,11 @@ TEST_F(RestartTest, GracefulStopSavesBeforeItGoes) {
   WireClient worker(cluster->address(), "only", 2);
   ASSERT_OK(Enter(worker));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> weights, worker.Pull(2));
-  // Momentum 0.9: 1, then 1.9.
+  // With momentum 0.9 the steps are 1 and 1.9.
   EXPECT_THAT(weights, Each(testing::FloatEq(-2.9f)));
 }
 
-// The orders in which the servers of two shards are told to stop; together: at the same time.
+// Orders in which the servers of two shards are told to stop. kTogether means at the same time.
 enum class StopOrder { kCoordinatorFirst, kCoordinatorLast, kTogether };
 
 class StopOrderTest : public RestartTest, public testing::WithParamInterface<StopOrder> {};

@@ -1,5 +1,5 @@
-// One parameter server without its coordinator: a ParameterShard behind ParameterService on a free
-// loopback port. Tests play the coordinator's part by calling shard().
+// Runs one parameter server without a coordinator: a ParameterShard behind ParameterService on a
+// free loopback port. Tests do the coordinator's part by calling shard().
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -30,7 +30,7 @@ class ShardServer {
  public:
   struct Config {
     JobSpec job;
-    Layout layout;  // one shard has all of it
+    Layout layout;  // one shard has the whole layout
     int64_t staging_bytes = 64 << 20;
     int num_threads = 2;
     bool shared_memory = true;
@@ -45,9 +45,10 @@ class ShardServer {
   ~ShardServer();
 
   shard::ParameterShard& shard() { return *shard_; }
-  // 1: this server alone, and no stream.
+  // Returns the number of owners of the shard. 1 means that only this server owns it, and no
+  // stream.
   int64_t num_shard_owners() const { return shard_.use_count(); }
-  // From now on the service serves nothing: Unavailable with this text.
+  // Makes the service refuse all calls from now on: Unavailable with this text.
   void Detach(const std::string& text) ABSL_LOCKS_EXCLUDED(mutex_);
   rpc::ParameterRpc& rpc() const { return *rpc_; }
   const limits::RefusalCounts& refusals() const { return *refusals_; }
@@ -56,11 +57,12 @@ class ShardServer {
   const std::vector<Bucket>& buckets() const { return buckets_; }
   const Layout& layout() const { return config_.layout; }
   std::shared_ptr<grpc::Channel> Channel() const;
-  // What the transport of a worker in incarnation 1 is made from.
+  // Returns the config for the transport of a worker in incarnation 1.
   client::BulkGrpcTransportConfig TransportConfig(WorkerId worker) const;
   std::unique_ptr<client::ParameterTransport> Transport(WorkerId worker) const;
 
-  // Members 1..num_workers in incarnation 1 with `num_samples` each; opens their round.
+  // Makes workers 1..num_workers members in incarnation 1 with `num_samples` each, and opens their
+  // round.
   void OpenRound(Round round, int num_workers, double learning_rate, int64_t num_samples = 1);
 
  private:

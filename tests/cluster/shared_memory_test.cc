@@ -1,5 +1,5 @@
-// Payloads through memory that worker and server share: the same bits as without, and no harm from
-// a peer that lies, changes what it has sent, or goes away.
+// Tests payloads through memory that worker and server share. Training must give the same bits as
+// without shared memory. A peer that lies, changes what it has sent, or goes away must do no harm.
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -25,7 +25,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A worker's transport, after it is settled whether memory is shared.
+// The transport of a worker, after it is known whether memory is shared.
 struct Peer {
   std::unique_ptr<client::ParameterTransport> transport;
   absl::Status shared;
@@ -36,7 +36,7 @@ class SharedMemoryTest : public ::testing::Test {
   static constexpr size_t kSmallChunk = 4096;
 
   SharedMemoryTest() {
-    // Many more chunks than blocks, and a last one that is shorter.
+    // The layout has many more chunks than blocks, and a shorter last chunk.
     absl::StatusOr<Layout> layout = Layout::FromTensors({
         {"a", {300, 500}, 0, 0, false, {InitializerKind::kOnes, 0}},
         {"b", {7}, 0, 0, false, {InitializerKind::kZeros, 0}},
@@ -106,7 +106,8 @@ class SharedMemoryTest : public ::testing::Test {
     return StartPush(transport, round, gradient)->Finish();
   }
 
-  // A contribution is acknowledged when those before it have come: both are under way at once.
+  // Pushes both contributions at the same time: one is acknowledged only when those before it have
+  // come.
   void PushBoth(const Peer& one, const Peer& two, Round round) {
     std::vector<float> second = Gradient(2, static_cast<int>(round.value()));
     const auto session = StartPush(*two.transport, round, second);
@@ -129,7 +130,7 @@ class SharedMemoryTest : public ::testing::Test {
     return weights;
   }
 
-  // Weights after three rounds of two workers.
+  // Returns the weights after three rounds of two workers.
   std::vector<float> Train(bool share, bool server_shares, size_t chunk_bytes) {
     Start(server_shares);
     const Peer one = Connect(WorkerId(1), share, chunk_bytes);
@@ -153,7 +154,7 @@ class SharedMemoryTest : public ::testing::Test {
 
   // Plain stubs, as a client in another language has them.
 
-  // A region of our own, accepted by the server.
+  // A region of this test that the server has accepted.
   struct OpenRegion {
     grpc::ClientContext context;
     std::unique_ptr<grpc::ClientReaderWriter<v1::SharedMemoryRequest, v1::SharedMemoryReply>> call;
@@ -296,7 +297,7 @@ TEST_F(SharedMemoryTest, ChunksThatLieAboutTheirPlaceAreRefused) {
   }
   EXPECT_THAT(PushOne(SharedChunk(open.name, 0, crc32c + 1)),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("crc32c")));
-  // What is good up to here is only half a bucket.
+  // This chunk is good, but it is only half a bucket.
   EXPECT_THAT(PushOne(SharedChunk(open.name, 0, crc32c)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("whole buckets")));
 }
@@ -354,7 +355,7 @@ TEST_F(SharedMemoryTest, PullWaitsForBlocksAndOutlivesTheRegion) {
   request.set_encoding(v1::ENCODING_FP32);
   request.add_buckets(0);
   request.set_shared_region(open.name);
-  // Worker 0 has no region.
+  // Worker 0 has no region, so its pull fails.
   v1::PullChunk chunk;
   EXPECT_FALSE(stub_->Pull(&context, request)->Read(&chunk));
 
@@ -369,7 +370,7 @@ TEST_F(SharedMemoryTest, PullWaitsForBlocksAndOutlivesTheRegion) {
   EXPECT_EQ(Crc32c(region.Part(chunk.shared_offset(), chunk.shared_bytes())->data(),
                    chunk.shared_bytes()),
             static_cast<uint32_t>(chunk.crc32c()));
-  // There is no second block: the stream waits until there is no region either.
+  // There is no second block, so the stream waits until the region is gone, too.
   open.call->WritesDone();
   EXPECT_TRUE(open.call->Finish().ok());
   int64_t elements = chunk.shared_bytes() / sizeof(float);
@@ -387,7 +388,7 @@ TEST_F(SharedMemoryTest, ABrokenPullLeavesNothingBehind) {
   const Peer peer = Connect(WorkerId(1), true);
   ASSERT_OK(peer.shared);
   std::vector<float> never;
-  // Waits for a version that does not come.
+  // This pull waits for a version that does not come.
   auto session = peer.transport->StartPull(Everything(Round(1000), never), nullptr);
   session->Cancel();
   EXPECT_THAT(session->Wait(), StatusIs(absl::StatusCode::kCancelled));
@@ -406,7 +407,7 @@ TEST_F(SharedMemoryTest, WorkersMayGoAtAnyTime) {
   for (int i = 0; i < 20; ++i) {
     const Peer peer = Connect(WorkerId(2), true);
     ASSERT_OK(peer.shared);
-    // A bucket of odd size makes the stream end anywhere.
+    // The number of pushed buckets varies, so that the stream ends at different places.
     std::vector<float> gradient = Gradient(2, 0);
     const auto session = peer.transport->StartPush({Round(0), ContributionKind::kGradient, 1.0f});
     for (const Bucket& bucket : server_->buckets()) {

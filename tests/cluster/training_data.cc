@@ -12,7 +12,7 @@ constexpr uint32_t kTrainImages = 150;
 constexpr uint32_t kHeldoutImages = 9;
 constexpr int kTextBytes = 4000;
 
-// A bright stripe tells the class; the rest is noise.
+// The place of a bright stripe shows the class; the rest is noise.
 char PixelOf(uint32_t image, uint32_t pixel) {
   const uint32_t noise = Philox(/*key=*/7, image, pixel)[0] % 96;
   const bool is_stripe = pixel / 2 % kImageClasses == image % kImageClasses;

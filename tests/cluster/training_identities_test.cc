@@ -1,5 +1,6 @@
-// Different ways to run a job that must train the same model: DESIGN.md, section 4. Each test runs
-// real jobs, with real servers, workers, models and data, and compares their final weights.
+// Compares different ways to run a job that must train the same model: DESIGN.md, section 4. Each
+// test runs real jobs, with real servers, workers, models and data, and compares their final
+// weights.
 #include <bit>
 #include <cstdint>
 #include <string>
@@ -20,10 +21,12 @@ namespace {
 
 using ::testing::Not;
 
-// Where sums are formed in another order. A sum of N fp32 terms is off by some units of 6e-8 per
-// step; over a short training these partly cancel, relative to the norm of all weights.
+// Tolerance if sums are formed in another order. A sum of N fp32 terms has an error of some units
+// of 6e-8 per step. Over a short training these errors partly cancel, relative to the norm of all
+// weights.
 constexpr double kReordered = 1e-6;
-// A training that moves the weights by less would not tell a broken update from a right one.
+// Minimum distance that a training must move the weights. After a shorter one, a broken update
+// could look right.
 constexpr double kMoved = 1e-2;
 
 MATCHER_P(HasTheBitsOf, other, negation ? "differs in some bit" : "is the same to the bit") {
@@ -50,9 +53,9 @@ MATCHER_P2(IsWithin, tolerance, other, "is close") {
   return distance <= tolerance;
 }
 
-// Every setting that changes the arithmetic is on, and buckets are small, so that there are some
-// in every block. The clip norm lies amid the norms that occur: if every round were clipped, a
-// gradient of any length would do.
+// Every setting that changes the arithmetic is on. Buckets are small, so that every block has
+// several. The clip norm lies among the norms that occur: if every round were clipped, the length
+// of the gradient would not matter.
 JobSpec Job(const ModelSpec& model) {
   JobSpec job;
   job.model = model;
@@ -96,7 +99,7 @@ class TrainingIdentitiesTest : public testing::Test {
     return {.job = Job(model), .data = images_.root()};
   }
 
-  // Batches of 8 by one worker, of 4 by each of two.
+  // Compares batches of 8 on one worker with batches of 4 on each of two workers.
   void ExpectSplitBatchesAgree(const TrainingSetup& whole) {
     TrainingSetup halves = whole;
     halves.num_workers = 2;
@@ -108,7 +111,7 @@ class TrainingIdentitiesTest : public testing::Test {
     EXPECT_THAT(by_one, Not(IsWithin(kMoved, initial)));
   }
 
-  // Against the reference, which clips; and that clipping made a difference.
+  // Compares the job with the reference, which clips, and checks that clipping made a difference.
   void ExpectPlainTraining(const TrainingSetup& setup) {
     ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
     ASSERT_OK_AND_ASSIGN(const std::vector<float> plain, TrainSequentially(setup.job, setup.data));
@@ -122,7 +125,7 @@ class TrainingIdentitiesTest : public testing::Test {
     EXPECT_THAT(plain, Not(IsWithin(kMoved, initial)));
   }
 
-  // `direct`: of one worker, who is replaced by a site with one worker of its own.
+  // `direct` has one worker. Compares it with a site that has one worker and takes its place.
   void ExpectASiteIsItsWorker(const TrainingSetup& direct) {
     TrainingSetup by_site = direct;
     by_site.num_workers = 0;
@@ -133,7 +136,7 @@ class TrainingIdentitiesTest : public testing::Test {
     EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
   }
 
-  // One worker, two and four that all have the same to contribute.
+  // Compares one worker with two and four workers that all contribute the same.
   void ExpectEqualWorkersAreOne(const JobSpec& job) {
     const data::TestFolder equal_images;
     WriteEqualImages(equal_images);
@@ -152,13 +155,14 @@ class TrainingIdentitiesTest : public testing::Test {
   const data::TestFolder text_;
 };
 
-// However the measured speeds cut the batch.
+// The result must be the same however the measured speeds divide the batch.
 TEST_F(TrainingIdentitiesTest, BySpeedIsTheSameTrainingAsInEqualParts) {
   TrainingSetup equal = ImageSetup();
   equal.num_workers = 3;
   equal.job.batch_size = 0;
   equal.job.global_batch_size = 16;
-  // A part of one sample may be ten times as long as usual ones.
+  // The gradient of a part with one sample may be ten times as long as usual, and must not be
+  // refused.
   equal.job.norm_limit = 0;
   TrainingSetup by_speed = equal;
   by_speed.job.balance = Balance::kSpeed;
@@ -215,7 +219,7 @@ TEST_F(TrainingIdentitiesTest, ASiteBelowASiteWithOneWorkerIsThatWorker) {
   EXPECT_THAT(RunTraining(below), IsOkAndHolds(HasTheBitsOf(expected)));
 }
 
-// What encoding loses is carried over by the site as by any worker.
+// A site must carry over what encoding loses, like any worker.
 TEST_F(TrainingIdentitiesTest, ASiteWithOneWorkerIsThatWorkerWhereExchangesAreEncoded) {
   TrainingSetup direct = ImageSetup();
   UseLocalSteps(direct.job, 2, OuterOptimizerKind::kNesterov);
@@ -271,7 +275,7 @@ TEST_F(TrainingIdentitiesTest, AsyncLocalSgdWithOneWorkerIsLocalSgd) {
   ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, RunTraining(together));
   EXPECT_THAT(RunTraining(alone), IsOkAndHolds(HasTheBitsOf(expected)));
   EXPECT_THAT(expected, Not(IsWithin(kMoved, initial)));
-  // Nothing comes in between.
+  // With one worker, no other contribution comes between, so the anchor makes no difference.
   alone.job.anchor = Anchor::kServer;
   EXPECT_THAT(RunTraining(alone), IsOkAndHolds(HasTheBitsOf(expected)));
 }
@@ -288,15 +292,15 @@ TEST_F(TrainingIdentitiesTest, SyncOfTwoWorkersIsOneWithTwiceTheBatchForCnn) {
   ExpectSplitBatchesAgree(ImageSetup(Cnn()));
 }
 
-// Not with AdamW: the exact gradient of a key's bias is zero, and AdamW makes steps of full size
-// out of what rounding leaves of it.
+// AdamW is not tested here. The exact gradient of a key's bias is zero, and AdamW makes full-size
+// steps out of the rounding errors.
 TEST_F(TrainingIdentitiesTest, SyncOfTwoWorkersIsOneWithTwiceTheBatchForGpt) {
   TrainingSetup setup = {.job = Job(Gpt()), .data = text_.root()};
   UseMomentum(setup.job, 0.1);
   ExpectSplitBatchesAgree(setup);
 }
 
-// What is dropped depends on the place of a sample, not on who computes it.
+// Dropout depends on the place of a sample, not on the worker that computes it.
 TEST_F(TrainingIdentitiesTest, SyncOfTwoWorkersIsOneWithTwiceTheBatchWithDropout) {
   ModelSpec model = Gpt();
   std::get<GptSpec>(model.architecture).dropout = 0.2;
@@ -310,7 +314,7 @@ TEST_F(TrainingIdentitiesTest, SamplesOfRoundDoNotDependOnNumberOfWorkers) {
   setup.job.batch_size = 0;
   setup.job.global_batch_size = 8;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> by_one, RunTraining(setup));
-  setup.num_workers = 3;  // parts of 3, 3 and 2 samples
+  setup.num_workers = 3;  // in parts of 3, 3 and 2 samples
   ASSERT_OK_AND_ASSIGN(const std::vector<float> by_three, RunTraining(setup));
   EXPECT_THAT(by_three, IsWithin(kReordered, by_one));
 }
@@ -361,7 +365,8 @@ TEST_F(TrainingIdentitiesTest, AsyncWithoutRoundsAheadIsSync) {
 TEST_F(TrainingIdentitiesTest, AveragingAfterEverySgdStepIsSync) {
   TrainingSetup setup = ImageSetup();
   setup.num_workers = 2;
-  setup.job.clip_norm = 0.0;  // local steps clip before averaging, sync after it
+  // with local steps gradients are clipped before averaging, in sync after it
+  setup.job.clip_norm = 0.0;
   setup.job.optimizer.kind = OptimizerKind::kSgd;
   setup.job.schedule.peak = 0.1;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> initial, InitialWeights(setup.job));
@@ -440,7 +445,7 @@ TEST_F(TrainingIdentitiesTest, MeanDirectionsOfEqualWorkersAreThoseOfOne) {
   ASSERT_OK_AND_ASSIGN(const std::vector<float> by_one, RunTraining(setup));
   EXPECT_THAT(by_one, Not(IsWithin(kMoved, initial)));
   setup.num_workers = 2;
-  // A length is a root, and a direction a quotient.
+  // Mean directions need roots and quotients, which round.
   EXPECT_THAT(RunTraining(setup), IsOkAndHolds(IsWithin(kReordered, by_one)));
   setup.job.outer_reduction = OuterReduction::kMean;
   EXPECT_THAT(RunTraining(setup), IsOkAndHolds(HasTheBitsOf(by_one)));
@@ -455,7 +460,7 @@ TEST_F(TrainingIdentitiesTest, AverageOfEqualWorkersIsOne) {
   ExpectEqualWorkersAreOne(job);
 }
 
-// The mlp has three buckets of 1 KiB at least.
+// With buckets of 1 KiB the mlp has at least three buckets.
 void UseFragments(JobSpec& job, int overlap_steps) {
   UseLocalSteps(job, 4, OuterOptimizerKind::kNesterov);
   job.outer_learning_rate = 0.7;
@@ -494,7 +499,7 @@ TEST_F(TrainingIdentitiesTest, OneEagerWorkerIsLocalSgd) {
   UseFragments(setup.job, 0);
   setup.job.fragments = 1;
   setup.job.overlap_rounds = true;
-  // What is computed on one grant is contributed to the round after.
+  // The work of one grant is contributed to the next round, so the last round needs one more.
   ++setup.job.schedule.total_rounds;
   setup.job.schedule.kind = ScheduleKind::kConstant;
   TrainingSetup plain = setup;
@@ -502,7 +507,7 @@ TEST_F(TrainingIdentitiesTest, OneEagerWorkerIsLocalSgd) {
   --plain.job.schedule.total_rounds;
   ASSERT_OK_AND_ASSIGN(const std::vector<float> by_plain, RunTraining(plain));
   ASSERT_OK_AND_ASSIGN(const std::vector<float> by_eager, RunTraining(setup));
-  // It knows the momentum of the servers by what it has done.
+  // The eager worker computes the servers' momentum itself, which rounds.
   EXPECT_THAT(by_eager, IsWithin(1e-5, by_plain));
 }
 

@@ -34,19 +34,19 @@ float ClipScale(absl::Span<const float> gradient, double clip_norm) {
   return GradientClipScale(square_sum, clip_norm);
 }
 
-// On a CPU device, where host code may use the model's vectors.
+// Returns a span of the model's vector, which host code may use because the device is the CPU.
 absl::Span<float> SpanOf(kernels::Buf vector) {
   return {vector.as<float>(), static_cast<size_t>(vector.num_elements)};
 }
 
-// One model's weights and the state of their optimizer.
+// The weights of one model and the state of their optimizer.
 struct Replica {
   std::vector<float> weights;
   std::vector<std::vector<float>> state;
   int64_t steps = 0;
 };
 
-// Makes steps of the job's optimizer on the samples that follow each other in its order.
+// Makes steps of the job's optimizer on consecutive samples of the job's order.
 class StepMaker {
  public:
   static absl::StatusOr<std::unique_ptr<StepMaker>> Create(const JobSpec& job,
@@ -74,7 +74,8 @@ class StepMaker {
     return replica;
   }
 
-  // With samples from `first` on, at the learning rate of local step `step` of the job.
+  // Makes a step on the samples from `first` on, at the learning rate of local step `step` of the
+  // job.
   absl::Status Take(Replica& replica, int64_t first, int64_t step) {
     const data::SampleOrder order(job_.seed, dataset_->num_train_samples());
     std::vector<data::SampleRef> samples(job_.batch_size);
@@ -139,7 +140,7 @@ absl::StatusOr<std::vector<float>> TrainElastically(const JobSpec& job, const st
   const std::vector<float> initial = steps->Initial().weights;
   std::vector<double> center(initial.begin(), initial.end());
   int64_t next_sample = 0;
-  // What is computed in the last round would be in no weights.
+  // The steps of the last round would be in no weights, so that round is left out.
   for (int64_t round = 0; round + 1 < job.schedule.total_rounds; ++round) {
     for (Replica& replica : replicas) {
       for (int64_t step = 0; step < job.local_steps; ++step) {

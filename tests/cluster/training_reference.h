@@ -1,5 +1,5 @@
-// What workers should arrive at: the same model, samples and update rule in one plain loop over
-// one flat vector. No servers, rounds, buckets or wire.
+// Computes what workers should arrive at: the same model, samples and update rule in one plain loop
+// over one flat vector, without servers, rounds, buckets or wire.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,21 @@
 
 namespace lodestar {
 
-// The weights that the job starts from.
+// Returns the weights that the job starts from.
 absl::StatusOr<std::vector<float>> InitialWeights(const JobSpec& job);
 
-// One optimizer step per batch_size samples, total_rounds * local_steps of them; clip_norm clips
-// each step's gradient. Outer optimizers have no part in it.
+// Trains with one optimizer step per batch_size samples, total_rounds * local_steps steps in all.
+// clip_norm clips the gradient of each step. Outer optimizers are not used.
 absl::StatusOr<std::vector<float>> TrainSequentially(const JobSpec& job, const std::string& data);
 
-// The servers' weights of elastic averaging (Zhang et al. 2015, arXiv:1412.6651, equations 3 to 6):
-// each round but the last every worker makes local_steps steps on its own weights, then it and the
-// servers pull each other, with alpha = outer_learning_rate / num_workers.
+// Returns the servers' weights after elastic averaging (Zhang et al. 2015, arXiv:1412.6651,
+// equations 3 to 6). In each round except the last, every worker makes local_steps steps on its own
+// weights. Then worker and servers move towards each other, with alpha = outer_learning_rate /
+// num_workers.
 absl::StatusOr<std::vector<float>> TrainElastically(const JobSpec& job, const std::string& data,
                                                     int num_workers);
 
-// |a - b| / |b|; as many elements each.
+// Returns |a - b| / |b|. Both have the same number of elements.
 double RelativeDistance(const std::vector<float>& a, const std::vector<float>& b);
 
 }  // namespace lodestar

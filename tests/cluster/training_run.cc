@@ -27,14 +27,15 @@ absl::StatusOr<std::unique_ptr<InProcessCluster>> StartServers(const TrainingSet
   server::ServerConfig config = SmallJobConfig();
   config.job = setup.job;
   config.job.min_workers = setup.num_workers + static_cast<int>(setup.sites.size());
-  // However busy the machine: a worker that is only slow must stay in the roster.
+  // The lease is long, because a worker that is only slow on a busy machine must stay in the
+  // roster.
   config.cluster.lease = absl::Minutes(10);
   return InProcessCluster::Start(config, setup.num_servers);
 }
 
 using Workers = std::vector<std::unique_ptr<worker::Worker>>;
 
-// Adds so many.
+// Adds `count` workers.
 absl::Status MakeWorkers(const TrainingSetup& setup, int count, const std::string& coordinator,
                          Workers& workers) {
   for (int i = 0; i < count; ++i) {
@@ -80,7 +81,7 @@ absl::StatusOr<RunningSite> StartSite(const std::string& name, const JobSpec& as
   return site;
 }
 
-// Each on a thread of its own until the job is done.
+// Runs each worker on a thread of its own until the job is done.
 absl::Status RunWorkers(const Workers& workers) {
   std::vector<absl::Status> outcomes(workers.size());
   std::vector<std::thread> threads;
@@ -88,7 +89,7 @@ absl::Status RunWorkers(const Workers& workers) {
     threads.emplace_back([&, i] {
       outcomes[i] = workers[i]->Run();
       if (outcomes[i].ok()) return;
-      // The others would wait for this one without end.
+      // The other workers would wait for this one for ever.
       for (const std::unique_ptr<worker::Worker>& worker : workers) worker->RequestStop();
     });
   }
@@ -97,7 +98,8 @@ absl::Status RunWorkers(const Workers& workers) {
   return absl::OkStatus();
 }
 
-// The final evaluation has pulled the last version from every server, so no update is under way.
+// Returns the weights of the servers. The final evaluation has pulled the last version from every
+// server, so no update is under way.
 absl::StatusOr<std::vector<float>> ExportWeights(const std::string& coordinator) {
   const auto stub = v1::AdminService::NewStub(
       grpc::CreateChannel(coordinator, grpc::InsecureChannelCredentials()));
@@ -129,7 +131,7 @@ absl::StatusOr<std::vector<float>> RunTraining(const TrainingSetup& setup) {
   for (const int num_workers : setup.sites) {
     std::string upstream = cluster->address();
     JobSpec asked = SmallJobConfig().job;
-    asked.bucket_bytes = 2048;  // not those of its upstream
+    asked.bucket_bytes = 2048;  // differs from that of its upstream
     if (setup.steps_of_upper_sites > 0) {
       JobSpec upper = asked;
       upper.mode = Mode::kLocalSgd;

@@ -12,7 +12,7 @@
 namespace lodestar {
 namespace {
 
-// Small, so that buckets take several chunks.
+// A chunk is small, so that buckets take several chunks.
 constexpr int64_t kChunkElements = 1000;
 
 void SetDeadline(grpc::ClientContext& context) {

@@ -1,5 +1,5 @@
-// A worker that speaks the wire through the generated stubs only, as a client in another language
-// would: no code shared with worker/. Calls block, at most kCallDeadline each.
+// A worker that speaks the wire through the generated stubs only, like a client in another
+// language. It shares no code with worker/. Calls block for at most kCallDeadline each.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -25,21 +25,22 @@ class WireClient {
 
   WireClient(const std::string& coordinator, const std::string& name, uint64_t instance_id);
 
-  // Tries again while the cluster is not ready. `layout` is for the model `client`.
+  // Registers, and tries again while the cluster is not ready. `layout` is for the model `client`.
   absl::Status Register(const v1::Layout& layout);
-  // One try.
+  // Tries to register once.
   absl::Status TryRegister(const v1::Layout& layout);
-  // Initial weights if they are wanted, then Join without a data set.
+  // Supplies initial weights if the server wants them, and then joins without a data set.
   absl::Status SupplyAndJoin(const std::vector<float>& weights);
   absl::Status Join();
 
-  // One call; WAIT after `hold`. `ahead`: see GrantRequest.
+  // Makes one call. The server answers WAIT after `hold`. GrantRequest explains `ahead`.
   absl::StatusOr<v1::Grant> AskForGrant(const std::optional<v1::RoundReport>& report,
                                         absl::Duration hold, bool ahead = false);
-  // Asks until there is something else than WAIT.
+  // Asks until the answer is not WAIT.
   absl::StatusOr<v1::Grant> NextGrant(const std::optional<v1::RoundReport>& report);
 
-  // All buckets; elements in order of the parameter space. Adds up the replies of all servers.
+  // These push and pull all buckets. Elements are in the order of the parameter space. Push() adds
+  // up the replies of all servers.
   absl::StatusOr<v1::PushReply> Push(v1::ContributionKind kind, int64_t round, int64_t base_version,
                                      const std::vector<float>& elements);
   absl::StatusOr<std::vector<float>> Pull(int64_t min_round);
@@ -51,7 +52,7 @@ class WireClient {
   void set_incarnation(uint64_t incarnation) { registration_.set_incarnation(incarnation); }
 
  private:
-  // The deadline, and what shows that the life is this client's.
+  // Sets the deadline, and the secret that shows that the incarnation belongs to this client.
   void Prepare(grpc::ClientContext& context) const;
   absl::Status PushToServer(const v1::ServerAddress& server, const v1::PushChunk& prototype,
                             const std::vector<float>& elements, v1::PushReply* total);
@@ -63,17 +64,17 @@ class WireClient {
   const std::string name_;
   const uint64_t instance_id_;
   std::unique_ptr<v1::ClusterService::Stub> cluster_;
-  std::vector<std::unique_ptr<v1::ParameterService::Stub>> parameters_;  // by shard
+  std::vector<std::unique_ptr<v1::ParameterService::Stub>> parameters_;  // indexed by shard
   v1::RegisterReply registration_;
 };
 
-// Tensors "tensor0", "tensor1", ... of these lengths, one block each.
+// Returns a layout of tensors "tensor0", "tensor1", ... with these lengths, one block each.
 v1::Layout FlatLayout(const std::vector<int64_t>& lengths);
 
-// What a worker says that has done its round.
+// Returns the report of a worker that has done the round of `grant`.
 v1::RoundReport ReportOf(const v1::Grant& grant);
 
-// What an operator sees.
+// Returns the status that an operator sees.
 absl::StatusOr<v1::ClusterStatus> FetchStatus(const std::string& server);
 
 }  // namespace lodestar

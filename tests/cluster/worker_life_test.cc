@@ -1,4 +1,4 @@
-// Real workers, in this process, whose servers or fellow workers do not do as they should.
+// Tests real workers in this process whose servers or fellow workers misbehave.
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -58,8 +58,8 @@ class WorkerLifeTest : public testing::Test {
   const data::TestFolder images_;
 };
 
-// A worker whose push stays unanswered: `silent` comes first in the order of summation, and never
-// pushes.
+// A worker whose push stays unanswered: `silent` comes before it in the order of summation, and
+// never pushes.
 struct Standoff {
   ~Standoff() {
     if (run.joinable()) run.join();
@@ -85,7 +85,7 @@ class StandoffTest : public WorkerLifeTest {
     ASSERT_OK(standoff->silent->Join());
     standoff->worker = MakeWorker(address, "told", told);
     standoff->run = std::thread([standoff] { standoff->left = standoff->worker->Run(); });
-    ASSERT_OK(standoff->silent->NextGrant(std::nullopt));  // both have one
+    ASSERT_OK(standoff->silent->NextGrant(std::nullopt));  // now both have a grant
     while (FetchStatus(address)->workers(1).activity() != "push") {
       ASSERT_OK(standoff->silent->Heartbeat());
     }
@@ -114,7 +114,7 @@ TEST_F(StandoffTest, ToldToStopItSaysThatItsRoundWentWithItsLife) {
                                       HasSubstr("life: round 0 is not handed in")));
 }
 
-// What a call shows of its caller.
+// Passes on the metadata by which a call shows its caller.
 void PassOn(const grpc::ServerContext& call, grpc::ClientContext& context) {
   for (const auto& [key, value] : call.client_metadata()) {
     if (key != wire::kLifeSecretKey) continue;
@@ -174,15 +174,15 @@ class Path : public v1::ClusterService::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Fails the calls that bring the report of `cut` once with `code`: as a path does that is down for
-// a moment, or that damages an answer.
+// Fails the calls with the report of round `cut` once, with `code`, like a path that is down for a
+// moment or damages an answer.
 class CutPath final : public Path {
  public:
   CutPath(const std::string& coordinator, int64_t cut, grpc::StatusCode code)
       : Path(coordinator), cut_(cut), code_(code) {}
   ~CutPath() override { Close(); }
 
-  // Rounds whose reports have come, in order.
+  // Returns the rounds whose reports have come, in order.
   std::vector<int64_t> reports() const { return reports_; }
 
   grpc::Status NextGrant(grpc::ServerContext* call, const v1::GrantRequest* request,
@@ -202,11 +202,11 @@ class CutPath final : public Path {
 
   int64_t cut_;
   const grpc::StatusCode code_;
-  std::vector<int64_t> reports_;  // written by one call at a time, read behind the last
+  std::vector<int64_t> reports_;  // written by one call at a time, and read after the last call
 };
 
-// Flips a bit of the answers to Register and NextGrant, each of them `times` times: the layout is
-// not the one of its hash any more, the grant's learning rates are fewer than its steps.
+// Flips a bit of the answers to Register and NextGrant, `times` times each. Then the layout does
+// not match its hash, and the grant has fewer learning rates than steps.
 class DamagingPath final : public Path {
  public:
   DamagingPath(const std::string& coordinator, int times)
@@ -268,12 +268,12 @@ TEST_P(CutPathTest, AReconnectStillOwesItsReportAndComputesNoRoundTwice) {
   ASSERT_OK_AND_ASSIGN(const auto cluster, InProcessCluster::Start(config, 1));
   const CutPath path(cluster->address(), /*cut=*/1, GetParam());
   EXPECT_OK(MakeWorker(path.address(), "cut")->Run());
-  EXPECT_THAT(path.reports(), ElementsAre(0, 1, 1, 2, 3));  // 3: of the last evaluation
+  EXPECT_THAT(path.reports(), ElementsAre(0, 1, 1, 2, 3));  // 3 belongs to the last evaluation
   ASSERT_OK_AND_ASSIGN(const v1::ClusterStatus status, FetchStatus(cluster->address()));
   EXPECT_EQ(status.shards(0).contributions_duplicate(), 0);
 }
 
-// OUT_OF_RANGE: one bit of OK flipped.
+// OUT_OF_RANGE is OK with one bit flipped.
 INSTANTIATE_TEST_SUITE_P(Codes, CutPathTest,
                          testing::Values(grpc::StatusCode::UNAVAILABLE,
                                          grpc::StatusCode::UNIMPLEMENTED,
@@ -341,7 +341,7 @@ TEST_F(WorkerLifeTest, KeepsTheDialledAddressIfTheServersIsOnlyItsHostName) {
     absl::Notification is_told;
     std::vector<std::string> addresses;
     HeartbeatCall call;
-    call.map_version = registration.map->version + 1;  // not the server's
+    call.map_version = registration.map->version + 1;  // differs from the server's version
     link->StartHeartbeats(absl::Milliseconds(10), {.activity = [call] { return call; },
                                                    .on_moved =
                                                        [&](const ServerAddresses& servers) {
@@ -387,7 +387,7 @@ TEST_F(WorkerLifeTest, HeartbeatsFindTheCoordinatorWhereItIsNow) {
                        AllOf(HasSubstr(before.address()), HasSubstr(cluster->address()))));
 }
 
-// The connection breaks before the answer to the first farewell is there.
+// Breaks the connection before the answer to the first farewell arrives.
 class BrokenFarewell final : public Path {
  public:
   using Path::Path;
