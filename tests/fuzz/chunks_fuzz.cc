@@ -1,5 +1,6 @@
-// Chunks as they come from the wire or a region of shared memory (proto/chunk_codec), and what the
-// generated parser says of the same bytes; and what is in them, where that says where it belongs.
+// Fuzzes chunks as they come from the wire or from a region of shared memory (proto/chunk_codec),
+// and compares them with what the generated parser makes of the same bytes. Also fuzzes the
+// elements in the chunks.
 
 #include <grpcpp/support/slice.h>
 
@@ -90,7 +91,7 @@ template <typename Header>
 struct Chunk {
   Header header;
   bool is_shared = false;
-  std::string data;  // unless it is shared
+  std::string data;  // empty if the data are shared
 };
 
 template <typename Header>
@@ -113,7 +114,7 @@ void CheckBytes(absl::string_view bytes, size_t cut) {
   const absl::StatusOr<Chunk<Header>> chunk = Read<Header>(BufferOf(bytes, cut));
   if (!chunk.ok()) return Refuse(chunk.status());
   Accept();
-  // A scale that is not a number is not equal to itself; the bytes tell.
+  // Compares the encoded bytes, because a scale that is NaN is not equal to itself.
   const auto encoded = [](const Chunk<Header>& it) {
     return BytesOf(it.is_shared ? Encode(it.header) : Encode(it.header, it.data));
   };
@@ -126,14 +127,14 @@ void CheckBytes(absl::string_view bytes, size_t cut) {
   LODESTAR_CHECK(encoded({HeaderOf(wire), chunk->is_shared, wire.data()}) == again);
 }
 
-// [where the message is cut | message]
+// Input: [where the message is cut | message]
 template <typename Header, typename Wire>
 void ReadChunk(absl::string_view bytes) {
   const size_t cut = TakeByte(bytes);
   CheckBytes<Header, Wire>(bytes, cut);
 }
 
-// The same with checksums that hold, as of a peer that means harm.
+// Does the same after making the checksums valid, as an attacker would.
 template <typename Header, typename Wire>
 void ReadSummedChunk(absl::string_view bytes) {
   const size_t cut = TakeByte(bytes);
@@ -153,7 +154,8 @@ void SumPullRequest(absl::string_view bytes) {
   LODESTAR_CHECK(wire::ChecksumOf(request) == wire::ChecksumOf(v1::PullRequest(request)));
 }
 
-// What a server does with a bucket in top-k. [elements kept | bits, and elements by 40 | its bytes]
+// Does what a server does with a bucket in top-k. Input: [elements kept | bits, and elements by 40
+// | its bytes]
 void TakeTopK(absl::string_view bytes) {
   const int kept = TakeByte(bytes) + 1;
   const size_t form = TakeByte(bytes);

@@ -1,6 +1,6 @@
-// Connections before anything is known of who is there: their first bytes, HTTP/2 that is refused,
-// enrolments before and behind TLS; and the messages of shared memory, which name what another
-// process has.
+// Fuzzes connections of unknown clients: their first bytes, HTTP/2 that is refused, and enrolments
+// before and inside TLS. Also fuzzes the messages of shared memory, which name memory of another
+// process.
 
 #include <fcntl.h>
 #include <openssl/ssl.h>
@@ -34,7 +34,7 @@ void ReadFirstBytes(absl::string_view bytes) {
   firewall::FirstBytes before = firewall::FirstBytes::kIncomplete;
   for (size_t size = 0; size <= bytes.size() && size <= 2 * firewall::kMaxFirstBytes; ++size) {
     const firewall::FirstBytes now = firewall::ClassifyFirstBytes(bytes.substr(0, size));
-    // Where few bytes are enough, later ones may show that they were not.
+    // If few bytes are enough for an answer, later bytes may only change it to kOther.
     LODESTAR_CHECK(before == firewall::FirstBytes::kIncomplete || now == before ||
                    now == firewall::FirstBytes::kOther)
         << size;
@@ -45,14 +45,15 @@ void ReadFirstBytes(absl::string_view bytes) {
   if (before != firewall::FirstBytes::kOther) Accept();
 }
 
-// Its first record, whatever the input says, is one of a handshake.
+// Tests a first record that is always that of a handshake, whatever the input.
 void ReadClientHello(absl::string_view bytes) {
   const std::string hello = absl::StrCat("\x16\x03", bytes);
   firewall::ClientHello before = firewall::ClientHello::kIncomplete;
   for (size_t size = 2; size <= hello.size(); ++size) {
     const firewall::ClientHello now =
         firewall::ClassifyClientHello(absl::string_view(hello).substr(0, size));
-    // What was said stays said, but that more than a ClientHello is none.
+    // Once given, an answer stays the same, or becomes kMalformed because more than a ClientHello
+    // has come.
     LODESTAR_CHECK(before == firewall::ClientHello::kIncomplete || now == before ||
                    now == firewall::ClientHello::kMalformed)
         << size;
@@ -62,7 +63,7 @@ void ReadClientHello(absl::string_view bytes) {
     Accept();
 }
 
-// [size of the pieces | what a client sends]
+// Input: [size of the pieces | what a client sends]
 void ReadHttp2(absl::string_view bytes) {
   constexpr size_t kMostPerByte = 64;
   const size_t piece_bytes = size_t{1} + TakeByte(bytes);
@@ -84,7 +85,7 @@ void ReadHttp2(absl::string_view bytes) {
   if (!whole.is_broken()) Accept();
 }
 
-// [size of the pieces | what a client sends]
+// Input: [size of the pieces | what a client sends]
 void GuardHttp2(absl::string_view bytes) {
   const size_t piece_bytes = size_t{1} + TakeByte(bytes);
   const absl::Time now = absl::UnixEpoch();
@@ -128,7 +129,7 @@ absl::Status Serve(int descriptor) {
       });
 }
 
-// What comes of a connection is all there, and it has ended.
+// Serves a connection on which all bytes have already come and which has ended.
 void ReadPlainEnrollment(absl::string_view bytes) {
   int ends[2];
   LODESTAR_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
@@ -139,11 +140,11 @@ void ReadPlainEnrollment(absl::string_view bytes) {
   shutdown(ends[0], SHUT_WR);
   Refuse(Serve(ends[1]));
   close(ends[0]);
-  // The rest is of TLS.
+  // With the preamble, the rest would be TLS, which fails here.
   if (bytes.substr(0, wire::kEnrollmentPreamble.size()) == wire::kEnrollmentPreamble) Accept();
 }
 
-// A client that speaks TLS as it should, and in it these bytes.
+// Connects with correct TLS, and sends these bytes inside it.
 void SendInTls(int descriptor, absl::string_view bytes) {
   send(descriptor, wire::kEnrollmentPreamble.data(), wire::kEnrollmentPreamble.size(),
        MSG_NOSIGNAL);
@@ -161,8 +162,8 @@ void SendInTls(int descriptor, absl::string_view bytes) {
 }
 
 void ReadEnrollmentFrames(absl::string_view bytes) {
-  // As common/process/stop_signals does: OpenSSL writes to sockets that the other side may have
-  // closed.
+  // Ignores SIGPIPE as common/process/stop_signals does: OpenSSL writes to sockets that the other
+  // side may have closed.
   signal(SIGPIPE, SIG_IGN);
   int ends[2];
   LODESTAR_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
@@ -178,7 +179,7 @@ void ReadEnrollmentFrames(absl::string_view bytes) {
 using Request = v1::SharedMemoryRequest;
 using Reply = v1::SharedMemoryReply;
 
-// gRPC's side of a call, in one thread.
+// Plays gRPC's side of a call, in one thread.
 class Call final : public grpc::ServerCallbackReaderWriter<Request, Reply> {
  public:
   explicit Call(grpc::ServerBidiReactor<Request, Reply>* reactor) : reactor_(reactor) {
@@ -189,7 +190,7 @@ class Call final : public grpc::ServerCallbackReaderWriter<Request, Reply> {
   const grpc::Status& end() const { return *end_; }
   uint64_t region() const { return region_; }
 
-  // What is sent next; nothing: the client is done.
+  // Gives the next request to the reactor. Null means that the client has no more requests.
   void OnRead(const Request* request) {
     Request* const wanted = std::exchange(wanted_, nullptr);
     if (wanted == nullptr) return;
@@ -233,7 +234,8 @@ const SharedRegion& Region() {
   return *region;
 }
 
-// [request, with its length | ...]. A first one without nonce gets the handle of a region.
+// Input: [request, with its length | ...]. If the first request has no nonce, it gets the handle of
+// a real region.
 void ReadSharedMemory(absl::string_view bytes) {
   auto regions = std::make_shared<rpc::SharedMemoryRegions>(/*is_enabled=*/true);
   auto* const reactor = rpc::SharedMemoryStream::Start(
@@ -276,7 +278,8 @@ Seeds FirstBytesSeeds() {
           "GET / HTTP/1.1\r\n", "OPTIONS *"};
 }
 
-// What OpenSSL sends first, without the two bytes that ReadClientHello() has before it.
+// Returns the first bytes of OpenSSL without the two bytes that ReadClientHello() puts before the
+// input.
 std::string HelloOfOpenssl(int max_version) {
   SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
   SSL_CTX_set_max_proto_version(context, max_version);
@@ -309,7 +312,7 @@ Seeds Http2Seeds() {
 }
 
 Seeds PlainEnrollmentSeeds() {
-  // The first record of a handshake.
+  // The second part is the first record of a handshake.
   return {absl::StrCat(wire::kEnrollmentPreamble,
                        std::string("\x16\x03\x01\x00\x04\x01\x00\x00\x00", 9)),
           std::string(wire::kEnrollmentPreamble)};

@@ -1,5 +1,5 @@
-// Data sets of people (worker/data): text, tokens, IDX and CIFAR-10, compressed or not. What opens
-// is read through, as a worker does.
+// Fuzzes data sets of users (worker/data): text, tokens, IDX and CIFAR-10, compressed or not. A
+// data set that opens is read completely, as a worker does.
 
 #include <stdlib.h>
 #include <zlib.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Seeds = std::vector<std::string>;
 
-// Goes with the process.
+// A folder that lasts as long as the process.
 class Folder {
  public:
   Folder() {
@@ -100,7 +100,7 @@ void ReadGuessed(absl::string_view bytes) {
   ReadData(config, TokensModel());
 }
 
-// [bytes per token, 0 for unknown | file]
+// Input: [bytes per token, 0 for unknown | file]
 void ReadTokens(absl::string_view bytes) {
   data::DataConfig config;
   config.format = "tokens";
@@ -110,8 +110,8 @@ void ReadTokens(absl::string_view bytes) {
   ReadData(config, TokensModel());
 }
 
-// [compressed or not, a bit for each file | training images | their labels | held-out images |
-// labels]
+// Input: [compressed or not, a bit for each file | training images | their labels | held-out images
+// | labels]
 void ReadIdx(absl::string_view bytes) {
   constexpr std::array<const char*, 4> kNames = {
       "train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
@@ -129,8 +129,9 @@ void ReadIdx(absl::string_view bytes) {
   ReadData(config, DigitsModel());
 }
 
-// All files alike: the input, after as many records of zeros as its first byte says. The test batch
-// has one record more, because it is refused if it is the training data.
+// All files have the same content: some records of zeros, whose number is the input's first byte,
+// and then the input. The test batch has one record more, because a test batch that equals the
+// training data is refused.
 void ReadCifar10(absl::string_view bytes) {
   constexpr size_t kRecordBytes = 1 + 3 * 32 * 32;
   std::string content(TakeByte(bytes) % 3 * kRecordBytes, '\0');
@@ -169,7 +170,8 @@ Seeds TextSeeds() {
   return {verse + verse};
 }
 
-// A header of llm.c or NeMo: magic number, version, tokens, and for NeMo bytes per token.
+// Returns a header of llm.c or NeMo: magic number, version, number of tokens, and for NeMo the
+// bytes per token.
 std::string WithHeader(uint64_t magic, uint64_t version, int width, int count) {
   std::string file = LittleEndian(magic, 4) + LittleEndian(version, 4) + LittleEndian(count, 4) +
                      LittleEndian(width, 4);
@@ -183,7 +185,7 @@ Seeds TokensSeeds() {
           std::string(1, '\0') + WithHeader(278895051, 1, 4, 100)};
 }
 
-// As numpy.save() writes them.
+// Returns tokens with a header as numpy.save() writes it.
 std::string WithNumpyHeader(int count) {
   std::string text =
       absl::StrCat("{'descr': '<u2', 'fortran_order': False, 'shape': (", count, ",), }");

@@ -1,9 +1,9 @@
-// Runs a target on its corpus, and then on changed inputs, the same ones each time:
+// Runs a target on its corpus, and then on changed inputs, which are the same in every run:
 //   TARGET CORPUS [--executions=N] [--seed=N]
 //   TARGET --input=FILE           one input
 //   TARGET --write_corpus=FOLDER  writes the target's valid inputs there
-// An input that ends the process, takes too much memory or does not end is written to a file, whose
-// name is said.
+// If an input ends the process, takes too much memory or does not end, the input is written to a
+// file, and the name of the file is printed.
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -30,16 +30,16 @@
 
 namespace {
 
-constexpr int64_t kMaxAllocatedBytes = int64_t{64} << 20;  // for one input
+constexpr int64_t kMaxAllocatedBytes = int64_t{64} << 20;  // limit for one input
 constexpr size_t kMaxInputBytes = 64 << 10;
-// Nothing of ours takes a second, but a machine may be slow.
+// No input takes even a second, but a machine may be slow.
 constexpr unsigned kMaxSeconds = 120;
 
 std::atomic<int64_t> allocated_bytes = 0;
 std::atomic<int64_t> highest_bytes = 0;
 std::atomic<int64_t> limit_bytes = INT64_MAX;
 
-// What is read by a signal handler.
+// A signal handler reads these variables.
 const char* current_data = nullptr;
 size_t current_size = 0;
 char failure_path[1024] = "fuzz-failure";
@@ -91,7 +91,7 @@ void OnSignal(int number) {
 }
 
 void WatchSignals() {
-  // Bazel keeps what is there.
+  // Bazel keeps the files in this folder.
   if (const char* folder = getenv("TEST_UNDECLARED_OUTPUTS_DIR"); folder != nullptr) {
     snprintf(failure_path, sizeof(failure_path), "%s/fuzz-failure", folder);
   }
@@ -116,7 +116,7 @@ std::string ReadInput(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Numbers at which sizes, counts and signs are decided.
+// Numbers at which the handling of sizes, counts and signs changes.
 constexpr std::array<uint64_t, 16> kInteresting = {
     0,       1,          0x7f,       0x80,       0xff,        0x100,      0x7fff,    0xffff,
     0x10000, 0x7fffffff, 0x80000000, 0xffffffff, 0x100000000, 1ull << 40, INT64_MAX, UINT64_MAX};
@@ -135,7 +135,7 @@ std::string VarintOf(uint64_t value) {
   return bytes;
 }
 
-// The first byte, which chooses the case, stays.
+// Changes the input except for its first byte, which chooses the case.
 void Mutate(std::string& input, const std::vector<std::string>& others, Chance& chance) {
   const size_t size = input.size();
   if (size < 2) {
@@ -183,7 +183,7 @@ void Mutate(std::string& input, const std::vector<std::string>& others, Chance& 
       break;
     }
     default: {
-      // Growth: a piece of the input, many times.
+      // Repeats a piece of the input many times, so that the input grows.
       const std::string piece = input.substr(at, length);
       for (size_t left = size_t{1} << below(13); left > 0 && input.size() < kMaxInputBytes;
            --left) {
@@ -221,12 +221,14 @@ int RunCorpus(const std::filesystem::path& folder, int64_t executions, uint64_t 
     inputs.push_back(ReadInput(path));
     const int64_t before = num_accepted;
     Execute(inputs.back());
-    // What was found is there, too, under names of its own.
+    // The corpus also has inputs that fuzzing has found. Their names begin with "found-", and they
+    // need not be valid.
     const bool is_found = absl::StartsWith(path.filename().string(), "found-");
     LODESTAR_CHECK(num_accepted > before || is_found)
         << path << " is not valid any more: write the corpus anew, see README.md";
   }
-  // By case, so that one that takes nearly everything does not drive out the others.
+  // The pools are separate per case, so that a case that accepts nearly every input does not
+  // displace the others.
   std::vector<std::vector<std::string>> pools(Cases().size());
   for (const std::string& input : inputs) {
     if (!input.empty()) pools[static_cast<uint8_t>(input[0]) % pools.size()].push_back(input);
@@ -234,7 +236,7 @@ int RunCorpus(const std::filesystem::path& folder, int64_t executions, uint64_t 
   for (size_t i = 0; i < pools.size(); ++i) {
     LODESTAR_CHECK(!pools[i].empty()) << Cases()[i].name << " has no input in " << folder;
   }
-  // Changed inputs that were taken are changed further.
+  // Changed inputs that were accepted are changed again.
   constexpr size_t kMaxKept = 64;
   Chance chance(seed);
   int64_t num_taken = 0;

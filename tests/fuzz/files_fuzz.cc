@@ -1,5 +1,5 @@
-// What servers, workers and people write to disks and others read: checkpoints, weights, journals,
-// models. What is taken is written again, and read again as the same.
+// Fuzzes files that servers, workers and users write to disks and other programs read: checkpoints,
+// weights, journals, models. What is accepted is written again, and must read as the same.
 
 #include <cstring>
 #include <fstream>
@@ -55,7 +55,7 @@ void ReadJson(absl::string_view bytes) {
 }
 
 absl::Status CheckTensor(const SafetensorsReader& reader, const SafetensorsTensor& tensor) {
-  // Touches every byte that is promised.
+  // Touches every byte that the reader offers.
   static_cast<void>(Crc32c(reader.Bytes(tensor).data(), reader.Bytes(tensor).size()));
   const absl::StatusOr<absl::Span<const float>> floats = reader.Floats(tensor.name);
   if (!floats.ok()) return floats.status();
@@ -106,7 +106,8 @@ std::string BytesOf(uint64_t sequence, uint64_t durable, absl::string_view text,
                   {reinterpret_cast<const std::byte*>(payload.data()), payload.size()}});
 }
 
-// The records, as bytes again, and where they end.
+// Returns the records as bytes again. Sets the number of sound bytes and the durable sequence
+// number.
 std::string ParseSegment(absl::string_view bytes, size_t block_bytes, int64_t* sound_bytes,
                          uint64_t* durable) {
   journal::JournalParser parser;
@@ -125,7 +126,7 @@ std::string ParseSegment(absl::string_view bytes, size_t block_bytes, int64_t* s
   return records;
 }
 
-// [size of the blocks | segment]
+// Input: [size of the blocks | segment]
 void ReadSegment(absl::string_view bytes) {
   const size_t block_bytes = size_t{1} + TakeByte(bytes);
   int64_t sound_bytes = 0;
@@ -145,7 +146,7 @@ void ReadSegment(absl::string_view bytes) {
   LODESTAR_CHECK(sound_bytes_again == static_cast<int64_t>(records.size()));
 }
 
-// Returns `bytes` with heads whose checksums hold, as an attacker would make them.
+// Returns `bytes` with valid checksums in the heads, as an attacker would make them.
 std::string WithMendedHeads(std::string bytes) {
   const std::string magic = BytesOf(1, 0, "", "").substr(0, 4);
   const auto set = [&bytes](size_t at, uint32_t value) { memcpy(&bytes[at], &value, 4); };
@@ -168,7 +169,7 @@ void ReadMendedSegment(absl::string_view bytes) {
   ReadSegment(WithMendedHeads(std::string(bytes)));
 }
 
-// [first segment | watermark | second segment], with heads that are sound
+// Input: [first segment | watermark | second segment], whose heads get valid checksums
 void ReadFolder(absl::string_view bytes) {
   constexpr char kFolder[] = "/journal";
   SimulatedFileSystem disk;
@@ -192,7 +193,7 @@ void ReadFolder(absl::string_view bytes) {
   LODESTAR_CHECK(end->last_sequence >= journal::DurableByWatermark(watermark));
 }
 
-// Records, one on each line.
+// Input: records, one on each line.
 void ReadCoordinatorMemory(absl::string_view bytes) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   CheckText(
@@ -212,7 +213,7 @@ void ReadCoordinatorState(absl::string_view bytes) {
       CoordinatorStateToJson);
 }
 
-// Another process has written the claim to etcd. Its texts for people may become shorter.
+// The claim in etcd was written by another process. Reading may shorten its texts for operators.
 void ReadLeaderClaim(absl::string_view bytes) {
   const absl::StatusOr<lease::LeaderClaim> claim = lease::ParseLeaderClaim(bytes);
   if (!claim.ok()) return Refuse(claim.status());
@@ -249,7 +250,7 @@ ShardManifest SomeShard() {
   return shard;
 }
 
-// A config.json, and the index of several files of weights.
+// Input: a config.json, or the index of a model with several files of weights.
 void ReadHuggingFace(absl::string_view bytes) {
   if (const auto files = FilesOfHuggingFaceIndex(bytes); !files.ok()) Refuse(files.status());
   CheckText(
@@ -257,7 +258,7 @@ void ReadHuggingFace(absl::string_view bytes) {
       [](const ModelSpec& spec) { return HuggingFaceFiles(spec)->front().text; });
 }
 
-// [tokenizer.json | text]
+// Input: [tokenizer.json | text]
 void ReadTokenizer(absl::string_view bytes) {
   const auto config = model::ParseTokenizerJson(TakePiece(bytes));
   if (!config.ok()) return Refuse(config.status());
@@ -306,8 +307,8 @@ Seeds FolderSeeds() {
           absl::StrCat(Piece(SomeRecords(1)), Piece(""), SomeRecords(3))};
 }
 
-// Returns the memory of a job that an early release has recorded, if the checkout is the folder at
-// work.
+// Returns the memory of a job that an early release has recorded. Returns nothing if the working
+// directory is not the checkout.
 Seeds CoordinatorMemorySeeds() {
   std::ifstream file("tests/compatibility/0.1.0/checkpoints/journal/coordinator/00000001.journal",
                      std::ios::binary);

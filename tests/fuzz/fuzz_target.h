@@ -1,5 +1,5 @@
-// A target of fuzzing: what reads bytes of strangers, as a table of cases, with valid inputs to
-// begin from. It runs below libFuzzer and below the driver of this folder (driver.cc) alike.
+// Declares a target of fuzzing: a table of cases that read untrusted bytes, with valid inputs to
+// start from. A target runs with libFuzzer and with the driver of this folder (driver.cc).
 #pragma once
 
 #include <cstddef>
@@ -17,29 +17,29 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace lodestar::fuzz {
 
-// One parser. The first byte of an input is the case's place in the table, so new ones go to the
-// end: inputs that were kept stay inputs of theirs.
+// A parser under test. The first byte of an input is the place of its case in the table. Add new
+// cases at the end, so that kept inputs still belong to their cases.
 struct Case {
   const char* name;
-  // Ends the process if something does not hold.
+  // Runs the parser. Ends the process if a check fails.
   void (*run)(absl::string_view bytes);
-  // Valid inputs, made by our own writers: the first files of the corpus.
+  // Returns valid inputs, made by our own writers: the first files of the corpus.
   std::vector<std::string> (*seeds)();
 };
 
-// Returns the cases of the target that is linked.
+// Returns the cases of the linked target.
 absl::Span<const Case> Cases();
 
-// How many inputs some parser has taken, of all so far.
+// Number of inputs so far that a parser has accepted.
 inline int64_t num_accepted = 0;
 inline void Accept() { ++num_accepted; }
 
-// An error of ours always has a text.
+// Checks that an error has a text.
 inline void Refuse(const absl::Status& status) {
   LODESTAR_CHECK(!status.ok() && !status.message().empty()) << status;
 }
 
-// Reads, writes, and reads what was written: both must read as the same text.
+// Parses, formats, and parses again: both results must format to the same text.
 template <typename Parse, typename Format>
 void CheckText(absl::string_view bytes, Parse parse, Format format) {
   const auto taken = parse(std::string(bytes));
@@ -51,14 +51,15 @@ void CheckText(absl::string_view bytes, Parse parse, Format format) {
   LODESTAR_CHECK(format(*back) == again) << again << " became " << format(*back);
 }
 
-// Numbers at the front of an input; 0 where it has ended.
+// Takes a number from the front of an input. Returns 0 at the end of the input.
 inline uint8_t TakeByte(absl::string_view& bytes) {
   if (bytes.empty()) return 0;
   const auto value = static_cast<uint8_t>(bytes.front());
   bytes.remove_prefix(1);
   return value;
 }
-// A piece with two bytes of length before it; what is there of it.
+// Takes a piece that has its length in two bytes before it. If the input is shorter, returns what
+// is there.
 inline absl::string_view TakePiece(absl::string_view& bytes) {
   size_t size = TakeByte(bytes);
   size |= size_t{TakeByte(bytes)} << 8;
@@ -66,7 +67,7 @@ inline absl::string_view TakePiece(absl::string_view& bytes) {
   bytes.remove_prefix(piece.size());
   return piece;
 }
-// As TakePiece() reads it.
+// Returns `bytes` in the form that TakePiece() reads.
 inline std::string Piece(absl::string_view bytes) {
   std::string piece;
   piece.push_back(static_cast<char>(bytes.size()));

@@ -1,4 +1,5 @@
-// Histories of runs, which the dashboard reads although any user may have put them beside its own.
+// Fuzzes histories of runs. The dashboard reads them, although any user may have put them beside
+// its own history.
 
 #include <cstdlib>
 #include <filesystem>

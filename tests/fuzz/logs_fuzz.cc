@@ -1,4 +1,4 @@
-// Lines of logs, which have words of peers in them, and what is asked and answered of them.
+// Fuzzes lines of logs, which contain texts of peers, and the requests and answers about logs.
 
 #include <algorithm>
 #include <cstdint>
@@ -38,7 +38,7 @@ std::vector<std::string> FieldsSeeds() {
       "round 7 waits for worker 'a' on shard 1", "server=1 view=3"};
 }
 
-// A server is asked, and answers.
+// Fuzzes a request to a server, which answers it.
 void AskForLog(absl::string_view bytes) {
   v1::ReadLogRequest request;
   if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
@@ -73,7 +73,7 @@ std::vector<std::string> RequestSeeds() {
           wire::ToProto(behind_all, "log").SerializeAsString()};
 }
 
-// A server's answer, read for a terminal.
+// Fuzzes a server's answer, which is read for a terminal.
 void ReadAnswer(absl::string_view bytes) {
   v1::ReadLogReply reply;
   if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;

@@ -1,5 +1,5 @@
-// What workers, servers, replicas and tools send each other, from protobuf to native types: proto/
-// and server/rpc. What is taken is written again, and read again as the same.
+// Fuzzes the messages between workers, servers, replicas and tools, from protobuf to native types:
+// proto/ and server/rpc. What is accepted is written again, and must read as the same.
 
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
@@ -36,7 +36,7 @@ const T* TakenOf(const T& native) {
   return &native;
 }
 
-// What a peer that means harm would see to: sums over parts of a message.
+// Make the checksums over parts of a message valid, as an attacker would.
 template <typename Wire>
 void MendSums(Wire&) {}
 void MendSums(v1::Layout& layout) { layout.clear_hash(); }
@@ -55,10 +55,10 @@ void MendSums(v1::MirrorRequest& request) {
   request = rpc::ToProto(replica::FileChange(replica::AppendChange{append.file(), append.data()}));
 }
 
-// What is left of statistics on the wire.
+// Converts only those statistics that the wire has.
 v1::ShardReport::Stats ToProto(const shard::ShardStats& stats) { return rpc::ToProto(stats, 0, 0); }
 
-// As the generated parser finds them.
+// CountTensors() must find as many tensors as the generated parser.
 void CountInRegistration(absl::string_view bytes) {
   google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
   const absl::StatusOr<int64_t> counted = wire::CountTensors(&stream, int64_t{1} << 20);
@@ -92,7 +92,7 @@ void ReadMessage(absl::string_view bytes) {
   Wire wire;
   if (!wire.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
   static_cast<void>(TakenOf(FromProto(wire)));
-  // Texts are made safe to show, so they come back as they are only where they were that before.
+  // Reading makes texts safe to show. Only texts that are safe already come back unchanged.
   wire::EscapeTexts(&wire);
   Convert(wire);
   MendSums(wire);
@@ -123,7 +123,7 @@ void ReadReport(absl::string_view bytes) {
   LODESTAR_CHECK(back->index() == event->index()) << again.ShortDebugString();
 }
 
-// [code | text, with its length | details]
+// Input: [code | text, with its length | details]
 void ReadStatus(absl::string_view bytes) {
   const auto code = static_cast<grpc::StatusCode>(TakeByte(bytes));
   const std::string text(TakePiece(bytes));
@@ -134,7 +134,7 @@ void ReadStatus(absl::string_view bytes) {
   }
   Refuse(status);
   Accept();
-  // The code is handed on unchanged, and a text that is short enough as well.
+  // The code is passed on unchanged, and so is a text that is short enough.
   const absl::Status again = wire::FromGrpcStatus(wire::ToGrpcStatus(status));
   LODESTAR_CHECK(again.code() == status.code()) << again << " of " << status;
   LODESTAR_CHECK(status.message().size() > 1024 || again.message() == status.message())

@@ -3,7 +3,7 @@
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // It writes a line for every text that is not UTF-8.
+  // Protobuf would print a line for every text that is not UTF-8.
   static const bool silenced = [] {
     google::protobuf::SetLogHandler(nullptr);
     return true;

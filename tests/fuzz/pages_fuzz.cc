@@ -1,4 +1,4 @@
-// Requests of HTTP to the pages of --http, which any client may send that reaches them.
+// Fuzzes HTTP requests to the pages of --http, which any client that reaches them may send.
 
 #include <string>
 #include <vector>
@@ -28,7 +28,7 @@ const HttpResponder& SomeResponder() {
   return *responder;
 }
 
-// As HttpServer does it, once all has come.
+// Answers a complete request like HttpServer does.
 void AnswerRequest(absl::string_view bytes) {
   const RequestProgress progress = JudgeRequest(bytes);
   if (progress == RequestProgress::kIncomplete) return;

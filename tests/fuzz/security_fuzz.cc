@@ -1,5 +1,5 @@
-// What decides who may do what: tokens, join strings, identities, certificates and requests for
-// them; and texts and addresses of peers.
+// Fuzzes everything that decides about permissions: tokens, join strings, identities, certificates
+// and certificate requests. Also fuzzes texts and addresses of peers.
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -55,7 +55,7 @@ void ReadLedger(absl::string_view bytes) {
   absl::StatusOr<authority::TokenLedger> back = authority::TokenLedger::FromJson(again);
   LODESTAR_CHECK(back.ok()) << back.status() << " of " << again;
   LODESTAR_CHECK(back->ToJson() == again) << again << " became " << back->ToJson();
-  // It can be worked with.
+  // The ledger can be used.
   for (const auto& [id, token] : back->tokens()) {
     const absl::StatusOr<authority::TokenLedger::Redeemed> redeemed =
         ledger->Redeem(EnrolmentWith(id, "box"), kNow);
@@ -112,7 +112,7 @@ void CheckRequest(const std::string& request) {
       IssueCertificate(SomeAuthority(), request, identity, SomeValidity());
   if (!certificate.ok()) return Refuse(certificate.status());
   Accept();
-  // Nothing of the request but its key counts.
+  // Only the key of the request may have an effect.
   const absl::StatusOr<CertificateFacts> facts = FactsOf(*certificate);
   LODESTAR_CHECK(facts.ok()) << facts.status();
   LODESTAR_CHECK(facts->identity == identity);
@@ -137,7 +137,7 @@ void CheckCertificate(const std::string& certificate) {
 
 void ReadRequest(absl::string_view bytes) { CheckRequest(std::string(bytes)); }
 void ReadCertificate(absl::string_view bytes) { CheckCertificate(std::string(bytes)); }
-// Within the armour, where a change of any byte is one of the structure.
+// The input is the DER inside the PEM armour, so that every changed byte changes the structure.
 void ReadRequestDer(absl::string_view bytes) { CheckRequest(PemOf("CERTIFICATE REQUEST", bytes)); }
 void ReadCertificateDer(absl::string_view bytes) { CheckCertificate(PemOf("CERTIFICATE", bytes)); }
 

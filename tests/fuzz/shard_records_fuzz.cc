@@ -1,5 +1,5 @@
-// The text form of what a shard writes into its journal. A target of its own: what it needs of
-// kernels/ clang does not compile.
+// Fuzzes the text form of the records that a shard writes into its journal. It is a separate target
+// because clang does not compile the parts of kernels/ that it needs.
 
 #include "common/runtime/json.h"
 #include "server/host/shard_record_json.h"
