@@ -17,9 +17,10 @@
 namespace lodestar::simulation {
 namespace {
 
-// Far more than fp32 sums err, and far less than one contribution of whole numbers is off.
+// Tolerance for weights: far above the error of fp32 sums, and far below an error of one whole
+// contribution.
 constexpr double kTolerance = 4e-3;
-// Lives of the servers and rounds that late messages may still be of.
+// Numbers of incarnations of the servers, and of rounds, that late messages may still refer to.
 constexpr size_t kLivesKept = 8;
 constexpr size_t kWritersKept = 64;
 constexpr size_t kRoundsKept = 2048;
@@ -28,7 +29,8 @@ bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// As many samples as it was computed on, but not more than the plan has for the worker.
+// Returns the weight of a contribution: the samples that it was computed on, but not more than the
+// plan has for the worker.
 int64_t WeightIn(const RoundPlan& plan, WorkerId worker, int64_t num_samples) {
   int64_t total = 0;
   int64_t mine = -1;
@@ -41,12 +43,12 @@ int64_t WeightIn(const RoundPlan& plan, WorkerId worker, int64_t num_samples) {
   return num_samples == 0 ? mine : std::min(num_samples, mine);
 }
 
-// What of the tensor is in the bucket gets the mean direction of what was sent, and the mean of its
-// lengths; where directions cancel it keeps the mean.
+// Sets the tensor's part in the bucket to the mean direction of `sent`, with the mean of their
+// lengths. If the directions cancel, leaves `mean` unchanged.
 void TakeDirection(const TensorSpec& tensor, ElementRange bucket,
                    const std::vector<const std::vector<float>*>& sent,
                    const std::vector<int64_t>& weights, std::vector<double>& mean) {
-  // Far below what whole numbers that do not cancel leave, and far above what fp32 does.
+  // Far below the sums of whole numbers that do not cancel, and far above the rounding of fp32.
   constexpr double kCancelled = 1e-3;
   const int64_t begin = std::max(tensor.offset, bucket.begin) - bucket.begin;
   const int64_t end = std::min(tensor.offset + tensor.num_elements(), bucket.end) - bucket.begin;
@@ -72,8 +74,8 @@ void TakeDirection(const TensorSpec& tensor, ElementRange bucket,
   }
 }
 
-// What of the tensor is in the bucket is corrected where it goes against the momentum, or hardly
-// with it: server/optimizer/momentum_correction.h.
+// Corrects the tensor's part in the bucket if it points against the momentum or hardly along it:
+// server/optimizer/momentum_correction.h.
 void Correct(const TensorSpec& tensor, ElementRange bucket, const std::vector<double>& momentum,
              double beta, std::vector<double>& contribution) {
   constexpr double kKept = 0.1;
@@ -96,7 +98,7 @@ void Correct(const TensorSpec& tensor, ElementRange bucket, const std::vector<do
   const double cosine = product / (own_length * length);
   if (cosine >= kKept) return;
   const double confidence = own_length / (own_length + (1.0 - beta) * length);
-  // Shares of the directions of both, and how long what they make is.
+  // Shares of both directions, and the length of their sum.
   double own = 1.0;
   double other = confidence * cosine * cosine;
   double made = 1.0;
@@ -157,7 +159,7 @@ void BucketAudit::OnLoaded(Version version, absl::Span<const float> weights,
     const BucketSnapshot* written = candidate->FindNear(version, weights);
     if (written == nullptr) continue;
     const BucketSnapshot* next = candidate->Find(version + 1);
-    // With rosters it must have the rounds before the one that comes next, and no other.
+    // With rosters, the weights must have all rounds before next_round, and no others.
     if (audit_->uses_rosters() && next_round.has_value() &&
         (written->round >= *next_round || (next != nullptr && next->round < *next_round))) {
       continue;
@@ -172,7 +174,7 @@ void BucketAudit::OnLoaded(Version version, absl::Span<const float> weights,
                 ", which is not what was counted until its checkpoint was taken");
   }
   if (is_loaded_) {
-    // Another process has loaded the same.
+    // Another process has loaded the same bucket.
     if (history_.empty() || !SameBits(history_.front()->weights, weights)) {
       Fail("was loaded twice with different weights");
     }
@@ -200,14 +202,15 @@ void BucketAudit::OnAnswered(const shard::ContributionKey& key, shard::PushOutco
       CheckReplacements(key);
       counted_.emplace(name, Version(INT64_MAX));
       counted_until_ = std::max(counted_until_, key.round + 1);
-      // What is skipped is in no version.
+      // A skipped contribution is in no version.
       if (!key.is_skipped()) answered_.push_back(key);
       return;
     }
     case shard::PushOutcome::kDuplicate:
-      // A copy that arrives when a later round is counted is answered so, whatever became of its
-      // own: its worker has gone on, and does not hear it. What is skipped is in no version, so
-      // that a life of the servers does not inherit that it was counted.
+      // If a copy arrives after a later round was counted, it is answered as a duplicate, even if
+      // its own round was not counted: its worker has gone on, and does not get the answer. A
+      // skipped contribution is in no version, so a new incarnation of the servers does not know
+      // that it was counted.
       if (key.is_skipped()) return;
       if (const auto later = counted_.lower_bound(name);
           later == counted_.end() || later->first.first != key.incarnation) {
@@ -228,7 +231,7 @@ void BucketAudit::CheckReplacements(const shard::ContributionKey& key) const {
   if (num_replacements_ == 0 || key.is_skipped()) return;
   const auto& made = audit_->Find(server_incarnation_)->made[key.round];
   const auto found = made.find({key.incarnation, bucket_.index});
-  // MeanOf() says that it was not made.
+  // If the contribution was not made, MeanOf() reports that.
   if (found == made.end() || found->second.replacements_before == num_replacements_) return;
   Fail("counts round ", key.round.value(), " of worker life ", key.incarnation.value(),
        ", which was computed on weights that others have taken the place of before it");
@@ -270,7 +273,8 @@ std::vector<double> BucketAudit::MeanOf(const std::vector<shard::ContributionKey
            " has not made");
       return mean;
     }
-    // A step of one contribution (--quorum=1) is the mean of it, whatever it has of samples.
+    // An update from one contribution (--quorum=1) is the contribution itself, whatever its number
+    // of samples.
     const double share = static_cast<double>(weights[i]) / static_cast<double>(total);
     for (size_t e = 0; e < mean.size(); ++e) {
       const double element = found->second.elements[e];
@@ -290,7 +294,7 @@ void BucketAudit::CheckRoster(const std::vector<shard::ContributionKey>& group) 
   const Audit::ServersLife& life = *audit_->Find(server_incarnation_);
   const Round round = group[0].round;
   const auto plan = life.plans.find(round);
-  if (plan == life.plans.end()) return;  // MeanOf() says so
+  if (plan == life.plans.end()) return;  // MeanOf() reports that
   std::vector<uint32_t> missing;
   for (const RosterMember& member : plan->second.roster) {
     const bool is_here = HasCounted(member.incarnation, round);
@@ -380,7 +384,7 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
     const BucketSnapshot& before = *history_[history_.size() - 2];
     double clip = 1.0;
     if (audit_->job().clip_norm > 0 && !HasLocalSteps(audit_->job()) && audit_->uses_rosters()) {
-      // What all elements have in common with the step that is not clipped.
+      // Finds the clip factor, which must be the same for all elements of the round.
       size_t largest = 0;
       double square_sum = 0.0;
       const std::vector<double> mean = MeanOf(group);
@@ -388,7 +392,7 @@ void BucketAudit::OnPublished(Version version, absl::Span<const float> weights,
         square_sum += mean[e] * mean[e];
         if (std::abs(mean[e]) > std::abs(mean[largest])) largest = e;
       }
-      // Thirds that cancel leave a trace.
+      // Thirds that cancel leave rounding errors, from which no factor can be computed.
       const bool shows = std::abs(mean[largest]) > kTolerance;
       if (shows) clip = (before.weights[largest] - weights[largest]) / mean[largest];
       audit_->CheckClip(*audit_->Find(server_incarnation_), group[0].round, bucket_.index,
@@ -464,7 +468,7 @@ void BucketAudit::OnPulled(const PulledVersion& pulled, absl::Span<const float> 
   const Round min_round = pulled.min_round;
   const BucketSnapshot* published = Find(version);
   if (published == nullptr && has_news()) {
-    // The worker's reading has not waited for the journal, as that of the audit may still do.
+    // The worker's read has not waited for the journal, while the audit's own read may still wait.
     if (audit_->job().pull_encoding != Encoding::kFp32) return;
     OnPublished(version, elements, {});
     published = Find(version);
@@ -496,7 +500,8 @@ void BucketAudit::OnPulled(const PulledVersion& pulled, absl::Span<const float> 
   if (found == nullptr) {
     return Fail("version ", version.value(), " was pulled with other weights than were published");
   }
-  // How often they were replaced before an older one does not matter: its round is over.
+  // -1 stands for a version that was not the newest: its round is over, so the number of
+  // replacements does not matter.
   if (num_replacements_ > 0) {
     replacements_before_[pulled.incarnation] = found == published ? num_replacements_ : -1;
   }
@@ -524,7 +529,7 @@ void ShardAudit::OnReplayed(const shard::StepRecord& record) {
   }
   Audit::ServersLife* life = audit_->Find(server_incarnation_);
   if (life == nullptr) return;
-  // The process may have ended before it could answer.
+  // If the process ended before it could answer, the replay counts as the answer.
   if (life->buckets[record.bucket]->HasCounted(record.key.incarnation, record.key.round)) return;
   OnAnswered(record.key, record.bucket, shard::PushOutcome::kCounted);
 }
@@ -539,7 +544,7 @@ void ShardAudit::Inspect(shard::ParameterShard& shard, bool all) {
     shard::PendingCall call = shard.ReadBucket(
         WorkerId(0), Incarnation(0), bucket.index, Round(0),
         [&](absl::StatusOr<shard::PublishedBucket> read) { weights = std::move(read); });
-    // Being written just now.
+    // The bucket is being written just now.
     if (call.Cancel() || !weights.ok()) continue;
     absl::StatusOr<shard::PublishedBucket> shadow = shard::PublishedBucket();
     if (audit_->job().pull_encoding != Encoding::kFp32) {
@@ -605,8 +610,8 @@ void Audit::OnCommand(const ShardCommand& command) {
     life.source = assign->source;
     if (const auto* checkpoint = std::get_if<CheckpointSource>(&assign->source)) {
       life.next_round = next_round_;
-      // The servers have verified it. It may have replaced a damaged one of its round and yet have
-      // been reported as failed, because the disk failed after the renaming.
+      // The servers have verified the checkpoint. It may have replaced a damaged one of its round,
+      // and yet may have been reported as failed, if the disk failed after the renaming.
       damaged_.erase(checkpoint->directory);
       published_ = std::max(published_, next_round_);
     }
@@ -670,10 +675,10 @@ void Audit::OnResumed(const CoordinatorMemory& memory) {
   std::map<WorkerId, const WorkerRecord*> workers;
   for (const WorkerRecord& worker : memory.membership.table.workers) workers[worker.id] = &worker;
   for (const auto& [worker, incarnation] : begun_) {
-    // Those of before are answered late.
+    // Incarnations older than the servers' are answered late.
     if (incarnation <= Incarnation(memory.shards.server_incarnation)) continue;
     const auto known = workers.find(worker);
-    // No worker was told of the next life, nor of the end of this one.
+    // The next incarnation was never announced to a worker, nor was the end of this one.
     if (known != workers.end() && incarnation < known->second->incarnation) {
       ended_.insert(incarnation);
     }
@@ -739,7 +744,8 @@ void Audit::OnGranted(const WorkerLife& life, const Grant& grant) {
   if (uses_rosters_ || job_.max_rounds_ahead < 0) return;
   const auto member = members_.find(worker);
   if (member == members_.end()) {
-    // An answer leaves after what followed it in the same step, or while it was written down.
+    // The answer may leave after later events of the same step, or after the time in which it was
+    // written down.
     if (dropped_.contains(life.incarnation)) return;
     return Fail("worker ", worker.value(), " is granted a round and is no member");
   }
@@ -758,7 +764,7 @@ void Audit::OnSnapshot(const ClusterSnapshot& snapshot, bool is_stuck) {
   if (!snapshot.open_round.has_value() || !uses_rosters_) return;
   for (const MissingSnapshot& missing : snapshot.open_round->missing) {
     const auto worker = names_.find(missing.worker);
-    if (worker == names_.end()) continue;  // of an earlier coordinator
+    if (worker == names_.end()) continue;  // a worker of an earlier coordinator
     const auto member = members_.find(worker->second);
     if (member != members_.end() && member->second.last_reported == snapshot.open_round->round) {
       Fail("round ", snapshot.open_round->round.value(), " is said to wait for ", missing.worker,
@@ -767,7 +773,8 @@ void Audit::OnSnapshot(const ClusterSnapshot& snapshot, bool is_stuck) {
   }
 }
 
-// Those that have written a checkpoint may be gone back to.
+// Forgets old incarnations of the servers. Those that have written a checkpoint are kept longer,
+// because the servers may go back to it.
 void Audit::ForgetOldLives() {
   std::set<uint64_t> writers;
   for (const auto& [path, lives] : writers_) writers.insert(lives.begin(), lives.end());
@@ -790,7 +797,7 @@ void Audit::OnTask(const CheckpointTask& task) {
 void Audit::OnPublished(const PublishedCheckpoint& published) {
   published_ = std::max(published_, published.round);
   damaged_.erase(published.path);
-  // No server went back when that server stopped: it went on from its journal, and so did the
+  // No server went back when that server stopped: it continued from its journal, and so did the
   // others.
   if (goes_on_from_ < published.round) goes_on_from_.reset();
 }
@@ -822,7 +829,8 @@ void Audit::OnAnnouncement(const Announcement& announcement) {
   std::visit(Overloaded{
                  [this](const RestoredPoint& point) {
                    if (point.is_from_journal) {
-                     // The process that ended them may not have lived to tell.
+                     // The process that ended these incarnations may have died before it could
+                     // announce it.
                      ended_.insert(ended_in_memory_.begin(), ended_in_memory_.end());
                      return goes_on_from_.reset();
                    }
@@ -866,7 +874,7 @@ ShardAudit* Audit::OnRecovered(uint64_t server_incarnation, int shard, const std
   };
   if (life != nullptr) {
     life->owners.insert_or_assign(shard, process);
-    // The process before it has ended before it could tell that it has loaded.
+    // The process before this one has ended before it could report that it has loaded.
     if (std::any_of(life->map->buckets.begin(), life->map->buckets.end(), is_new)) {
       return OnLoaded(server_incarnation, shard, process, recovered);
     }
@@ -887,7 +895,7 @@ ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string 
     for (uint64_t writer : of_path) {
       if (ServersLife* known = Find(writer); known != nullptr) writers.push_back(known);
     }
-    // All that could tell is long gone.
+    // The incarnations that could have written the checkpoint were forgotten long ago.
     if (of_path.empty()) {
       Fail("starts from ", checkpoint->directory, ", which nobody has written");
     }
@@ -899,7 +907,7 @@ ShardAudit* Audit::OnLoaded(uint64_t server_incarnation, int shard, std::string 
     loaded.ReadBucket(WorkerId(0), Incarnation(0), bucket.index, Round(0),
                       [&](const absl::StatusOr<shard::PublishedBucket>& read) {
                         LODESTAR_CHECK(read.ok()) << read.status();
-                        // A worker that begins with these weights has them as they are.
+                        // A worker that begins with these weights has them unencoded.
                         std::vector<float> shadow;
                         if (job_.pull_encoding != Encoding::kFp32) {
                           shadow.assign(read->data().begin(), read->data().end());

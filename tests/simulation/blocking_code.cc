@@ -47,7 +47,7 @@ bool BlockingCode::Await(absl::Mutex& mutex, const absl::Condition& condition,
   waits_with_ = &mutex;
   waits_for_ = &condition;
   waits_until_ = Now() + timeout;
-  // The end of the time is something that happens in the process.
+  // Plans an empty event, so that Look() runs at the end of the time.
   if (timeout < absl::InfiniteDuration()) process_->After(timeout, [] {});
   mutex.Unlock();
   Pass(Turn::kRun);
@@ -57,7 +57,7 @@ bool BlockingCode::Await(absl::Mutex& mutex, const absl::Condition& condition,
 }
 
 void BlockingCode::Look() {
-  // Something may happen in the process while its code runs, and because of it.
+  // An event may occur in the process while its code runs, and because of the code.
   if (waits_for_ == nullptr) return;
   bool is_there = Now() >= waits_until_;
   if (!is_there) {

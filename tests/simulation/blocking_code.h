@@ -1,7 +1,7 @@
-// BlockingCode: code of a simulated process that blocks (the workload of a site and its server's
-// half of it), in a run in which nothing may. It has a thread of its own, which runs only while the
-// thread of the run stands still and waits for it. So one thing happens at a time, as in all of a
-// run, and a seed is a run.
+// BlockingCode runs code that blocks (the workload of a site and its server's half of it) in a
+// simulated process. Nothing else in a run may block. The code has a thread of its own, which runs
+// only while the thread of the run waits for it. So only one thing happens at a time, as everywhere
+// in a run, and a seed gives the same run again.
 #pragma once
 
 #include <functional>
@@ -15,18 +15,19 @@
 
 namespace lodestar::simulation {
 
-// It is the Clock of the code. While the code waits by this clock, the run goes on, until what is
-// waited for has happened in the process, or the time is over in it.
+// BlockingCode is also the Clock of the code. While the code waits by this clock, the run continues
+// until the process fulfils the condition, or until the time is over.
 class BlockingCode final : public Clock {
  public:
   explicit BlockingCode(Process* process);
-  // The code has ended: see End().
+  // The code must have ended: see End().
   ~BlockingCode() override;
 
-  // Runs `code` until it waits, and then, as the process goes on, to its end. One at a time.
+  // Runs `code` until it waits. The code continues to its end as the process goes on. Only one code
+  // runs at a time.
   void Run(std::function<void()> code);
-  // The process has ended, and only this code looks at what the process had. The code runs to its
-  // end. No time passes, and all that ends its waits has happened by now.
+  // Lets the code run to its end after the process has ended. Only this code still uses what the
+  // process had. No time passes, and every event that ends its waits has already happened.
   void End();
 
   absl::Time Now() override { return process_->world().Now(); }
@@ -37,11 +38,11 @@ class BlockingCode final : public Clock {
  private:
   enum class Turn { kRun, kCode };
 
-  // Goes on with the code if what it waits for is there.
+  // Continues the code if its condition holds or its time is over.
   void Look();
-  // Called in the thread of the run. Returns once the code waits or has ended.
+  // Continues the code. Called in the thread of the run. Returns once the code waits or has ended.
   void Resume();
-  // Called in either thread. Gives the turn away, and waits until it is there again.
+  // Gives the turn away, and waits until it comes back. Called in either thread.
   void Pass(Turn to);
   void Give(Turn turn);
   void AwaitTurn(Turn turn);
@@ -52,10 +53,10 @@ class BlockingCode final : public Clock {
   Turn turn_ ABSL_GUARDED_BY(mutex_) = Turn::kRun;
 
   // Only the thread that has the turn uses the members below.
-  bool is_running_ = false;  // the code: it has not ended
+  bool is_running_ = false;  // true until the code has ended
   bool is_ending_ = false;
   absl::Mutex* waits_with_ = nullptr;
-  const absl::Condition* waits_for_ = nullptr;  // null if it does not wait
+  const absl::Condition* waits_for_ = nullptr;  // null means that the code does not wait
   absl::Time waits_until_;
 };
 

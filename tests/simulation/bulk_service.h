@@ -1,5 +1,5 @@
-// BulkService: what a simulated server does with pushes and pulls, on the real ParameterShard: the
-// part of server/rpc/parameter_push.cc and parameter_pull.cc that is not gRPC.
+// BulkService does the pushes and pulls of a simulated server on the real ParameterShard. It stands
+// for the part of server/rpc/parameter_push.cc and parameter_pull.cc that is not gRPC.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace lodestar::simulation {
 
-// One bucket of a contribution on the wire.
+// A bucket of a contribution on the wire.
 struct PushedBucket {
   shard::ContributionKey key;
   uint32_t bucket = 0;
@@ -40,7 +40,7 @@ struct PullOrder {
   std::vector<std::optional<Version>> held;  // by position in `buckets`
 };
 
-// The content of one bucket of a pull: its elements, or encoded changes.
+// The content of a bucket of a pull: its elements, or encoded changes.
 struct DeliveredBucket {
   uint32_t bucket = 0;
   Version version;
@@ -57,7 +57,7 @@ class ServedPush : public std::enable_shared_from_this<ServedPush> {
 
   void Take(PushedBucket bucket);
   void OnClientDone();
-  // The client is gone.
+  // Ends the push because the client is gone.
   void Abandon() { Fail(absl::CancelledError("the client is gone")); }
   client::ServedCall Describe() const { return {.is_held = is_held_, .bytes = bytes_}; }
 
@@ -74,7 +74,7 @@ class ServedPush : public std::enable_shared_from_this<ServedPush> {
   Answer answer_;
   std::deque<PushedBucket> inbox_;
   shard::PendingCall waiting_;
-  bool is_held_ = false;  // for space
+  bool is_held_ = false;  // true while the push waits for space
   bool is_over_ = false;
   bool client_done_ = false;
   int num_uncounted_ = 0;

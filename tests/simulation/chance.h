@@ -1,4 +1,4 @@
-// Chance: all that happens by chance in one simulated run, from one seed. SplitMix64 (Steele, Lea,
+// Chance makes all random decisions of a simulated run from one seed. SplitMix64 (Steele, Lea,
 // Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #pragma once
 
@@ -26,15 +26,15 @@ class Chance {
     return value ^ (value >> 31);
   }
 
-  // 0 <= result < bound; `bound` is positive.
+  // Returns a number in [0, bound). `bound` must be positive.
   int64_t Below(int64_t bound) { return static_cast<int64_t>((*this)() % bound); }
-  // Both ends belong to it.
+  // Returns a number in [low, high], both ends included.
   int64_t Between(int64_t low, int64_t high) { return low + Below(high - low + 1); }
   bool OneIn(int64_t n) { return Below(n) == 0; }
   absl::Duration Between(absl::Duration low, absl::Duration high) {
     return low + absl::Nanoseconds(Below(absl::ToInt64Nanoseconds(high - low) + 1));
   }
-  // One of a list.
+  // Returns an element of `choices`.
   template <typename T, int64_t n>
   const T& Of(const T (&choices)[n]) {
     return choices[Below(n)];

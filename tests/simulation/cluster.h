@@ -1,6 +1,6 @@
-// SimulatedCluster: the servers of a job with their workers, their disk and what can be wrong with
-// that, and the audit of it all: the cluster of a run, or a site of it, which is with its uplink a
-// worker of that.
+// SimulatedCluster holds the servers of a job, their workers, their disk with its faults, and the
+// audit of all these. It is the cluster of a run, or a site. A site is one worker of the run's
+// cluster, through its uplink.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@
 
 namespace lodestar::simulation {
 
-// Its parts are public for the code that has things happen to them.
+// The members are public for the code that causes faults.
 struct SimulatedCluster {
-  // Not owned; they and the scenario outlive the cluster.
+  // Pointers are not owned. Their objects and the scenario must outlive the cluster.
   struct Deps {
     World* world = nullptr;
     Network* network = nullptr;
-    Chance* chance = nullptr;              // of faults
-    SimulatedCluster* upstream = nullptr;  // of a site
+    Chance* chance = nullptr;              // for faults
+    SimulatedCluster* upstream = nullptr;  // only for a site
   };
 
   // `name` is the name of a site, and empty for the cluster of the run. `replica_seed` is the seed
-  // of what happens to the replica.
+  // of the replica's random events.
   SimulatedCluster(const Deps& deps, const ClusterScenario& the_scenario, const std::string& name,
                    uint64_t replica_seed);
   SimulatedCluster(const SimulatedCluster&) = delete;
@@ -39,28 +39,28 @@ struct SimulatedCluster {
 
   bool is_site() const { return uplink != nullptr; }
   const CoordinatorConfig& config() const { return scenario.coordinator; }
-  // Null if its process is not there.
+  // Returns null if the coordinator's process is not there.
   Coordinator* coordinator() { return servers[0]->coordinator(); }
-  // Returns false for the old worker, which is refused.
+  // Returns false for the old worker, which the servers refuse.
   bool CanTakePart(const SimulatedWorker& worker) const {
     return &worker != workers.back().get() || !scenario.has_old_worker;
   }
   bool AnyHangs() const;
-  // Returns true if it is a site that lacks workers, and so a worker that hangs.
+  // Returns true if this is a site that lacks workers. Its uplink is then a worker that hangs.
   bool AwaitsMembers() const;
 
   const ClusterScenario& scenario;
   World* const world;
   SimulatedFileSystem disk;
-  std::unique_ptr<SimulatedReplica> replica;  // null if there is none
+  std::unique_ptr<SimulatedReplica> replica;  // null means that there is no replica
   Audit audit;
   ClusterContext context;
   DiskFaults disk_faults;
   std::unique_ptr<SimulatedUplink> uplink;
   std::vector<std::unique_ptr<SimulatedServer>> servers;
-  std::vector<std::unique_ptr<SimulatedServer>> replaced;  // by others, which have their folders
+  std::vector<std::unique_ptr<SimulatedServer>> replaced;  // servers whose folders others have
   std::vector<std::unique_ptr<SimulatedWorker>> workers;
-  const int num_workers;  // that can take part; the old one comes after them
+  const int num_workers;  // number of workers that can take part; the old worker comes after them
 };
 
 }  // namespace lodestar::simulation

@@ -9,17 +9,18 @@
 namespace lodestar::simulation {
 namespace {
 
-// The longest time from the last fault on until a round is committed, from one round to the next,
-// and until the job is over.
+// Maximum time from the last fault until a round is committed, from one round to the next, and
+// until the job is over.
 constexpr absl::Duration kLongestPause = absl::Seconds(60);
-// How long beyond its own patience a server that was told to stop may take to exit.
+// Maximum time, beyond its own patience, that a server may take to exit after it was told to stop.
 constexpr absl::Duration kStopSlack = absl::Seconds(5);
-// How long, beside two leases, a job that an operator has stopped may take from the last fault on
-// until it is over.
+// Maximum time, beside two leases, from the last fault until a job that an operator has stopped is
+// over.
 constexpr absl::Duration kLongestEnding = absl::Seconds(15);
-// The time that an uplink has to leave the servers upstream.
+// Time in which an uplink leaves the servers upstream.
 constexpr absl::Duration kGoodbye = absl::Seconds(10);
-// How long, beside a lease, a hold may last beyond what a worker that hangs may take.
+// Maximum time, beside a lease, that the others may be held up beyond the round_timeout of each
+// hanging worker.
 constexpr absl::Duration kHoldSlack = absl::Seconds(5);
 
 }  // namespace
@@ -63,12 +64,12 @@ void ClusterWatch::CheckHolds(const Peace& peace) {
   const int before = std::exchange(
       num_hanging_, static_cast<int>(std::count_if(cluster_.workers.begin(), cluster_.workers.end(),
                                                    [](const auto& w) { return w->is_hanging(); })));
-  // Without the one before it, the next one has its own time.
+  // If one worker has stopped hanging, the next worker gets its full time.
   if (goes_on || !is_anyone_waiting || peace.unbroken_since == absl::InfiniteFuture() ||
       num_hanging_ < before) {
     holds_since_.clear();
   }
-  // Workers that say that they push may each wait only for the one before it.
+  // Each worker that reports a push may only be waiting for the worker before it.
   const absl::Duration longest =
       num_hanging_ * cluster_.config().round_timeout + cluster_.config().lease + kHoldSlack;
   for (const auto& worker : cluster_.workers) {
@@ -86,8 +87,8 @@ void ClusterWatch::CheckHolds(const Peace& peace) {
 
 absl::Duration ClusterWatch::LongestStop() const {
   const absl::Duration patience = cluster_.config().stop_timeout;
-  // For steps that fit into it, for the last of them, whose workers may hang, with the servers
-  // upstream, and for the last checkpoint.
+  // A site needs this time four times: for steps that fit into it, for the last steps, whose
+  // workers may hang, for the servers upstream, and for the last checkpoint.
   return cluster_.is_site() ? 4 * patience + kGoodbye + kStopSlack : patience + kStopSlack;
 }
 
@@ -105,7 +106,7 @@ void ClusterWatch::CheckStopping(const Peace& peace) {
                    absl::FormatDuration(time));
     }
   }
-  // A coordinator that was told to stop as well has the time that it has for that.
+  // If the coordinator was told to stop as well, the check above applies.
   if (!IsJobStopped() || cluster_.servers[0]->is_stopping()) return;
   const absl::Time since = std::max(job_stopped_at_, peace.settled_since);
   const absl::Duration longest = kLongestEnding + 2 * cluster_.config().lease;
@@ -135,10 +136,10 @@ void ClusterWatch::CheckReasons() {
     longest_round_ = std::max(longest_round_, now - committed_at_);
     committed_at_ = now;
   }
-  // A worker that comes for work may be about to hand it in.
+  // A worker that comes for work may be about to deliver a round.
   const bool has_come = std::exchange(work_told_, snapshot.round) != snapshot.round;
   if (goes_on || has_come || !snapshot.waiting_for.empty() || AnyAwaitsDisk()) told_at_ = now;
-  // What is usual may be as long as it has ever been.
+  // A round may take as long as the longest round so far, so a reason is expected only later.
   const absl::Duration patience =
       std::max(cluster_.config().lease, 2 * longest_round_) + absl::Seconds(2);
   audit().OnSnapshot(snapshot, now - told_at_ > patience);

@@ -1,6 +1,6 @@
-// ClusterWatch looks now and then whether a cluster goes on as it should. Workers that hang hold up
-// the others no longer than they may. A server or a job that was told to stop ends in time. If
-// nothing goes on, something is said.
+// ClusterWatch checks now and then that a cluster makes progress as it should. Workers that hang
+// hold up the others no longer than allowed. A server or job that was told to stop ends in time. If
+// nothing moves, a reason is given.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +11,32 @@
 
 namespace lodestar::simulation {
 
-// Since when nothing is broken in the whole run. InfiniteFuture means that something is.
+// Times since which nothing is broken in the whole run. InfiniteFuture means that something is
+// broken.
 struct Peace {
-  absl::Time unbroken_since = absl::InfiniteFuture();  // but for workers that hang
-  absl::Time settled_since = absl::InfiniteFuture();   // from the last fault, and hanging
+  absl::Time unbroken_since = absl::InfiniteFuture();  // apart from workers that hang
+  // Since the last fault and the last hanging worker.
+  absl::Time settled_since = absl::InfiniteFuture();
 };
 
 class ClusterWatch {
  public:
-  // How often it looks.
+  // Interval between two checks.
   static constexpr absl::Duration kInterval = absl::Milliseconds(200);
 
   explicit ClusterWatch(SimulatedCluster* cluster) : cluster_(*cluster) {}
 
   void Look(const Peace& peace);
-  // An operator stops its job.
+  // An operator stops the job of the cluster.
   void OnJobStopped();
-  // Returns true until that coordinator has ended, even if another one is started.
+  // Returns true from OnJobStopped() until that coordinator's process has ended, even if another
+  // one is started later.
   bool IsJobStopped() const;
-  // Nothing is broken any more: the next round is due within some time of now, and of each round.
+  // Called when nothing is broken any more. The next round is due within some time from now, and
+  // each later round within some time from the round before.
   void BeginCalm();
-  // `anybody_hangs` means that a worker hangs, which has its own time. `slack` is the time for what
-  // else a round may wait for.
+  // `anybody_hangs` means that a worker hangs, which has a time limit of its own. `slack` is the
+  // time for other things that a round may wait for.
   void CheckProgress(bool anybody_hangs, absl::Duration slack);
 
  private:
@@ -46,14 +50,16 @@ class ClusterWatch {
 
   SimulatedCluster& cluster_;
 
-  // The process of the coordinator whose job an operator has stopped. Another process may take its
+  // Process of the coordinator whose job an operator has stopped. Another process may take its
   // place.
   const Process* stopped_process_ = nullptr;
   int64_t stopped_life_ = 0;
   absl::Time job_stopped_at_;
-  std::map<SimulatedServer*, absl::Duration> stopping_for_;  // without what they were frozen
+  // time since the stop, without times when frozen
+  std::map<SimulatedServer*, absl::Duration> stopping_for_;
 
-  std::map<SimulatedWorker*, absl::Time> holds_since_;  // that hang and are waited for
+  // since when each hanging worker is waited for
+  std::map<SimulatedWorker*, absl::Time> holds_since_;
   int num_hanging_ = 0;
   int64_t rounds_then_ = 0;
 

@@ -1,5 +1,5 @@
-// DiskFaults: what a disk of a run does wrong: nothing fits, it fails now and then, a folder cannot
-// be written, nothing can be read, or the machine loses power in the middle of a write.
+// DiskFaults makes a disk of a run fail: nothing fits, operations fail now and then, a folder
+// cannot be written, nothing can be read, or the machine loses power in the middle of a write.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace lodestar::simulation {
 
 class DiskFaults {
  public:
-  // `is_of_the_dead` returns whether the process that uses the disk now has ended. `checkpoint_dir`
-  // is the folder that cannot be written after FailFolder().
+  // `is_of_the_dead` returns true if the process that uses the disk now has ended. `checkpoint_dir`
+  // is the folder that FailFolder() makes unwritable.
   DiskFaults(World* world, Chance* chance, SimulatedFileSystem* disk, std::string checkpoint_dir,
              std::function<bool()> is_of_the_dead);
 
@@ -25,18 +25,18 @@ class DiskFaults {
   void FailNowAndThen(absl::Duration time);
   void FailFolder(absl::Duration time);
   void FailReads(absl::Duration time);
-  // One read fails, after so many reads.
+  // Makes one read fail, after `num_reads` reads.
   void FailOneRead(int64_t num_reads) { reads_until_failure_ = num_reads; }
-  // The machine loses power after so many writes, as long as it runs. `is_on` returns whether it
-  // runs, and `crash` ends it.
+  // Makes the machine lose power after `num_writes` writes, if it still runs then. `is_on` returns
+  // true if the machine runs, and `crash` ends it.
   void LosePower(int64_t num_writes, std::function<bool()> is_on, std::function<void()> crash);
-  // An open disk works, whatever else is wrong: for code that looks at it, or damages it, from
-  // outside.
+  // Makes the disk work whatever else is wrong. This is for test code that looks at the disk, or
+  // damages files, from outside.
   void SetOpen(bool is_open) { is_open_ = is_open; }
   void Mend();
 
-  // Whether the error is that nothing can be read, or that the checkpoint of an accepted loss
-  // cannot be marked. Servers that cannot do so when they begin end the job, and say so.
+  // Returns true if the error is that nothing can be read, or that the checkpoint of an accepted
+  // loss cannot be marked. Servers that meet such an error at their start end the job, and say so.
   static bool MayEndJob(const absl::Status& status);
 
  private:

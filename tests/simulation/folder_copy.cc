@@ -30,7 +30,8 @@ FolderCopy::FolderCopy(SimulatedFileSystem& disk, std::vector<std::string> folde
     LODESTAR_CHECK(names.ok()) << names.status();
     for (const std::string& name : *names) {
       const std::string path = absl::StrCat(folder, "/", name);
-      // This file is left over by a process that has tried the folder, and is none of a journal.
+      // Skips folders. They are left over from a process that tested the folder, and not part of a
+      // journal.
       if (disk.IsDirectory(path)) continue;
       const auto bytes = disk.ReadWholeFile(path, int64_t{1} << 40);
       LODESTAR_CHECK(bytes.ok()) << bytes.status();
@@ -40,7 +41,7 @@ FolderCopy::FolderCopy(SimulatedFileSystem& disk, std::vector<std::string> folde
 }
 
 void FolderCopy::PutBack(SimulatedFileSystem& disk) const {
-  // The disk that comes back has room for the folder.
+  // The restored disk must have room for the folder.
   disk.SetCapacity(std::numeric_limits<int64_t>::max());
   for (const std::string& folder : folders_) {
     const auto names = disk.List(folder);

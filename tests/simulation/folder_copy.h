@@ -1,5 +1,5 @@
-// FolderCopy: what some folders of a simulated disk hold at a moment, to be put back later, as when
-// a disk is restored from a snapshot.
+// FolderCopy keeps the files of some folders of a simulated disk, and can restore them later, like
+// a snapshot of a disk.
 #pragma once
 
 #include <map>
@@ -13,16 +13,17 @@ namespace lodestar::simulation {
 class FolderCopy {
  public:
   FolderCopy() = default;
-  // The files in `folders`, which have no folders in them. The disk must be readable.
+  // Copies the files in `folders`, which must have no folders of journals in them. The disk must be
+  // readable.
   FolderCopy(SimulatedFileSystem& disk, std::vector<std::string> folders);
 
-  // The folders hold these files and no others, and the disk has that. No process may use them.
+  // Replaces the files in the folders by these, and syncs them. No process may use the folders.
   void PutBack(SimulatedFileSystem& disk) const;
   bool is_empty() const { return files_.empty(); }
 
  private:
   std::vector<std::string> folders_;
-  std::map<std::string, std::string> files_;  // by path
+  std::map<std::string, std::string> files_;  // content by path
 };
 
 }  // namespace lodestar::simulation

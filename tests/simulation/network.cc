@@ -8,7 +8,7 @@
 namespace lodestar::simulation {
 namespace {
 
-// How exactly deadlines are kept.
+// Interval at which deadlines are checked.
 constexpr absl::Duration kDeadlineTick = absl::Milliseconds(50);
 
 constexpr char kClosedByPeer[] = "closed by peer";
@@ -30,7 +30,8 @@ bool IsClosedByPeer(const absl::Status& end) { return end.GetPayload(kClosedByPe
 struct Responder::Shared {
   ~Shared() {
     if (is_answered || !call->is_open_) return;
-    // The connection is closed, which the caller learns a little later.
+    // The responder was dropped without an answer, so the connection counts as closed. The caller
+    // learns of it a little later.
     network->world_->After(network->longest_delay_, [network = network, call = call] {
       network->Fail(call, Gone(*call->callee_));
     });
@@ -43,7 +44,7 @@ struct Responder::Shared {
 
 void Responder::Reply(World::Callback arrive) const {
   shared_->is_answered = true;
-  // If the answer is lost, so is the connection.
+  // If the answer is lost, the connection is lost, too.
   Responder lost;
   lost.shared_ = std::make_shared<Shared>();
   lost.shared_->network = shared_->network;
@@ -98,7 +99,7 @@ void Stream::TellEnd(Side side, absl::Duration delay, const absl::Status& status
   End& end = ends_[side];
   const Process& other = *ends_[side == kClient ? kServer : kClient].process;
   World& world = *network_->world_;
-  // A side that hears nothing at all finds out by itself.
+  // If a side hears nothing at all, it must find out by itself, by its keepalive.
   const absl::Duration silence = network_->SilentUntil(other, *end.process, lane_) - world.Now();
   const bool is_dark = network_->dark_.contains(&other);
   if (is_dark || silence > absl::ZeroDuration()) {
@@ -223,7 +224,7 @@ std::shared_ptr<Stream> Network::Open(Process& client, Process& server, Lane lan
   std::erase_if(streams_, [](const auto& other) { return !other->is_open_; });
   streams_.push_back(stream);
   if (!server.is_alive() || world_->Now() < PathOf(client, server, lane).cut_until) {
-    // The caller has to say first what happens when the stream breaks: Break() tells of it later.
+    // Break() reports the end a little later, so that the caller has time to call OnBroken() first.
     stream->Break(Gone(server));
   } else {
     stream->Send(Stream::kClient, [raw = stream.get(), accept = std::move(accept)]() mutable {

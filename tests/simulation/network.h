@@ -1,12 +1,15 @@
-// Network: how processes of a World talk, and everything that can go wrong with it. Unary calls may
-// overtake each other, get lost on the way there or back, arrive after the caller has given up, and
-// are never repeated by the network; messages of one stream keep their order, and if one is lost,
+// Network connects the processes of a World, with everything that can go wrong. Unary calls may
+// overtake each other, get lost on the way there or back, or arrive after the caller has given up;
+// the network never repeats them. Messages of one stream keep their order. If one message is lost,
 // the stream breaks.
 //
-// A path between two processes can be slow; silent (what is sent arrives later: a firewall that
-// drops, a cable that is out; after kKeepalive the streams over it break); cut (everything under
-// way is lost, and new attempts fail at once); or lossy (what is sent is lost, and nothing breaks:
-// a proxy that swallows whole frames).
+// A path between two processes can be:
+//   slow;
+//   silent: messages arrive later, as with a firewall that drops packets or an unplugged cable;
+//   after
+//   kKeepalive the streams over the path break;
+//   cut: everything under way is lost, and new attempts fail at once;
+//   lossy: messages are lost, and no stream breaks, as with a proxy that drops whole frames.
 #pragma once
 
 #include <cstdint>
@@ -27,18 +30,20 @@ namespace lodestar::simulation {
 
 class Network;
 
-// Whether the other end, or a proxy, has closed the connection in order; else it broke.
+// Returns true if the other end, or a proxy, has closed the connection in order. False means that
+// the connection broke.
 bool IsClosedByPeer(const absl::Status& end);
 
-// Two processes have two connections, which fail apart: for calls and commands, and for weights.
+// Two processes have two connections, which fail independently: one for calls and commands, and one
+// for weights.
 enum class Lane : uint8_t { kControl, kBulk };
 
-// A call, as its caller has it. A caller that drops the handle may still be called back.
+// The caller's side of a call. If the caller drops the handle, it may still be called back.
 class UnaryCall {
  public:
   using Failure = absl::AnyInvocable<void(const absl::Status&)>;
 
-  // Neither the answer nor a failure is wanted any more.
+  // Says that neither the answer nor a failure is wanted any more.
   void Cancel() { is_open_ = false; }
   bool is_open() const { return is_open_; }
 
@@ -55,11 +60,11 @@ class UnaryCall {
   Failure failed_;
 };
 
-// A call, where it is answered. When the last copy goes without Reply(), the caller finds the
-// connection closed.
+// The side of a call that answers. If the last copy is destroyed without Reply(), the caller is
+// told that the connection is closed.
 class Responder {
  public:
-  // `arrive` happens at the caller, unless the call is over there.
+  // Answers: runs `arrive` at the caller, unless the call is over there.
   void Reply(World::Callback arrive) const;
 
  private:
@@ -73,12 +78,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
   enum Side : uint8_t { kClient, kServer };
   using Broken = absl::AnyInvocable<void(const absl::Status&)>;
 
-  // `arrive` happens at the other side, after all that was sent before.
+  // Runs `arrive` at the other side, after all messages that were sent before.
   void Send(Side from, World::Callback arrive);
-  // `broken` is called once, when the stream breaks or the other side closes it, and is emptied
-  // then.
+  // Sets `broken`, which is called once, when the stream breaks or the other side closes it, and is
+  // destroyed then.
   void OnBroken(Side side, Broken broken) { ends_[side].broken = std::move(broken); }
-  // This side wants no more of it; the other side hears `status` after all that was sent.
+  // Ends the stream from this side. The other side gets `status` after all messages that were sent
+  // before.
   void Close(Side side, const absl::Status& status);
   bool is_open() const { return is_open_; }
 
@@ -112,24 +118,25 @@ class Network {
   std::shared_ptr<Stream> Open(Process& client, Process& server, Lane lane,
                                absl::AnyInvocable<void(std::shared_ptr<Stream>)> accept);
 
-  // The process has ended. `with_machine` means that its machine has as well: no other process is
-  // told of the end until the machine is back.
+  // Called when the process has ended. `with_machine` means that its machine has ended, too: then
+  // no other process learns of the end until the machine is back.
   void OnEnded(const Process& process, bool with_machine);
   void OnBegun(const Process& process);
 
   void Cut(const Process& a, const Process& b, Lane lane, absl::Duration duration);
-  // A proxy between them ends, and closes all connections. Another one is there after `duration`.
+  // Restarts a proxy between the two: it closes all connections, and new ones are possible after
+  // `duration`.
   void RestartProxy(const Process& a, const Process& b, absl::Duration duration);
-  // Holds up what both send, or only what `a` sends.
+  // Holds back what both send, or only what `a` sends.
   void Silence(const Process& a, const Process& b, Lane lane, bool both_ways,
                absl::Duration duration);
   void SlowDown(const Process& a, const Process& b, Lane lane, absl::Duration longest_delay,
                 absl::Duration duration);
-  // Loses what `from` sends. Its streams lack that, and stay.
+  // Loses all messages from `from` to `to`. Its streams miss these messages, but do not break.
   void Lose(const Process& from, const Process& to, Lane lane, absl::Duration duration);
-  // All paths are as good as new; what was held up before arrives when it would have.
+  // Repairs all paths. Messages that were held back before still arrive at their planned times.
   void Heal();
-  // When the last of it does.
+  // Returns when the last message that was held back arrives.
   absl::Time held_up_until() const { return held_up_until_; }
 
  private:
@@ -137,7 +144,7 @@ class Network {
   friend class Stream;
 
   struct Path {
-    int64_t epoch = 0;  // grows when all that is under way is lost
+    int64_t epoch = 0;  // grows when all messages under way are lost
     absl::Time cut_until = absl::InfinitePast();
     absl::Time slow_until = absl::InfinitePast();
     absl::Duration slow_delay;
@@ -147,9 +154,9 @@ class Network {
   Path& PathOf(const Process& a, const Process& b, Lane lane);
   bool Loses(const Process& from, const Process& to, Lane lane) const;
   absl::Time SilentUntil(const Process& from, const Process& to, Lane lane) const;
-  // When something that is sent now is there.
+  // Returns when a message that is sent now arrives.
   absl::Time Arrival(const Process& from, const Process& to, Lane lane);
-  // One message that stands alone. If it is lost, it is destroyed.
+  // Sends one message outside of streams. If the message is lost, `arrive` is destroyed.
   void Send(Process& from, Process& to, Lane lane, World::Callback arrive);
   void BreakStreams(const Process& a, const Process* b, Lane lane, const absl::Status& status);
   void LookAtDeadlines();
@@ -157,14 +164,15 @@ class Network {
 
   World* const world_;
   const absl::Duration longest_delay_;
-  std::map<Ends, Path> paths_;                                   // by the lower address first
-  std::map<Ends, absl::Time> silent_until_;                      // by sender and receiver
-  std::map<Ends, absl::Time> loses_until_;                       // by sender and receiver
-  std::map<const Process*, std::vector<World::Callback>> dark_;  // sent to machines that are off
+  std::map<Ends, Path> paths_;               // the lower address comes first
+  std::map<Ends, absl::Time> silent_until_;  // by sender and receiver
+  std::map<Ends, absl::Time> loses_until_;   // by sender and receiver
+  // messages to machines that are off
+  std::map<const Process*, std::vector<World::Callback>> dark_;
   std::vector<std::shared_ptr<Stream>> streams_;
   std::vector<std::shared_ptr<UnaryCall>> calls_;
   absl::Time held_up_until_ = absl::InfinitePast();
-  std::vector<World::Callback> lost_;  // kept, so that no caller learns of it
+  std::vector<World::Callback> lost_;  // lost calls, kept so that no caller learns of the loss
 };
 
 }  // namespace lodestar::simulation

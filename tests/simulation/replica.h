@@ -1,5 +1,5 @@
-// The replica of the servers' journals: a process on a machine of its own, with its own disk and
-// all that can happen to either.
+// SimulatedReplica is the replica of the servers' journals: a process on a machine of its own, with
+// its own disk, and the faults of process and disk.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +19,27 @@ namespace lodestar::simulation {
 
 class SimulatedReplica {
  public:
-  // If `checkpoint_dir` is empty, it has copies of journals only.
+  // An empty `checkpoint_dir` means that the replica has copies of journals only.
   SimulatedReplica(World* world, const std::string& journal_dir, const std::string& checkpoint_dir,
                    uint64_t seed);
 
   const replica::MirroredFolders& folders() const { return folders_; }
-  // `is_of_the_dead`: asked before each call; true: the process that has connected has ended.
+  // Connects a process. `is_of_the_dead` is asked before each call, and returns true if that
+  // process has ended.
   std::unique_ptr<replica::ReplicaConnection> Connect(std::function<bool()> is_of_the_dead);
-  // A server that starts without its disk could go on from here.
+  // Returns true if a server that starts without its disk could continue from this replica.
   bool HasWhole(int shard) const;
-  // Its disk was replaced by an empty one, and the shard has not been copied to that yet: an
-  // operator knows that no server goes on from the old one.
+  // Returns true if the replica's disk was replaced by an empty one and the shard was not yet
+  // copied to it. An operator then knows that no server can continue from the replica.
   bool IsKnownToBeEmpty(int shard) const;
 
-  // What may happen to it; it mends itself within `time`.
+  // These cause faults. The replica recovers within `time`.
   void Crash(bool with_machine, absl::Duration time);
   void LoseDisk(int num_shards);
   void Cut(absl::Duration time);
   void FillDisk(absl::Duration time);
-  // After that many calls, changes of files among them, one of them fails and its caller is not
-  // told why.
+  // Makes one call fail after `num_calls` calls, which may change files. Its caller does not learn
+  // why.
   void CutOnce(int64_t num_calls) { calls_until_cut_ = num_calls; }
   void CrashOnDisk(int64_t num_operations) { operations_until_crash_ = num_operations; }
   void Mend();
@@ -57,7 +58,7 @@ class SimulatedReplica {
   absl::Time cut_until_ = absl::InfinitePast();
   int64_t calls_until_cut_ = -1;
   int64_t operations_until_crash_ = -1;
-  std::set<int> lost_;  // shards
+  std::set<int> lost_;  // shards that the replaced disk had
 };
 
 }  // namespace lodestar::simulation

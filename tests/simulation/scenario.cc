@@ -16,7 +16,7 @@ namespace {
 
 constexpr Encoding kPullEncodings[] = {Encoding::kFp32, Encoding::kFp32, Encoding::kFp32,
                                        Encoding::kBf16, Encoding::kInt8, Encoding::kInt4};
-// Top-k leaves out most of the elements of a bucket of 16.
+// Top-k leaves out most of the elements of a bucket with 16 elements.
 constexpr Encoding kPushEncodings[] = {Encoding::kFp32,      Encoding::kFp32,     Encoding::kFp32,
                                        Encoding::kBf16,      Encoding::kInt8,     Encoding::kInt4,
                                        Encoding::TopK(5, 2), Encoding::TopK(3, 4)};
@@ -50,8 +50,8 @@ std::string ScheduleText(const CheckpointSchedule::Config& schedule) {
                                    : absl::FormatDuration(schedule.interval);
 }
 
-// The simulation does not see what workers make of their weights. What they send, and when, does
-// not depend on it.
+// Chooses how exchanges overlap with steps. The simulation does not see the weights that workers
+// compute. The contents and times of their messages do not depend on those weights.
 void ChooseOverlap(Chance& chance, JobSpec& job) {
   if (job.outer_optimizer != OuterOptimizerKind::kAverage && chance.OneIn(3)) {
     job.overlap_rounds = true;
@@ -70,8 +70,8 @@ void ChooseAsyncLocalSgd(Chance& chance, JobSpec& job) {
   job.local_steps = static_cast<int>(chance.Between(1, 4));
   job.max_rounds_ahead = chance.Of(bounds);
   job.max_staleness = chance.Of(oldest);
-  // How many parts a step has follows from the members when it begins, and momentum from the order
-  // of contributions, which the audit cannot tell: see BucketAudit.
+  // The audit can tell neither how many contributions a step has, which depends on the members at
+  // its beginning, nor their order, which changes the momentum: see BucketAudit.
   job.quorum = 1;
   job.outer_optimizer = OuterOptimizerKind::kSgd;
   job.outer_learning_rate = 0.5;
@@ -81,9 +81,9 @@ void ChooseOuterStep(Chance& chance, JobSpec& job) {
   if (chance.OneIn(2)) {
     job.outer_optimizer = OuterOptimizerKind::kNesterov;
     job.outer_momentum = 0.5;
-    // The momentum is only corrected if contributions are whole numbers. What encodings make of
-    // them is often at right angles to the momentum but for the rounding, and which side of that it
-    // is on makes a difference.
+    // Momentum correction needs contributions of whole numbers. Encoded contributions are often
+    // nearly at right angles to the momentum, and then rounding decides on which side of 90 degrees
+    // they are.
     if (job.push_encoding == Encoding::kFp32 && chance.OneIn(2)) {
       job.momentum_correction = MomentumCorrectionKind::kHeloco;
     }
@@ -110,7 +110,8 @@ void ChooseMode(Chance& chance, int num_workers, JobSpec& job) {
       job.mode = Mode::kAsync;
       job.max_rounds_ahead = chance.Of(bounds);
       if (chance.OneIn(2)) job.staleness_scaling = StalenessScaling::kInverse;
-      // The audit cannot tell the order of contributions here: see BucketAudit.
+      // The audit cannot tell the order of contributions here, which changes the momentum: see
+      // BucketAudit.
       if (job.max_rounds_ahead != 0) job.optimizer.kind = OptimizerKind::kSgd;
       if (chance.OneIn(2)) ChooseAsyncLocalSgd(chance, job);
       break;
@@ -150,7 +151,7 @@ absl::Duration ChooseRoundTimeout(Chance& chance) {
   return chance.Of(round_timeouts);
 }
 
-// What an operator of a site asks for; the rest follows from the job of the servers upstream.
+// Chooses what an operator of a site sets; the rest comes from the job of the servers upstream.
 ClusterScenario ChooseSite(Chance& chance, const JobSpec& upstream) {
   ClusterScenario site;
   site.num_workers = static_cast<int>(chance.Between(1, 3));
@@ -159,7 +160,7 @@ ClusterScenario ChooseSite(Chance& chance, const JobSpec& upstream) {
   JobSpec asked;
   std::set<std::string> given = {"min_workers", "keep_workers", "bucket_bytes", "push_encoding",
                                  "norm_limit"};
-  // As for the root, the audit expects the plain mean.
+  // As for the root, the audit expects the plain mean, so no norm is limited.
   asked.norm_limit = 0.0;
   const int64_t most = std::min<int64_t>(site.num_workers, StepSamples(upstream));
   asked.min_workers = static_cast<int>(chance.Between(1, most));
@@ -201,12 +202,12 @@ ClusterScenario ChooseSite(Chance& chance, const JobSpec& upstream) {
   return site;
 }
 
-// One or two workers of the job are sites.
+// Makes one or two workers of the job sites.
 void ChooseSites(Chance& chance, Scenario& scenario) {
   JobSpec& job = scenario.coordinator.job;
-  // A mean of whole numbers is no whole number: see ChooseOuterStep().
+  // The mean of whole numbers need not be a whole number: see ChooseOuterStep().
   job.momentum_correction = MomentumCorrectionKind::kNone;
-  // What the inner optimizers of sites do; the other workers compute by chance.
+  // The inner optimizers of sites clip; the other workers make random contributions.
   if (job.optimizer.kind == OptimizerKind::kSgd && chance.OneIn(3)) {
     job.clip_norm = static_cast<double>(chance.Between(1, 12));
   }
@@ -233,7 +234,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   scenario.num_workers = static_cast<int>(chance.Between(1, 4));
   CoordinatorConfig& config = scenario.coordinator;
   JobSpec& job = config.job;
-  // What the audit expects is the plain mean, of contributions of any size.
+  // The audit expects the plain mean, so contributions of any norm must count.
   job.norm_limit = 0.0;
   job.model = {"whole-numbers", MlpSpec{{5, 4, 3}}};
   ChooseMode(chance, scenario.num_workers, job);
@@ -270,20 +271,21 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
   scenario.has_foreign_worker = chance.OneIn(8);
   scenario.longest_delay = chance.Between(absl::Microseconds(100), absl::Milliseconds(10));
   scenario.longest_step = chance.Between(absl::Milliseconds(1), absl::Milliseconds(50));
-  // There is from one fault a round to one in a hundred rounds.
+  // The interval ranges from one fault per round to one fault per hundred rounds.
   scenario.fault_pause = absl::Milliseconds(30 << chance.Below(8));
   scenario.is_stormy_to_the_end = chance.OneIn(2);
   config.round_timeout = ChooseRoundTimeout(chance);
   scenario.journals = !config.checkpoint_dir.empty() && chance.OneIn(2);
   config.has_journal = scenario.journals;
   scenario.has_replica = scenario.journals && chance.OneIn(2);
-  // Those of several servers are on a disk that all of them see.
+  // Several servers have their checkpoints on a shared disk, so only a single server copies them to
+  // the replica.
   scenario.replica_has_checkpoints =
       scenario.has_replica && config.num_shards == 1 && chance.OneIn(2);
   if (scenario.journals && chance.OneIn(2)) {
     config.journal_limit_bytes = chance.Between(1 << 12, 1 << 16);
   }
-  // What came later is drawn last, so that what other seeds draw is what it was.
+  // Options that were added later are drawn last, so that existing seeds keep their other choices.
   if (job.mode != Mode::kAsync && chance.OneIn(4)) job.balance = Balance::kSpeed;
   if (job.mode == Mode::kLocalSgd && job.outer_optimizer != OuterOptimizerKind::kAverage &&
       !job.overlap_rounds && chance.OneIn(4)) {
@@ -301,7 +303,7 @@ Scenario MakeScenario(uint64_t seed, int64_t num_rounds) {
     ChooseSites(chance, scenario);
   }
   scenario.goes_back = scenario.journals && !scenario.has_replica && chance.OneIn(2);
-  // By a chance of its own, so that other seeds are what they were.
+  // A separate Chance is used, so that existing seeds keep their choices.
   config.ends_unconnected = Chance(Chance::Mix(seed + 3)).OneIn(4);
   const absl::Status valid = ValidateJobSpec(job);
   LODESTAR_CHECK(valid.ok()) << "seed " << seed << ": " << valid;

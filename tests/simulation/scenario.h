@@ -1,5 +1,5 @@
-// Scenario: what one seed makes of a cluster: the job, its servers and workers, and how hostile the
-// world is to them.
+// Scenario is what a seed gives: the job, its servers and workers, and how often and how badly
+// things fail.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@
 
 namespace lodestar::simulation {
 
-// The scenario of one cluster: that of the run, or a site of it.
+// The scenario of one cluster: the cluster of the run, or a site.
 struct ClusterScenario {
   CoordinatorConfig coordinator;
-  int keep = 3;              // checkpoints
+  int keep = 3;              // number of checkpoints that are kept
   bool journals = false;     // servers write down what they acknowledge
-  bool has_replica = false;  // of the journals
+  bool has_replica = false;  // there is a replica of the journals
   bool replica_has_checkpoints = false;
-  bool goes_back = false;           // Disks with journals are put back to an older state.
-  int num_workers = 1;              // that know the job's encodings; sites are none of them
-  bool has_old_worker = false;      // and one that does not,
-  bool speaks_old_wire = false;     // or does not speak the servers' wire version
-  bool has_foreign_worker = false;  // one of num_workers is of another make
-  absl::Duration longest_step;      // of computing
+  bool goes_back = false;           // Journals are sometimes put back to an older state.
+  int num_workers = 1;              // workers that know the job's encodings, without sites
+  bool has_old_worker = false;      // there is a further worker that does not know them
+  bool speaks_old_wire = false;     // or that does not speak the servers' wire version
+  bool has_foreign_worker = false;  // one of num_workers is a client of another make
+  absl::Duration longest_step;      // maximum time of computing
 };
 
 struct Scenario : ClusterScenario {
-  std::vector<ClusterScenario> sites;  // each is one worker more
-  absl::Duration longest_delay;        // of the network
-  absl::Duration fault_pause;          // mean between two faults
-  bool is_stormy_to_the_end = false;   // else the last quarter of the job is calm
-  std::string text;                    // of all that, for people
+  std::vector<ClusterScenario> sites;  // each site is one more worker
+  absl::Duration longest_delay;        // maximum delay of the network
+  absl::Duration fault_pause;          // mean time between two faults
+  bool is_stormy_to_the_end = false;   // false: the last quarter of the job is calm
+  std::string text;                    // describes the scenario in words
 };
 
 Scenario MakeScenario(uint64_t seed, int64_t num_rounds);

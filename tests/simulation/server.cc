@@ -23,10 +23,11 @@
 namespace lodestar::simulation {
 namespace {
 
-// These times are as in server/coordinator_role.cc, server.cc, rpc/cluster_rpc.cc and
-// rpc/shard_agent.cc. Leases are seconds here as well.
+// These times have the values of server/coordinator_role.cc, server.cc, rpc/cluster_rpc.cc and
+// rpc/shard_agent.cc. Leases here last seconds, too.
 constexpr absl::Duration kStrandTick = absl::Milliseconds(100);
-// The time from a disturbance of its path until a worker can be sure to open another connection.
+// Time after a disturbance of its path in which a worker may still be unable to open another
+// connection.
 constexpr absl::Duration kTimeToDial = absl::Seconds(2);
 constexpr absl::Duration kShardTick = absl::Seconds(1);
 constexpr absl::Duration kStatsInterval = absl::Seconds(1);
@@ -43,27 +44,27 @@ constexpr absl::Duration kLongestSync = absl::Milliseconds(2);
 constexpr absl::Duration kJournalPatience = absl::Seconds(2);
 constexpr absl::Duration kRestartPause = absl::Seconds(1);
 constexpr absl::Duration kExitTime = absl::Milliseconds(50);
-// One of so many servers that are started again has too little memory to load.
+// One of this many restarted servers has too little memory to load.
 constexpr int kRestartsPerLack = 2;
 constexpr absl::Duration kLongestOblivion = FolderLock::kBeatInterval;
 
-// The journal lies beside the checkpoints: it can be written where those cannot.
+// The journal has a folder of its own, so that it can be written when the checkpoint folder cannot.
 constexpr char kJournalRoot[] = "/journal";
 constexpr char kJournalFolder[] = "/journal/coordinator";
-// Segments are so short that the journal goes from one to the next often.
+// Segments are short, so that the journal often changes from one to the next.
 constexpr int64_t kJournalSegmentBytes = 64 << 10;
 
 absl::Status StoppingStatus() {
   return absl::UnavailableError("the server is stopping; connect again when it is back");
 }
 
-// Returns true if the report comes before the end of its round, which may have gone on without it.
+// Returns true if the report comes before its round ends. The round may have continued without it.
 bool IsBeforeTheEnd(const std::optional<RoundReport>& report, const Coordinator& coordinator,
                     absl::Time now) {
   if (!report.has_value() || report->round >= coordinator.committed_round()) {
     return report.has_value();
   }
-  // The evaluations of a site are rounds that servers have nothing to wait for.
+  // Evaluations of a site are rounds for which the servers wait for nothing.
   if (report->round + 1 < coordinator.committed_round()) return false;
   const ClusterSnapshot snapshot = coordinator.Snapshot(now);
   return snapshot.open_round.has_value() && snapshot.open_round->round == report->round;
@@ -121,7 +122,7 @@ absl::Status SimulatedServer::CheckHeld() const {
       absl::StrCat("the folders are held by ", cluster_->servers[shard_]->process_.name()));
 }
 
-// What a server does before it listens.
+// Tests the folders, as a server does before it listens.
 absl::Status SimulatedServer::TryFolders() {
   if (shard_ != 0) return absl::OkStatus();
   const Coordinator::Config& config = cluster_->coordinator;
@@ -246,7 +247,8 @@ void SimulatedServer::Start() {
   life_->host = std::make_unique<host::ShardHost>(shard_, deps);
   absl::StatusOr<bool> has_recovered = false;
   if (opened.ok()) has_recovered = Recover();
-  // Drawn by counting, because the number says nothing of what happens meanwhile.
+  // This counts instead of drawing a random number, because how often it happens must not depend on
+  // other events.
   if (shard_ > 0 && has_recovered.ok() && !*has_recovered && MayLackMemory()) {
     life_->lacks_memory = ++cluster_->num_restarts % kRestartsPerLack == 0;
   }
@@ -306,7 +308,7 @@ absl::Status SimulatedServer::OpenLog() {
   deps.run_folder = cluster_->coordinator.checkpoint_dir;
   absl::StatusOr<std::unique_ptr<host::ShardLog>> log =
       host::ShardLog::Open(log_folder(), std::move(deps));
-  // No journal is damaged on this disk.
+  // This disk damages no journal, so the error would be a bug.
   if (absl::IsDataLoss(log.status()) && absl::StrContains(log.status().message(), "journal")) {
     cluster_->audit->Fail(log.status().message());
   }
@@ -320,7 +322,7 @@ absl::StatusOr<bool> SimulatedServer::Recover() {
   ASSIGN_OR_RETURN(const bool has_recovered, host.Recover());
   if (!has_recovered) return false;
   life_->instance_id = host.instance_id();
-  // It must not go on with it.
+  // The server must not continue from a journal that has gone back.
   if (cluster_->gone_back.contains(shard_)) return true;
   life_->audit = cluster_->audit->OnRecovered(
       host.server_incarnation(), shard_, absl::StrCat(process_.name(), " life ", process_.life()),
@@ -403,7 +405,7 @@ void SimulatedServer::Exit(const absl::Status& status) {
   exit_ = status;
   process_.world().Tell(process_.name(), " exits: ", status.ToString());
   process_.After(kExitTime, [this] {
-    // Not within a callback of what goes.
+    // The crash must not happen inside a callback of an object that it destroys.
     process_.world().After(absl::ZeroDuration(), [this, life = process_.life()] {
       if (process_.is_alive() && process_.life() == life) Crash(/*with_machine=*/false);
     });
@@ -472,14 +474,15 @@ absl::Status SimulatedServer::StartCoordinator() {
   return absl::OkStatus();
 }
 
-// An older coordinator tells shards at the most that the job is over. If the loss is accepted or a
-// shard is older, the coordinator does not open or save a round before all have begun anew.
+// A coordinator whose journal is older may only tell shards that the job is over. If the loss was
+// accepted, or only a shard's journal is older, the coordinator must not open or save a round
+// before all have begun anew.
 bool SimulatedServer::GoesOnWithOlderJournal(const ShardCommand& command) const {
   if (cluster_->has_coordinator_gone_back &&
       !cluster_->coordinator.journal.accepted_loss.has_value()) {
     return !std::holds_alternative<StopCommand>(command);
   }
-  // Once all begin anew, only what was decided before is still told.
+  // While all begin anew, only earlier decisions may still be sent.
   const CoordinatorPhase phase = life_->coordinator->phase();
   const bool goes_on = phase == CoordinatorPhase::kRunning ||
                        phase == CoordinatorPhase::kEvaluating || phase == CoordinatorPhase::kSaving;
@@ -576,7 +579,7 @@ void SimulatedServer::TickShard() {
 }
 
 ShardAudit* SimulatedServer::audit() const {
-  // A shard is there before its beginning is written down, and the coordinator told.
+  // A shard exists before its beginning is written down and the coordinator is told.
   ShardAudit* const audit = life_->audit;
   const bool is_current =
       audit != nullptr && audit->server_incarnation() == life_->host->server_incarnation();
@@ -617,7 +620,7 @@ void SimulatedServer::EndAttachment(const absl::Status& status) {
 void SimulatedServer::OnAttachmentEnded(const absl::Status& status) {
   if (exit_.has_value()) return;
   if (life_->connection.ok()) life_->pause = kFirstPause;
-  // One that was let go remains so until it is attached again.
+  // A server that the coordinator has let go stays so until it is attached again.
   if (absl::IsAborted(status) || !absl::IsAborted(life_->connection)) {
     life_->connection = absl::IsAborted(status) ? status : absl::UnavailableError(status.message());
   }
@@ -826,7 +829,7 @@ void SimulatedServer::SaveBeforeStop() {
     rpc::TakeLastCheckpoint(
         *life_->strand, /*asker=*/0, ReasonOfStop(0), patience,
         [this](const absl::StatusOr<PublishedCheckpoint>& saved) { OnLastSave(saved); });
-    // Where the disk does not take what an answer follows from, there is none.
+    // If the disk does not take the records that an answer depends on, no answer comes.
     process_.After(patience + kJournalPatience, [this] {
       OnLastSave(absl::DeadlineExceededError("the journal was not written in time"));
     });
@@ -836,7 +839,7 @@ void SimulatedServer::SaveBeforeStop() {
   }
 }
 
-// As ShardAgent::SaveBeforeStop().
+// Does what ShardAgent::SaveBeforeStop() does.
 void SimulatedServer::CallForLastSave() {
   const absl::Time now = process_.world().Now();
   const uint64_t server_incarnation = life_->host->server_incarnation();
@@ -874,14 +877,14 @@ void SimulatedServer::GoOnWithLastSave(const std::optional<rpc::LastSaveCalls::O
   });
 }
 
-// As Server::Stop().
+// Does what Server::Stop() does.
 void SimulatedServer::OnLastSave(const absl::StatusOr<PublishedCheckpoint>& saved) {
   if (cluster_->is_draining || exit_.has_value()) return;
   process_.world().Tell(process_.name(), ": the last checkpoint: ",
                         saved.ok() ? saved->path : saved.status().ToString());
   cluster_->audit->OnStopped(process_.name(), saved);
   Exit(absl::CancelledError("told to stop"));
-  // This is not done within a call of the strand.
+  // This must not be done inside a call of the strand.
   process_.After(absl::ZeroDuration(), [this] {
     if (shard_ == 0) {
       life_->strand->Stop();
@@ -939,13 +942,13 @@ HostMemory SimulatedServer::ReadMemory() {
 
 void SimulatedServer::NoteLoaded(const ShardLoaded& loaded) {
   const auto shard = life_->host->shard();
-  const bool is_known = audit() != nullptr;  // it has recovered
+  const bool is_known = audit() != nullptr;  // the shard has recovered
   if (!is_known) life_->audit = nullptr;
   if (loaded.status.ok() && loaded.server_incarnation == cluster_->begun_anew_as) {
     cluster_->gone_back.erase(shard_);
     cluster_->attached_gone_back.erase(shard_);
   }
-  // What it goes on with is older, and must not count.
+  // A shard that has gone back has older weights, which must not count.
   const bool has_gone_back = cluster_->gone_back.contains(shard_);
   if (!is_known && !has_gone_back && loaded.status.ok() && shard.ok()) {
     life_->audit = cluster_->audit->OnLoaded(
@@ -1005,7 +1008,7 @@ void SimulatedServer::CheckMayEnd(const DropCommand& drop) const {
 
 void SimulatedServer::OnNotice(absl::string_view text) {
   process_.world().Tell(process_.name(), ": ", text);
-  // Checkpoints are damaged, journals are not.
+  // Checkpoints may be damaged here, but journals may not.
   if (absl::StrContains(text, "of the journal: ")) {
     cluster_->audit->Fail(process_.name(), ": ", text);
   }
@@ -1086,7 +1089,7 @@ void SimulatedServer::StayConnected(const WorkerLife& life, const std::string& p
       [&](Coordinator& coordinator, absl::Time) { return coordinator.CheckLife(life); });
   if (!known.ok()) return stream->Close(Stream::kServer, known);
   stream->OnBroken(Stream::kServer, [this, life, peer](const absl::Status& end) {
-    if (absl::IsCancelled(end)) return;  // the call alone, and not its connection
+    if (absl::IsCancelled(end)) return;  // only the call has ended, and not its connection
     process_.world().Tell(process_.name(), ": the connection ", peer, " has ended",
                           IsClosedByPeer(end) ? ", closed by its other end" : "");
     life_->strand->Report([&](Coordinator& coordinator, absl::Time now) {
@@ -1106,7 +1109,7 @@ void SimulatedServer::NextGrant(const WorkerLife& life, const std::optional<Roun
         const auto finish = [this, reply, audit, life,
                              report](const absl::StatusOr<GrantAnswer>& answer) {
           return [=, this](const absl::Status& kept) {
-            // Once the audit knows what has led to it.
+            // By now the audit knows the events that led to the answer.
             if (kept.ok() && answer.ok()) {
               if (report.has_value()) CheckIsKnown(life, report->round);
               audit->OnAnswered(life, report, *answer);
@@ -1154,9 +1157,9 @@ void SimulatedServer::TellAudit(const WorkerLife& life, const RoundReport& repor
 
 void SimulatedServer::CheckIsKnown(const WorkerLife& life, Round reported) const {
   const SimulatedServer& holder = *cluster_->servers[shard_];
-  // One that has not begun yet is looked at when it does: Audit::OnResumed().
+  // If the holder has not begun yet, Audit::OnResumed() checks it later.
   if (!is_replaced() || !holder.memory_.has_value()) return;
-  // It has gone back since, to a checkpoint.
+  // The holder has gone back to a checkpoint since.
   if (holder.memory_->shards.server_incarnation != life_->coordinator->server_incarnation()) return;
   const auto desk = holder.memory_->desks.find(life.worker);
   if (desk != holder.memory_->desks.end() &&
@@ -1211,7 +1214,7 @@ void SimulatedServer::BeginPush(uint64_t call, std::shared_ptr<Stream> stream,
   ForgetCallsThatAreOver(life_->pushes);
   auto push = std::make_shared<ServedPush>(*shard, audit(), std::move(answer));
   life_->pushes[call] = push;
-  // The stream owns the call.
+  // The stream owns the push.
   stream->OnBroken(Stream::kServer, [push](const absl::Status&) { push->Abandon(); });
 }
 

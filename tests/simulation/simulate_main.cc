@@ -1,6 +1,6 @@
 // Runs simulated clusters: bazel-bin/tests/simulation/simulate --seeds=1000
-// One story in words: --seed=17 --log. For hours: --minutes=120 --jobs=2.
-// Exit code 0 only if everything held; else the seeds that show what did not are named.
+// For the story of one seed in words: --seed=17 --log. For a run of hours: --minutes=120 --jobs=2.
+// The exit code is 0 only if no seed shows a violation. Otherwise the violating seeds are printed.
 #include <atomic>
 #include <cstdio>
 #include <string>
@@ -29,7 +29,7 @@ ABSL_FLAG(bool, log, false, "Tells what happens, in words and in virtual seconds
 namespace lodestar::simulation {
 namespace {
 
-// How often a run of hours says how far it is.
+// Interval at which a run of hours prints its progress.
 constexpr absl::Duration kProgressInterval = absl::Minutes(1);
 
 struct Totals {

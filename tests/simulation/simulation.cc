@@ -32,13 +32,12 @@ namespace {
 
 constexpr absl::Duration kLongestStorm = absl::Seconds(40);
 constexpr absl::Duration kLongestLull = absl::Seconds(30);
-// How long, beside two leases, it may take until all have found each other again after the last
-// fault.
+// Maximum time, beside two leases, until all have found each other again after the last fault.
 constexpr absl::Duration kSettlingTime = absl::Seconds(5);
 constexpr int kMaxStorms = 20;
-// The longest time from the end of the job until a site has ended as well.
+// Maximum time from the end of the job until a site has ended, too.
 constexpr absl::Duration kLongestFarewell = absl::Seconds(60);
-// The rounds of a site wait for those of the root as well.
+// Extra time for rounds of a site, which also wait for rounds of the root.
 constexpr absl::Duration kSlackOfSites = absl::Seconds(60);
 
 class Run {
@@ -72,7 +71,7 @@ class Run {
     kTakeOver,
     kLast,
   };
-  // Where there is a replica.
+  // Faults of the replica, if there is one.
   enum class ReplicaFault : uint8_t {
     kCrash,
     kCut,
@@ -84,7 +83,7 @@ class Run {
     kLast,
   };
 
-  // One of the clusters, and what is made of it.
+  // One of the clusters, with its watch and its state.
   struct Level {
     Level(const SimulatedCluster::Deps& deps, const ClusterScenario& scenario,
           const std::string& name, uint64_t replica_seed)
@@ -92,8 +91,9 @@ class Run {
 
     SimulatedCluster cluster;
     ClusterWatch watch;
-    bool must_save = false;  // a server or the job was told to stop in a lull, which is not over
-    absl::Time pauses_until = absl::InfinitePast();  // an operator wants that
+    // A server or the job was told to stop in a lull, and the lull is not over.
+    bool must_save = false;
+    absl::Time pauses_until = absl::InfinitePast();  // an operator pauses the job until then
   };
 
   void BeginStorm();
@@ -102,49 +102,51 @@ class Run {
   void Strike(Level& level, Fault fault);
   void PlanReplicaFault(int storm);
   void Strike(ReplicaFault fault);
-  // Plans the restart of a proxy, if connections that were closed count.
+  // Plans the restart of a proxy, if closed connections end incarnations.
   void PlanProxyRestart(int storm);
-  // Restarts the proxy of all workers of the root, for a while, or of one for a moment.
+  // Restarts the proxy of all root workers for a while, or the proxy of one worker for a moment.
   void RestartProxy();
-  // Until then and a little longer it may not get another connection in time.
+  // Notes that the process may be unable to connect in time, for `duration` and a little longer.
   void Disturb(SimulatedCluster& cluster, const Process& process, absl::Duration duration) {
     absl::Time& until = cluster.context.disturbed_until[&process];
     until = std::max(until, world_.Now() + duration);
   }
-  // The disks of the root's servers that have journals go back.
+  // Plans that disks with journals of the root's servers go back to an older state.
   void PlanGoingBack(int storm);
   void CopyOrGoBack();
   void GoBack(int shard, const FolderCopy& older);
-  // Damages a file of the coordinator's journal. Returns whether its reader notices that.
+  // Damages a file of the coordinator's journal. Returns true if its reader notices the damage.
   bool DamageCoordinatorJournal();
-  // Folders that lie on the disk of a server; with the coordinator's, if it is that.
+  // Returns the folders of journals on the disk of a server. Shard 0 has the coordinator's, too.
   std::vector<std::string> JournalsOf(int shard);
-  // The last record of the coordinator's journal; and what others know: the highest that a journal
-  // of another shard has, and that the coordinator's has of a shard.
+  // Return the last record of a journal; the highest record of the coordinator that journals of
+  // other shards know; and, as KnownEndOf(), the highest record of a shard that the coordinator's
+  // journal knows.
   uint64_t LastRecord(const std::string& folder);
   uint64_t HighestFollowed(int except_shard);
   uint64_t CoordinatorJournalId();
-  // Returns 0 if the checkpoint is of another journal, or complete.
+  // Returns 0 if the checkpoint belongs to another journal, or is complete by itself.
   uint64_t RecordOfNewestCheckpoint(uint64_t journal_id);
   uint64_t KnownEndOf(int shard);
-  // What an operator does about a coordinator that waits for its journal.
+  // Does what an operator does about a coordinator that waits for its journal.
   void LookForLostJournal();
   void PutJournalBack();
   void BeginCalm();
-  // Whatever is broken.
+  // Repair everything that is broken.
   void Mend();
   void Mend(Level& level);
   void Supervise();
   void StartAgain(SimulatedWorker& worker, absl::Duration pause);
   void StartAgain(SimulatedCluster& cluster, SimulatedServer& server, absl::Duration pause);
   void KillServer(SimulatedCluster& cluster, SimulatedServer& server, bool with_machine);
-  // A server's disk hangs for so long that another one takes its folders over, and answers again.
+  // Makes a server's disk hang for so long that another server takes over its folders, and then
+  // makes it answer again.
   void HangDisk(SimulatedCluster& cluster);
   void TakeOver(SimulatedCluster& cluster, int shard);
-  // One of them, or all.
+  // Stops one server in order, or all.
   void StopServers(SimulatedCluster& cluster);
   void StopJob(Level& level);
-  // In a lull, where nothing else is wrong.
+  // Stops a server or a job in a lull, when nothing else is wrong.
   void StopInOrder();
   void FailFolder(SimulatedCluster& cluster, absl::Duration duration);
   void OnServerExit(SimulatedCluster& cluster, SimulatedServer& server);
@@ -152,23 +154,23 @@ class Run {
   void LookWhetherSettled();
   void FaultOnPath(SimulatedCluster& cluster);
   void DamagePushes(SimulatedCluster& cluster);
-  // The newest, if another one is left.
+  // Damages the newest checkpoint, if another intact one is left.
   void DamageCheckpoint(SimulatedCluster& cluster);
   absl::Status Damage(SimulatedFileSystem& disk, const std::string& directory,
                       const std::string& file);
   void CheckProgress();
   void CheckEnd();
-  // The job is over: sites are told.
+  // Checks, after the job is over, that sites end, too.
   void CheckSitesEnd();
   bool IsOver();
-  // Returns the violation of the first level that shows one. Empty means that none does.
+  // Returns the violation of the first level that has one. Empty means that none has.
   const std::string& violation() const;
   absl::Duration UpTo(absl::Duration longest) {
     return chance_.Between(absl::Milliseconds(1), longest);
   }
   SimulatedCluster& root() { return levels_[0]->cluster; }
   const SimulatedCluster& root() const { return levels_[0]->cluster; }
-  // Returns how many sites are workers of the cluster. The sites of the root come after its other
+  // Returns how many workers of the cluster are sites. The sites of the root come after its other
   // workers.
   int64_t NumSitesOf(const SimulatedCluster& cluster) const {
     return cluster.is_site() ? 0 : static_cast<int64_t>(levels_.size()) - 1;
@@ -183,18 +185,19 @@ class Run {
   const SimulationOptions options_;
   const Scenario scenario_;
   World world_;
-  Chance chance_;  // of the faults
+  Chance chance_;  // draws the faults
   Chance proxy_chance_;
   Network network_;
   std::vector<std::unique_ptr<Level>> levels_;  // the root, and its sites
 
   bool is_calm_ = false;
   bool is_stormy_ = false;
-  bool has_ended_ = false;  // in the calm
+  bool has_ended_ = false;  // the job has ended, in the calm
   absl::Time ended_at_;
-  std::set<std::pair<SimulatedServer*, int64_t>> starting_;  // that have exited, in which life
+  // Servers that are about to be restarted, with the life that has exited.
+  std::set<std::pair<SimulatedServer*, int64_t>> starting_;
   Peace peace_;
-  absl::Time hung_at_ = absl::InfinitePast();  // when the last worker did
+  absl::Time hung_at_ = absl::InfinitePast();  // when a worker hung last
   std::map<int, FolderCopy> older_;            // Journals, by shard.
   std::optional<FolderCopy> newer_;            // That of shard 0, if its journals have gone back.
   absl::Time mends_journal_at_ = absl::InfiniteFuture();
@@ -222,7 +225,7 @@ Run::Run(const SimulationOptions& options)
 
 Run::~Run() {
   world_.Finish();
-  // What is part of the root has what it needs until then.
+  // Levels are destroyed from the last one on, because sites use the root.
   while (!levels_.empty()) levels_.pop_back();
 }
 
@@ -243,7 +246,7 @@ SimulationResult Run::Go() {
   }
   world_.After(ClusterWatch::kInterval, [this] { Supervise(); });
   if (chance_.OneIn(4)) {
-    // Before anything was ever wrong.
+    // This comes before anything was ever wrong.
     world_.After(UpTo(absl::Seconds(5)), [this] { StopInOrder(); });
     world_.After(UpTo(absl::Seconds(20)), [this] { BeginStorm(); });
   } else {
@@ -344,7 +347,7 @@ void Run::Strike(Level& level, Fault fault) {
       return;
     }
     case Fault::kKillServer: {
-      // If nothing is saved, every server that ends loses what it had.
+      // Without checkpoints, every server that ends loses its state, so this fault is rare.
       if (cluster.config().checkpoint_dir.empty() && !chance_.OneIn(8)) return;
       SimulatedServer& server = chance_.OneIn(2) ? *cluster.servers[0] : AnyServer(cluster);
       if (server.process().is_alive())
@@ -445,7 +448,8 @@ void Run::Strike(ReplicaFault fault) {
     case ReplicaFault::kFillDisk:
       return replica.FillDisk(UpTo(absl::Seconds(5)));
     case ReplicaFault::kLoseDisk: {
-      // Those that have everything are there.
+      // The replica may lose its disk only while all servers are there, because they have
+      // everything.
       const bool are_up =
           std::all_of(cluster.servers.begin(), cluster.servers.end(),
                       [](const auto& server) { return server->process().is_alive(); });
@@ -608,7 +612,7 @@ bool Run::DamageCoordinatorJournal() {
   const std::string file =
       journal::JournalSegmentPath(folder, (*segments)[chance_.Below(segments->size())]);
   if (disk.ReadWholeFile(file, int64_t{1} << 30)->empty()) return false;
-  // A disk that is full refuses.
+  // A full disk refuses the write.
   if (!Damage(disk, folder, file).ok()) return false;
   return absl::IsDataLoss(host::CoordinatorJournal::Read(disk, folder).status());
 }
@@ -629,7 +633,7 @@ void Run::GoBack(int shard, const FolderCopy& older) {
                        (is_damaged ? 0 : LastRecord(SimulatedServer::coordinator_folder()))
                  : known_end > LastRecord(server.log_folder());
   if (!is_noticed) {
-    // No record elsewhere tells of the loss, so that it cannot be noticed.
+    // No other record shows the loss, so nothing could notice it. The newer state is restored.
     newer.PutBack(cluster.disk);
   } else {
     world_.Tell(is_damaged ? "the journal of " : "the disk of ", server.process().name(),
@@ -648,7 +652,7 @@ void Run::GoBack(int shard, const FolderCopy& older) {
 
 void Run::LookForLostJournal() {
   if (!newer_.has_value()) return;
-  // All have begun anew.
+  // All have begun anew, so the journal is not needed any more.
   if (!root().context.has_coordinator_gone_back) return newer_.reset();
   Coordinator* const coordinator = root().coordinator();
   SimulatedServer& server = *root().servers[0];
@@ -742,7 +746,8 @@ void Run::DamagePushes(SimulatedCluster& cluster) {
 }
 
 void Run::KillServer(SimulatedCluster& cluster, SimulatedServer& server, bool with_machine) {
-  // What tells that a disk has gone back is not always synced.
+  // The records that show that a disk has gone back are not always synced, so the machine must keep
+  // its power then.
   server.Crash(with_machine && cluster.context.gone_back.empty());
   StartAgain(cluster, server, UpTo(absl::Seconds(10)));
 }
@@ -755,7 +760,7 @@ void Run::HangDisk(SimulatedCluster& cluster) {
     return;
   }
   server.HangDisk();
-  // Nothing depends on how long the next server waits before it does.
+  // Nothing depends on how long the next server waits before it takes over.
   world_.After(UpTo(FolderLock::kPatience),
                [this, &cluster, shard, &server, life = server.process().life()] {
                  const bool is_same = cluster.servers[shard].get() == &server &&
@@ -788,7 +793,7 @@ void Run::StopServers(SimulatedCluster& cluster) {
 void Run::StopJob(Level& level) {
   SimulatedCluster& cluster = level.cluster;
   if (is_calm_ || level.watch.IsJobStopped() || cluster.coordinator() == nullptr) return;
-  // It would end without what the journal has.
+  // The job would end without what the lost journal has.
   if (cluster.coordinator()->journal_loss().has_value()) return;
   world_.Tell("an operator stops the job",
               cluster.is_site() ? absl::StrCat(" of ", cluster.servers[0]->process().name()) : "");
@@ -813,7 +818,8 @@ void Run::StopInOrder() {
   cluster.audit.SetMustSave(true);
   ++num_faults_;
   chance_.OneIn(3) ? StopJob(level) : StopServers(cluster);
-  // Nothing is lost either by what there is time for: another folder, another connection.
+  // If there is time, a failed folder or connection must lose nothing either: another folder or
+  // connection takes its place.
   const bool has_time = config.stop_timeout >= absl::Seconds(20);
   if (!config.fallback_dir.empty() && has_time && chance_.OneIn(2)) {
     FailFolder(cluster, absl::Seconds(10));
@@ -831,11 +837,11 @@ void Run::StopInOrder() {
 void Run::DamageCheckpoint(SimulatedCluster& cluster) {
   SimulatedFileSystem& disk = cluster.disk;
   const Coordinator* const coordinator = cluster.coordinator();
-  // It may be the only one that tells that a journal has gone back.
+  // This checkpoint may be the only record that shows that a journal has gone back.
   if (!cluster.context.gone_back.empty()) return;
-  // What was verified and is being loaded is trusted.
+  // A checkpoint that was verified and is being loaded is trusted, so it must not be damaged.
   if (coordinator == nullptr || coordinator->phase() != CoordinatorPhase::kRunning) return;
-  // What is cut off because nothing fits is there again after a power cut.
+  // On a full disk, a truncation may be undone by a later power cut, so nothing is damaged then.
   const CoordinatorConfig& config = cluster.config();
   if (disk.FreeBytes(config.checkpoint_dir).value_or(0) == 0) return;
   cluster.disk_faults.SetOpen(true);
@@ -862,19 +868,19 @@ void Run::DamageCheckpoint(SimulatedCluster& cluster) {
   const std::string file = absl::StrCat(newest.path, "/", (*names)[chance_.Below(names->size())]);
   cluster.disk_faults.SetOpen(true);
   const absl::Status damaged = Damage(disk, newest.path, file);
-  // Some bits do not matter.
+  // Some bits of a file do not matter.
   const bool is_damaged = !VerifyCheckpoint(disk, newest.path).ok();
   cluster.disk_faults.SetOpen(false);
   world_.Tell(file, is_damaged ? " is damaged " : " has lost nothing ", damaged.message());
   if (!is_damaged) return;
   cluster.audit.OnDamaged(newest.path, other->round, cluster.scenario.replica_has_checkpoints);
-  // It shows where it is needed.
+  // Without a restart, the damage shows when the checkpoint is needed later.
   if (!chance_.OneIn(2)) return;
   SimulatedServer& server = AnyServer(cluster);
   if (server.process().is_alive()) KillServer(cluster, server, /*with_machine=*/false);
 }
 
-// A bit that flips, an end that is missing, or a file that is gone.
+// Flips a bit, removes the end of the file, or removes the file.
 absl::Status Run::Damage(SimulatedFileSystem& disk, const std::string& directory,
                          const std::string& file) {
   ASSIGN_OR_RETURN(std::string bytes, disk.ReadWholeFile(file, int64_t{1} << 30));
@@ -919,7 +925,7 @@ bool Run::IsOver() {
   if (!coordinator.completed_rounds().has_value()) return false;
   if (!is_calm_) return true;
   if (!has_ended_) CheckEnd();
-  // The other processes hear of the end as well.
+  // The other processes must learn of the end, too.
   return std::all_of(levels_.begin(), levels_.end(), [](const auto& level) {
     const SimulatedCluster& cluster = level->cluster;
     if (cluster.is_site() && !cluster.uplink->worker().has_exited()) return true;
@@ -945,15 +951,15 @@ void Run::CheckSitesEnd() {
   for (const auto& level : levels_) {
     SimulatedCluster& cluster = level->cluster;
     if (!cluster.is_site() || cluster.AnyHangs() || cluster.servers[0]->has_exited()) continue;
-    // One that was away looks for servers that are gone.
+    // If the uplink was away, it still looks for servers that are gone.
     if (!cluster.uplink->worker().has_exited()) continue;
     cluster.audit.Fail("the job upstream is over, and ", cluster.servers[0]->process().name(),
                        " has not ended after ", absl::FormatDuration(kLongestFarewell));
   }
 }
 
-// Does what a supervisor and an operator do with processes that exit, and checks what processes
-// exit with.
+// Does what a supervisor and an operator do with processes that have exited, and checks their exit
+// statuses.
 void Run::Supervise() {
   world_.After(ClusterWatch::kInterval, [this] { Supervise(); });
   for (auto& level : levels_) {
@@ -964,12 +970,12 @@ void Run::Supervise() {
     for (auto& worker : cluster.workers) {
       if (!worker->process().is_alive() && worker->has_exited()) OnWorkerExit(*level, *worker);
     }
-    // Also of a server that goes on from a checkpoint of the pause.
+    // This also resumes a server that restarted from a checkpoint of the pause.
     const bool may_order =
         cluster.coordinator() != nullptr && !cluster.servers[0]->process().is_frozen();
     if (may_order && world_.Now() >= level->pauses_until) cluster.servers[0]->Resume();
   }
-  // What is left of the job is done in the calm.
+  // The last quarter of the job is done in the calm.
   const Audit& audit = root().audit;
   if (!is_calm_ && !scenario_.is_stormy_to_the_end &&
       audit.next_round() + audit.rounds_since_restore() >= Round(options_.num_rounds * 3 / 4)) {
@@ -996,7 +1002,7 @@ void Run::OnServerExit(SimulatedCluster& cluster, SimulatedServer& server) {
   if (!may_exit) {
     cluster.audit.Fail(server.process().name(), " exits: ", status.ToString());
   }
-  // The others hear of the end of a job before its coordinator has ended.
+  // Other servers may hear of the end of the job before the coordinator has ended.
   Coordinator* const coordinator = root().coordinator();
   const bool is_end = coordinator != nullptr && coordinator->outcome().has_value();
   if (server.process().is_alive() || has_ended_ || is_end) return;
@@ -1008,7 +1014,7 @@ void Run::OnWorkerExit(Level& level, SimulatedWorker& worker) {
   SimulatedCluster& cluster = level.cluster;
   const absl::Status& status = worker.exit_status();
   const bool can_take_part = cluster.CanTakePart(worker);
-  // Or told to stop, and the servers were not there to take its round.
+  // A worker may also end because it was told to stop while no server was there to take its round.
   const bool has_served =
       status.ok() || absl::IsDeadlineExceeded(status) || DiskFaults::MayEndJob(status);
   const bool is_refused = !status.ok() && RemedyFor(status) == Remedy::kGiveUp;
@@ -1033,7 +1039,7 @@ void Run::LookWhetherSettled() {
       if (server->process().is_alive()) mended_at_ = now;
     }
     if (cluster.AnyHangs() || cluster.AwaitsMembers()) hung_at_ = now;
-    // One level after the other.
+    // The levels settle one after the other.
     settling += 2 * cluster.config().lease + kSettlingTime;
   }
   const absl::Time settles = std::max(mended_at_, network_.held_up_until());
@@ -1047,7 +1053,7 @@ void Run::LookWhetherSettled() {
     const bool is_any_stopping =
         std::any_of(cluster.servers.begin(), cluster.servers.end(),
                     [](const auto& server) { return server->is_stopping(); });
-    // A worker that holds up a server that stops is dropped.
+    // A stopping server may drop a worker that holds it up.
     cluster.audit.SetQuiet(is_settled && !is_any_stopping);
     cluster.audit.SetMustSave(!cluster.config().checkpoint_dir.empty() &&
                               (is_settled || level->must_save));
@@ -1073,7 +1079,7 @@ void Run::Mend(Level& level) {
   level.pauses_until = absl::InfinitePast();
   if (cluster.replica != nullptr) cluster.replica->Mend();
   cluster.disk_faults.Mend();
-  // An operator who has accepted the loss does not bring the journal back.
+  // If an operator has accepted the loss, the journal is not restored.
   if (&cluster == &root() && newer_.has_value() && cluster.context.has_coordinator_gone_back &&
       !cluster.context.coordinator.journal.accepted_loss.has_value()) {
     PutJournalBack();
@@ -1096,9 +1102,9 @@ void Run::Mend(Level& level) {
 void Run::CheckProgress() {
   const bool anybody_hangs = std::any_of(
       levels_.begin(), levels_.end(), [](const auto& level) { return level->cluster.AnyHangs(); });
-  absl::Duration slack;  // what a site's rounds have beside their own leases
+  absl::Duration slack;  // extra time for a site's rounds, beside their own leases
   for (auto& level : levels_) {
-    // That of the root says whether sites are asked for rounds.
+    // After the job's end, sites get no more rounds.
     if (level->cluster.is_site() && has_ended_) continue;
     level->watch.CheckProgress(anybody_hangs, slack);
     slack = kSlackOfSites + 6 * root().config().lease;

@@ -1,5 +1,5 @@
-// Seeds without a violation, and that a seed is a run. What the simulator finds if something is
-// wrong, planted_faults.sh shows.
+// Checks that seeds run without a violation, and that a seed always gives the same run.
+// planted_faults.sh shows that the simulator finds faults.
 #include "tests/simulation/simulation.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace lodestar::simulation {
 namespace {
 
-// The number of seeds of each of the tests below, which run beside each other.
+// Number of seeds of each of the tests below, which run in parallel.
 constexpr uint64_t kSeeds = 100;
 
 void ExpectNoViolation(uint64_t first_seed) {
@@ -40,12 +40,12 @@ std::string ViolationOf(uint64_t seed) {
   return Simulate(options).violation;
 }
 
-// A checkpoint replaced a damaged one of its round and was reported as failed; a site stopped on
-// it.
+// A checkpoint replaced a damaged one of its round and was reported as failed. A site stopped
+// because of it.
 TEST(SimulationTest, TakesReplacedCheckpointForWhole) { EXPECT_EQ(ViolationOf(9500795), ""); }
 
 // The operator accepted a loss, and the servers started over before the next checkpoint. The
-// cluster took the journal begun with that loss for one that lacked rounds, and waited.
+// cluster then took the new journal for one that lacked rounds, and waited for ever.
 TEST(SimulationTest, GoesOnIfAJournalIsBegunAnewTwice) { EXPECT_EQ(ViolationOf(693), ""); }
 
 TEST(SimulationTest, ASeedIsARunToTheBit) {

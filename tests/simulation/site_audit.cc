@@ -105,7 +105,8 @@ void AuditedSite::CheckOrder(const SiteOrder& order) {
   }
   next_sample_ += order.num_samples;
   next_step_ = end_step;
-  // What step a sample is of, WorkAudit of the servers upstream does not see.
+  // The WorkAudit of the servers upstream does not see which step a sample belongs to, so this is
+  // checked here.
   const int64_t due = grant_.num_samples * static_cast<int64_t>(next_step_) / grant_.local_steps;
   if (next_sample_ != grant_.first_sample + due) {
     Fail("after ", next_step_, " of ", grant_.local_steps,

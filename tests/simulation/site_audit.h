@@ -1,15 +1,18 @@
-// AuditedSite: a site as its uplink sees it, which looks at all that goes through between the two
-// levels. What is wrong within a level, the audits of both levels find.
+// AuditedSite is a site as its uplink sees it. It checks all that passes between the two levels.
+// The audits of both levels find what is wrong within a level.
 //
-// It holds, for each grant of the servers upstream:
-//   the orders that it is made of have its samples one after the other, each once, with the
-//   learning rates of their steps;
-//   an order that is done was one round of the site, which members have reported, and its outcome
-//   is the sum of what they have; the servers have all that those have contributed;
-//   the samples that count are of the grant, none of them twice, and as many as the uplink reports;
-//   members compute on the weights that came with the grant, and what is handed in is the site's
-//   weights after the rounds of these orders, all of them and no others, but those of rounds that
-//   all members were lost from, and of an order that the uplink has given up as it stopped.
+// The rules for each grant of the servers upstream are:
+//   its orders have its samples one after the other, each once, with the learning rates of their
+//   steps;
+//   an order that is done was one round of the site, which members have reported; its outcome is
+//   the
+//   sum of their reports, and the servers have all contributions of these members;
+//   the samples that count belong to the grant, none of them twice, and their number is the one
+//   that
+//   the uplink reports;
+//   members compute on the weights that came with the grant;
+//   the uplink delivers the site's weights after exactly the rounds of these orders. Rounds that
+//   lost all their members, and an order that the uplink gave up when it stopped, may be missing.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +33,15 @@ namespace lodestar::simulation {
 
 class AuditedSite final : public site::Site {
  public:
-  // `audit`: of the site's own servers and workers.
+  // `audit` audits the site's own servers and workers.
   AuditedSite(Audit* audit, std::string name) : audit_(audit), name_(std::move(name)) {}
 
-  // A server begins. `look` has its audit look at all weights.
+  // A server of the site begins. `look` makes its audit inspect all weights.
   void Begin(site::Site* site, std::function<void()> look);
-  // It ends: whatever is answered from now on does not leave its process.
+  // The server ends. Answers from now on do not leave its process.
   void End() { is_over_ = true; }
 
-  // The uplink carries out a grant, and has done so.
+  // The uplink begins to carry out a grant, and has carried it out.
   void BeginWindow(const Grant& grant, absl::Span<const float> weights);
   void EndWindow(const RoundReport& report, absl::Span<const float> weights);
 
@@ -65,14 +68,15 @@ class AuditedSite final : public site::Site {
   std::function<void()> look_;
   bool is_over_ = true;
 
-  // These members are for the grant at hand.
+  // The members below are for the current grant.
   Grant grant_;
-  std::vector<float> weights_;  // that it begins with
-  bool has_weights_ = false;    // the site
-  int64_t next_sample_ = 0;     // of the next order
+  std::vector<float> weights_;  // weights that the grant begins with
+  bool has_weights_ = false;    // the site has these weights
+  int64_t next_sample_ = 0;     // first sample of the next order
   size_t next_step_ = 0;
-  std::vector<Round> rounds_;                         // that orders were done with
-  std::vector<std::pair<int64_t, int64_t>> counted_;  // samples: first, and the one after the last
+  std::vector<Round> rounds_;  // rounds of the orders that are done
+  // Ranges of counted samples: the first one, and the one after the last.
+  std::vector<std::pair<int64_t, int64_t>> counted_;
   double loss_sum_ = 0.0;
 };
 

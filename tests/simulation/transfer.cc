@@ -6,7 +6,8 @@
 namespace lodestar::simulation {
 namespace {
 
-// This is as in proto/bulk_options.h. Here a message has a whole bucket, but calls are paced alike.
+// The value is that of proto/bulk_options.h. Here a message has a whole bucket, but calls are paced
+// by chunks.
 constexpr size_t kChunkBytes = size_t{1} << 20;
 
 }  // namespace
@@ -197,7 +198,7 @@ void Transfer::End(const absl::Status& status) {
       call.stream->Close(Stream::kClient, absl::CancelledError("given up"));
     }
   }
-  // Not within the call that has brought it.
+  // This must not run inside the call that has caused it.
   worker_->After(absl::ZeroDuration(), [done, status] { done(status); });
 }
 

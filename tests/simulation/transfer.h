@@ -1,6 +1,6 @@
-// Transfer: one attempt of a simulated worker to push to, or pull from, the servers. It is a call
-// to each of them. As the calls of worker/client, it is ended early when nothing moves and no
-// server says why (the real CallWatch).
+// Transfer is one attempt of a simulated worker to push to the servers or pull from them, with a
+// call to each server. Like the calls of worker/client, it is ended early if nothing moves and no
+// server says why. The real CallWatch decides that.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +19,20 @@
 
 namespace lodestar::simulation {
 
-// What a life of a worker has learned of its paths.
+// What a worker incarnation knows about its paths to the servers.
 struct PathsOfLife {
-  std::vector<std::string> addresses;  // of the servers, as far as the worker knows
+  std::vector<std::string> addresses;  // addresses of the servers, as the worker knows them
   client::StillPaths still;
-  std::map<std::pair<int, bool>, client::Pace> paces;  // by shard, and whether it is of pushes
+  std::map<std::pair<int, bool>, client::Pace> paces;  // by shard, and true for pushes
 };
 
 class Transfer : public std::enable_shared_from_this<Transfer> {
  public:
-  // It is called once: when all calls have ended well, or with the first error.
+  // Called once: when all calls have ended well, or with the first error.
   using Done = std::function<void(const absl::Status&)>;
 
-  // `patience` is the least patience. `paths` is of the worker's life and learns. It outlives the
-  // transfer.
+  // `patience` is the minimum patience. `paths` belongs to the worker's incarnation; the transfer
+  // updates it. `paths` must outlive the transfer.
   Transfer(ClusterContext* cluster, Process* worker, absl::Duration patience, PathsOfLife* paths,
            Done done)
       : cluster_(cluster),
@@ -45,9 +45,9 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
             std::function<void(const client::PushResult&)> on_result);
   void Pull(const std::vector<PullOrder>& by_shard,
             std::function<void(const DeliveredBucket&)> on_bucket);
-  // Calls the servers without moving anything.
+  // Calls the servers without moving any data.
   void TryPaths();
-  // Ends soon, with Cancelled.
+  // Makes the transfer end soon, with Cancelled.
   void Cancel() { End(absl::CancelledError("this worker has given the transfer up")); }
 
  private:
@@ -63,7 +63,7 @@ class Transfer : public std::enable_shared_from_this<Transfer> {
     bool is_over = false;
   };
 
-  // Returns the server that listens at the address that the worker knows.
+  // Returns the server that listens at the address that the worker knows for the shard.
   SimulatedServer* ServerOf(size_t shard) const;
   // Begins a call, and returns its index.
   size_t Begin(size_t shard, bool is_push,

@@ -35,7 +35,7 @@ void SimulatedUplink::Start(site::Site* site, BlockingCode* code, std::function<
 void SimulatedUplink::End() {
   site_.End();
   code_ = nullptr;
-  // As the destructor of SiteUplink does.
+  // Does what the destructor of SiteUplink does.
   is_leaving_ = true;
   is_stopping_ = true;
 }
@@ -75,7 +75,7 @@ void SimulatedUplink::Prepare(const Registration& registration,
                     std::move(done));
 }
 
-// As Worker::Prepare().
+// Does what Worker::Prepare() does.
 absl::Status SimulatedUplink::PrepareWorkload(const Registration& registration) {
   registration_ = registration;
   workload_->OnRegistered(registration);
@@ -134,7 +134,7 @@ absl::StatusOr<Computing::Window> SimulatedUplink::CarryOutGrant(
   return window;
 }
 
-// As RoundRunner::EvaluateHeldout(), which reads many samples at once.
+// Stands for RoundRunner::EvaluateHeldout(), which reads many samples at once.
 absl::Status SimulatedUplink::Evaluate(const Grant& grant, RoundReport* report) {
   if (grant.num_heldout_samples == 0) return absl::OkStatus();
   deps_.on_step({.round = grant.round, .server_incarnation = registration_.server_incarnation});
@@ -146,7 +146,7 @@ absl::Status SimulatedUplink::Evaluate(const Grant& grant, RoundReport* report) 
   return absl::OkStatus();
 }
 
-// As LocalSgdRounds::RunLocalSteps().
+// Does what LocalSgdRounds::RunLocalSteps() does.
 absl::Status SimulatedUplink::Train(const Grant& grant, RoundReport* report) {
   steps_->Begin(registration_.server_incarnation, grant.round);
   for (int step = 0; step < grant.local_steps; ++step) {

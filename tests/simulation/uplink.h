@@ -1,8 +1,8 @@
-// SimulatedUplink: the uplink of a simulated site, in the process of its server: a SimulatedWorker
-// of the servers upstream whose steps the site's workers make. It stands for SiteUplink
-// (site/site_uplink.cc), and for what LocalSgdRounds and RoundRunner (worker/trainer) do between
-// the weights that have come and the contribution that leaves. SiteWorkload, LocalSteps and the
-// site's half of it, ServedSite, are the real ones.
+// SimulatedUplink is the uplink of a simulated site, in the process of the site's server. It has a
+// SimulatedWorker of the servers upstream, whose steps the site's workers make. It stands for
+// SiteUplink (site/site_uplink.cc), and for the work of LocalSgdRounds and RoundRunner
+// (worker/trainer) between pulled weights and pushed contribution. SiteWorkload, LocalSteps and
+// ServedSite, the site's half, are the real ones.
 #pragma once
 
 #include <functional>
@@ -26,12 +26,12 @@ namespace lodestar::simulation {
 
 class SimulatedUplink final : public UplinkOfServer, public Computing {
  public:
-  // `process`: of the site's server. `audit`: of the site.
+  // `process` is that of the site's server. `audit` is that of the site.
   SimulatedUplink(ClusterContext* upstream, SimulatedWorker::Config config, Process* process,
                   Audit* audit);
 
   const SimulatedWorker& worker() const { return worker_; }
-  // Contributions are damaged on their way upstream for a while.
+  // Damages contributions on their way upstream, for `duration`.
   void DamagePushes(absl::Duration duration) { worker_.DamagePushes(duration); }
 
   void Start(site::Site* site, BlockingCode* code, std::function<void()> look) override;
@@ -48,7 +48,7 @@ class SimulatedUplink final : public UplinkOfServer, public Computing {
  private:
   void RequestStop(const life::StopRequest& request = {});
   void OnExit();
-  // Runs what blocks, and tells what it returns afterwards.
+  // Runs code that blocks, and later passes its result to `done`.
   template <typename Result>
   void Run(std::function<Result()> code, std::function<void(const Result&)> done);
   absl::Status PrepareWorkload(const Registration& registration);
@@ -62,17 +62,17 @@ class SimulatedUplink final : public UplinkOfServer, public Computing {
   SimulatedWorker worker_;
   AuditedSite site_;
 
-  // These members are for one life of the process.
-  BlockingCode* code_ = nullptr;  // null if it has ended
+  // The members below are for one life of the process.
+  BlockingCode* code_ = nullptr;  // null if the process has ended
   bool is_stopping_ = false;
-  bool is_leaving_ = false;  // the server wants it
+  bool is_leaving_ = false;  // the server wants the uplink to leave
   std::function<void()> left_;
   std::unique_ptr<site::SiteWorkload> workload_;
   Registration registration_;
   std::optional<data::SampleOrder> order_;
   trainer::RoundRunnerDeps deps_;
   std::unique_ptr<trainer::DeviceTimeline> timeline_;
-  std::unique_ptr<trainer::LocalSteps> steps_;  // null if not prepared
+  std::unique_ptr<trainer::LocalSteps> steps_;  // null means not prepared
 };
 
 }  // namespace lodestar::simulation

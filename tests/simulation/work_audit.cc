@@ -71,7 +71,7 @@ void WorkAudit::OnResumed(const CoordinatorMemory& memory) {
     for (const RosterMember& member : round.plan.roster) {
       const bool has_reported =
           round.shares.at(member.worker).state == OpenRound::ShareState::kReported;
-      // What the journal lacks comes again, or the process before was still writing it.
+      // Reports that the journal lacks come again, or the process before was still writing them.
       auto& from = has_reported ? unrecorded_[number] : reports_[number];
       auto& to = has_reported ? reports_[number] : unrecorded_[number];
       to.insert(from.extract(member.incarnation));
@@ -194,7 +194,7 @@ void WorkAudit::OnGranted(const WorkerLife& life, const Grant& grant) {
 
 void WorkAudit::CheckPart(const WorkerLife& life, const Grant& grant, const Share& share) {
   const SiteOrder& order = orders_[grant.round];
-  // Behind those of the members before it.
+  // The share begins after the shares of the members before it.
   const int64_t offset = share.first - FirstOf(grant.round);
   if (grant.first_sample != order.first_sample + offset ||
       grant.first_position != order.first_position + offset ||
@@ -243,7 +243,7 @@ CarriedOutOrder WorkAudit::OrderCarriedOut() const {
   CarriedOutOrder done;
   for (const Round round : order_rounds_) {
     const auto reports = reports_.find(round);
-    // What was reported of an evaluation that is given once more does not count.
+    // If an evaluation is ordered again, reports of the earlier round do not count.
     if (order_.kind == SiteOrder::Kind::kEvaluate) done = CarriedOutOrder();
     done.round = round;
     if (reports == reports_.end()) continue;
@@ -295,7 +295,7 @@ void WorkAudit::OnSummary(const RoundSummary& summary) {
   const std::optional<double> loss = Mean(sum.loss_sum, sum.num_predictions);
   const std::optional<double> heldout = Mean(sum.heldout_loss_sum, sum.heldout_predictions);
   const auto shares = shares_.find(summary.round);
-  // Servers know no roster of the evaluations that a site is ordered to make.
+  // Servers have no roster of the evaluations that a site is ordered to make.
   const bool is_known = shares != shares_.end() && !(is_site_ && shares->second.empty());
   const bool is_short =
       is_known ? workers < static_cast<int>(shares->second.size()) : summary.committed_short;

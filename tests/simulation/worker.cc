@@ -18,7 +18,7 @@
 namespace lodestar::simulation {
 namespace {
 
-// As in worker/client/cluster_session.h and worker/trainer/retry.h.
+// These times have the values of worker/client/cluster_session.h and worker/trainer/retry.h.
 constexpr absl::Duration kGrantTimeout = absl::Seconds(15);
 constexpr absl::Duration kCallTimeout = absl::Seconds(10);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(50);
@@ -34,7 +34,7 @@ DatasetInfo Data() {
           .tokens_per_sample = 1};
 }
 
-// What is left of a message once it has travelled.
+// Returns what is left of a message after its conversion to the wire and back.
 template <typename Message>
 absl::StatusOr<Message> AsReceived(const Message& message) {
   return wire::FromProto(wire::ToProto(message));
@@ -44,7 +44,7 @@ std::optional<RoundReport> AsReceived(const std::optional<RoundReport>& report) 
   return report.has_value() ? std::optional(*AsReceived(*report)) : std::nullopt;
 }
 
-// A whole number, so that sums are exact in any order.
+// Returns a loss. It is a whole number, so that sums are exact in any order.
 double LossOf(const WorkerLife& life, Round round) {
   return static_cast<double>(
       Chance(life.incarnation.value() ^ static_cast<uint64_t>(round.value())).Below(1000));
@@ -172,7 +172,7 @@ void SimulatedWorker::Exit(const absl::Status& status) {
   process_.End();
   cluster_->network->OnEnded(process_, /*with_machine=*/false);
   EndConnections(/*are_closed=*/true);
-  // What runs now may still look at it.
+  // Code that runs now may still use the old life_.
   process_.world().After(absl::ZeroDuration(), [life = std::shared_ptr<Life>(std::move(life_))] {});
 }
 
@@ -277,7 +277,8 @@ void SimulatedWorker::Do(const life::Lifecycle::Connect&) {
       },
       [this](const absl::StatusOr<Registration>& answer) {
         if (absl::IsAborted(answer.status())) {
-          // What has gone back without anything that tells is not drawn.
+          // The scenario never draws a loss of state that nothing can notice, so no worker may be
+          // refused.
           cluster_->audit->Fail(process_.name(), " is refused: ", answer.status().message());
         }
         if (!answer.ok()) return Perform(life_->lifecycle.OnRegistered(now(), answer.status()));
@@ -463,7 +464,7 @@ void SimulatedWorker::StayConnected() {
       Stream::kClient, [this, held = life_->held_call.get()](const absl::Status& end) {
         if (life_->held_call.get() != held) return;
         life_->held_call = nullptr;
-        if (absl::IsAborted(end)) return;  // the next heartbeat tells
+        if (absl::IsAborted(end)) return;  // the next heartbeat reports it
         ++life_->connection;
         life_->is_cut_off = true;
         StopHeartbeats();
@@ -523,7 +524,7 @@ void SimulatedWorker::OnHeartbeat(int series, const absl::StatusOr<HeartbeatAnsw
     Perform(life_->lifecycle.OnHeartbeat(received->waiting_for));
   } else if (absl::IsDeadlineExceeded(status) && life_->pace->OnSilence(now()) &&
              life_->call != nullptr) {
-    // Its connection is in doubt.
+    // The connection of the call is in doubt.
     std::exchange(life_->call, nullptr)->Cancel();
     std::exchange(life_->call_failed,
                   nullptr)(absl::UnavailableError("has not answered on this connection any more"));
@@ -719,7 +720,7 @@ void SimulatedWorker::MakeContribution() {
   if (DefersContributions(job())) {
     TakeInHand(made, key);
   } else if (HasLocalSteps(job())) {
-    // The steps after a request to stop are left out.
+    // After a request to stop, the remaining steps are left out.
     if (life_->lifecycle.is_stopping() && !life_->window.has_value()) {
       made.report.num_samples /= grant.local_steps;
     }
@@ -848,7 +849,7 @@ void SimulatedWorker::EndRound(const absl::StatusOr<RoundReport>& report) {
                               !report->leaves_nothing_in_hand;
     return Perform(life_->lifecycle.OnCarriedOut(now(), report, leaves_steps));
   }
-  // As RoundRunner::Run().
+  // Does what RoundRunner::Run() does.
   const Remedy remedy = RemedyFor(report.status());
   if (remedy == Remedy::kRejoin || remedy == Remedy::kReconnect) {
     return Perform(life_->lifecycle.OnCarriedOut(now(), report));

@@ -1,7 +1,7 @@
-// SimulatedWorker: one worker process of a simulated cluster. Its life (Lifecycle), its heartbeats
-// (HeartbeatPace) and its encodings are the real ones; it computes whole numbers that follow from
-// its name, the round and how many it has computed, so that whatever is lost or counted twice
-// shows in the weights.
+// SimulatedWorker is one worker process of a simulated cluster. Its life cycle (Lifecycle), its
+// heartbeats (HeartbeatPace) and its encodings are the real ones. Its contributions are whole
+// numbers, computed from its name, the round and the number of contributions before. So a
+// contribution that is lost or counted twice shows in the weights.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,11 @@
 
 namespace lodestar::simulation {
 
-// Code that computes for a simulated worker in the place of chance. Answers come later, in the
-// worker's process, or never, if that process ends.
+// Code that computes for a simulated worker, in place of random numbers. Answers come later, in the
+// worker's process, or never if that process ends.
 class Computing {
  public:
-  // What was made of a grant: with which weights it began, and with which it ended, if it was one
-  // of training.
+  // Result of a grant. A grant of training also has the weights at its beginning and its end.
   struct Window {
     RoundReport report;
     std::vector<float> start;
@@ -37,7 +36,7 @@ class Computing {
   };
 
   virtual ~Computing() = default;
-  // Model and data of a life that begins.
+  // Prepares model and data of an incarnation that begins.
   virtual void Prepare(const Registration& registration,
                        std::function<void(const absl::Status&)> done) = 0;
   virtual DatasetInfo data() const = 0;
@@ -49,16 +48,16 @@ class SimulatedWorker {
  public:
   struct Config {
     std::string name;
-    absl::Duration longest_step = absl::Milliseconds(20);  // computing
-    std::vector<Encoding::Kind> encodings;                 // that it knows
+    absl::Duration longest_step = absl::Milliseconds(20);  // maximum time of computing
+    std::vector<Encoding::Kind> encodings;                 // encodings that it knows
     uint32_t wire_version = kWireVersion;
-    // A client of another make, whose heartbeats do not say what it does, and which does not follow
+    // A client of another make. Its heartbeats do not say what it does, and it does not follow
     // servers to other addresses.
     bool tells_little = false;
-    bool asks_ahead = false;  // for grants, while contributions are on their way
+    bool asks_ahead = false;  // asks for grants while contributions are on their way
     absl::Duration leave_timeout = life::Lifecycle::Config().leave_timeout;
   };
-  // What a worker is part of that has no process of its own.
+  // Process and code of a worker that is part of another process.
   struct Host {
     Process* process = nullptr;
     Computing* computing = nullptr;
@@ -72,42 +71,44 @@ class SimulatedWorker {
   // Starts the worker. If it has a host, call this once the host's process has begun.
   void Start();
   void Crash(bool with_machine);
-  // As a pidfd does where worker and coordinator are on one machine, which half of them are. Not
-  // for workers without a registration.
+  // Tells the coordinator of the process's end, like a pidfd if both are on one machine, which half
+  // of the workers are. Requires: the worker is registered.
   void TellCoordinatorOfMyEnd();
   void RequestStop(const life::StopRequest& request = {});
-  // For so long it goes on with nothing that it begins, and its heartbeats say that it computes or
-  // pushes. It stands still before it has pushed, or before it has reported.
+  // Makes the worker stand still for `duration`, before its next push or before its next report.
+  // Its heartbeats say meanwhile that it computes or pushes.
   void Hang(absl::Duration duration);
-  // It does so now, in a life that has not ended.
+  // Returns true if it stands still now, in an incarnation that has not ended.
   bool is_hanging() const;
-  // Pushes are damaged on their way for a while.
+  // Damages pushes on their way, for `duration`.
   void DamagePushes(absl::Duration duration);
-  // The coordinator holds a call of its life, and hears how its connection ends.
+  // Returns true if the coordinator holds a call of this incarnation, and so learns how its
+  // connection ends.
   bool is_held() const { return life_ != nullptr && life_->held_call != nullptr; }
-  // A proxy is about to close all of its connections.
+  // Called when a proxy is about to close all connections of the worker.
   void OnProxyRestart(bool is_alone);
   bool has_exited() const { return exit_.has_value(); }
   const absl::Status& exit_status() const { return *exit_; }
-  // If the worker has a host, call this only after its process has begun for the first time.
+  // If the worker has a host, this must only be called after the host's process has begun for the
+  // first time.
   const life::Lifecycle& lifecycle() const { return life_->lifecycle; }
 
  private:
-  // A contribution whose bytes are made.
+  // A contribution whose bytes have been made.
   struct Made {
     life::LifeId life;
     Grant grant;
     RoundReport report;
     std::vector<std::vector<PushedBucket>> by_shard;
-    std::vector<std::vector<float>> values;  // before they were encoded, by bucket
+    std::vector<std::vector<float>> values;  // by bucket, before encoding
     std::vector<Version> base_versions;
   };
-  // A request for the grant after a round whose contribution is on its way.
+  // A request for the next grant, while the contribution to a round is on its way.
   struct Ahead {
     RoundReport report;
     std::shared_ptr<UnaryCall> call = nullptr;
-    std::optional<Grant> grant = std::nullopt;  // that has come
-    bool is_over = false;                       // whatever has come of it
+    std::optional<Grant> grant = std::nullopt;  // the grant, once it has come
+    bool is_over = false;                       // the request has ended, with or without a grant
   };
   struct Life {
     explicit Life(const Config& config)
@@ -115,47 +116,48 @@ class SimulatedWorker {
 
     uint64_t instance_id = 0;
     life::Lifecycle lifecycle;
-    int task = 0;  // counts them: what belongs to an earlier one is late
+    int task = 0;  // number of the task; answers to an earlier task are late
     bool calls_are_cancelled = false;
     bool transfers_are_cancelled = false;
-    std::shared_ptr<UnaryCall> call;  // of the task
+    std::shared_ptr<UnaryCall> call;  // call of the task
     std::function<void(const absl::Status&)> call_failed;
     std::shared_ptr<Transfer> transfer;
-    PathsOfLife paths;         // of the life that is registered
-    uint64_t map_version = 0;  // whose addresses are in it
+    PathsOfLife paths;         // of the registered incarnation
+    uint64_t map_version = 0;  // version of the addresses in it
     absl::Time wake_at = absl::InfiniteFuture();
 
     std::optional<Registration> registration;
     std::optional<AcknowledgedReport> acknowledged;
-    int heartbeats = 0;  // counts the series of them
+    int heartbeats = 0;  // number of the series of heartbeats
     std::optional<life::HeartbeatPace> pace;
     std::shared_ptr<UnaryCall> heartbeat;
-    std::shared_ptr<Stream> held_call;  // of StayConnected
-    int connection = 0;                 // that calls go over; counts those before it
-    bool is_cut_off = false;            // that one was closed, and no call was answered since
+    std::shared_ptr<Stream> held_call;  // the call of StayConnected()
+    int connection = 0;                 // number of the connection that calls use
+    bool is_cut_off = false;            // a connection was closed, and no call was answered since
     life::RedialPace redial;
 
-    std::optional<Grant> grant;  // that is carried out
+    std::optional<Grant> grant;  // the grant that is carried out
     std::vector<std::optional<Version>> pulled;
-    std::vector<std::vector<float>> weights;  // by bucket
-    // Where contributions are deferred: the round that comes next for what is in hand, whose life
-    // that is of, and the samples of the windows that are in it, the newest last.
+    std::vector<std::vector<float>> weights;  // weights by bucket
+    // For jobs that defer contributions: the next round for the samples in hand, the incarnation
+    // that they belong to, and the samples of their windows, the newest last.
     std::optional<Round> next_round;
     life::LifeId in_hand_of;
     std::deque<int64_t> in_hand;
     absl::Duration pause;      // before the next attempt of a transfer
-    std::optional<Made> made;  // and not acknowledged
+    std::optional<Made> made;  // made, but not acknowledged
     std::shared_ptr<Ahead> ahead;
-    std::optional<Computing::Window> window;  // that was computed last
+    std::optional<Computing::Window> window;  // the window that was computed last
     int64_t num_computed = 0;
-    absl::Duration computed_for;  // of the round at hand
+    absl::Duration computed_for;  // time of computing in the current round
 
     absl::Time hangs_until = absl::InfinitePast();
-    bool hangs_before_push = false;  // else before the report
-    std::string hangs_as;            // what its heartbeats say
+    bool hangs_before_push = false;  // false: before the report
+    std::string hangs_as;            // activity in its heartbeats meanwhile
     bool is_hanging = false;
 
-    // Where weights travel as changes, and contributions are encoded: of one life of the servers.
+    // State of encodings, if weights travel as changes or contributions are encoded. It belongs to
+    // one incarnation of the servers.
     uint64_t server_incarnation = 0;
     std::vector<std::vector<float>> shadow;
     std::vector<std::optional<Version>> held;
@@ -163,11 +165,13 @@ class SimulatedWorker {
   };
 
   std::string connection() const;
-  // As RegisterCall::peer.
+  // Returns the value of RegisterCall::peer.
   std::string peer() const { return absl::StrCat(connection(), "#", life_->connection); }
-  // The process has ended. `are_closed`: its system has closed its connections.
+  // Called when the process has ended. `are_closed` means that its system has closed its
+  // connections.
   void EndConnections(bool are_closed);
-  // What the cluster knows of the connections of this life; null before it is registered.
+  // Returns what the cluster knows about the connections of this incarnation, or null before it is
+  // registered.
   ClusterContext::Connections* connections();
   void Perform(const life::Lifecycle::Effects& effects);
   void Perform(const life::Lifecycle::Task& task);
@@ -187,7 +191,7 @@ class SimulatedWorker {
   void Do(const life::Lifecycle::SayGoodbye& goodbye);
   void Do(const life::Lifecycle::Finish& finish);
 
-  // A call of the task at hand, which Lifecycle::CancelCalls ends.
+  // Makes a call for the current task, which Lifecycle::CancelCalls ends.
   template <typename Answer>
   void CallCoordinator(
       absl::Duration timeout,
@@ -209,27 +213,28 @@ class SimulatedWorker {
   void OnBucket(const DeliveredBucket& delivered);
   void Compute();
   void ContributeOrEvaluate();
-  // Goes on at once, unless it hangs; then once it does not any more, or its life is over.
+  // Continues at once. If the worker hangs, continues once it does not hang any more or its
+  // incarnation is over.
   void GoOn(bool before_push, std::function<void()> then);
-  // Returns the report of the round at hand, without what its contribution is.
+  // Returns the report of the current round, without the numbers of its contribution.
   RoundReport EvaluationReport() const;
   std::vector<float> AllWeights() const;
   void MakeContribution();
-  // Returns the values before they are encoded. `numbers` makes random ones, if no real code
-  // computes.
+  // Returns the values before encoding. If no real code computes, `numbers` makes random values.
   std::vector<float> ValuesOf(const Bucket& bucket, ContributionKind kind, Chance& numbers) const;
-  // What a round takes of the worker, and what it begins.
+  // Decides which samples are contributed now and which stay in hand, for jobs that defer
+  // contributions.
   void TakeInHand(Made& made, shard::ContributionKey& key);
-  // Buckets that the round exchanges.
+  // Returns the buckets that the round exchanges.
   std::vector<uint32_t> DueIn(Round round) const;
   void PushMade();
   void AskAhead(const RoundReport& report);
   void EndAhead();
-  // What has been asked ahead, if it comes by `deadline`; else asks once more.
+  // Waits until `deadline` for the grant that was asked for ahead, and otherwise asks again.
   void AwaitAhead(const life::Lifecycle::AskForGrant& ask, absl::Time deadline);
   void Ask(const life::Lifecycle::AskForGrant& ask);
   void OnDelivered(const client::PushResult& result);
-  // Again after a while, if that may help.
+  // Makes the attempt again after a while, if that may help.
   void TryAgain(const absl::Status& status, void (SimulatedWorker::*attempt)());
   void EndRound(const absl::StatusOr<RoundReport>& report);
   void Exit(const absl::Status& status);
@@ -237,7 +242,7 @@ class SimulatedWorker {
   ClusterContext* const cluster_;
   const Config config_;
   const Host host_;
-  std::unique_ptr<Process> own_process_;  // null if it is that of the host
+  std::unique_ptr<Process> own_process_;  // null means that the process is the host's
   Process& process_;
   std::unique_ptr<Life> life_;
   std::optional<absl::Status> exit_;

@@ -52,7 +52,7 @@ void Process::End() {
 
 void Process::Thaw() {
   is_frozen_ = false;
-  // A callback may end or freeze the process again.
+  // A callback may end the process, or freeze it again.
   while (!deferred_.empty() && is_alive_ && !is_frozen_) {
     World::Callback callback = std::move(deferred_.front());
     deferred_.pop_front();
@@ -108,7 +108,7 @@ void ProcessExecutor::Resume() {
 }
 
 bool ProcessExecutor::Drain() {
-  is_planned_ = true;  // nothing is planned any more
+  is_planned_ = true;  // keeps tasks that these tasks schedule from being planned
   const bool has_tasks = !tasks_.empty();
   while (!tasks_.empty()) {
     Task task = std::move(tasks_.front());

@@ -1,5 +1,6 @@
-// World: the time of one simulated run, what happens in it, in which order, and the story of it.
-// One thread; nothing waits. And Process: what runs in it, crashes, freezes and starts again.
+// World holds the time of a simulated run, its events in their order, and the story that is told of
+// it. There is one thread, and nothing waits. Process is a process in a World: it runs, crashes,
+// freezes and restarts.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +24,19 @@ class World final : public Clock {
   using Callback = absl::AnyInvocable<void()>;
   using Story = std::function<void(absl::string_view line)>;
 
-  // `story` is told what happens, a line at a time. Null means that nothing is told.
+  // `story` is called with each line about what happens. Null means that nothing is reported.
   World(uint64_t seed, Story story) : chance_(seed), story_(std::move(story)) {}
 
   absl::Time Now() override { return absl::UnixEpoch() + absl::Nanoseconds(now_ns_); }
-  // Nothing sleeps here.
+  // Must not be called: nothing sleeps in a simulated run.
   void Sleep(absl::Duration duration) override;
 
   Chance& chance() { return chance_; }
-  // Events of one moment happen in the order in which they were planned.
+  // Plans an event. Events of the same moment happen in the order in which they were planned.
   void After(absl::Duration delay, Callback callback);
-  // Makes the next event happen; false if there is none.
+  // Makes the next event happen. Returns false if there is none.
   bool Step();
-  // Nothing happens any more, and what was planned is gone, while all that it refers to is there.
+  // Ends the run and destroys the planned events, while all objects that they refer to still exist.
   void Finish();
   int64_t num_events() const { return num_events_; }
 
@@ -63,10 +64,11 @@ class World final : public Clock {
   int64_t num_events_ = 0;
   int64_t num_planned_ = 0;
   bool is_over_ = false;
-  std::vector<Event> events_;  // a heap
+  std::vector<Event> events_;  // a heap, next event first
 };
 
-// Lives may follow one another; what a life has planned ends with it.
+// A process may have several lives, one after the other. Events that a life has planned end with
+// it.
 class Process {
  public:
   Process(World* world, std::string name) : world_(world), name_(std::move(name)) {}
@@ -77,25 +79,25 @@ class Process {
   const std::string& name() const { return name_; }
   bool is_alive() const { return is_alive_; }
   bool is_frozen() const { return is_frozen_; }
-  // Returns the number of the life that runs, or has run last.
+  // Returns the number of the current life, or of the last one.
   int64_t life() const { return life_; }
 
   void Begin();
   void End();
-  // Nothing happens in it before Thaw(); then all of it, in order.
+  // Holds back all events of the process until Thaw(), which makes them happen in order.
   void Freeze() { is_frozen_ = true; }
   void Thaw();
 
-  // Happens in this life, or not at all.
+  // Plans an event that happens only if this life still runs.
   void After(absl::Duration delay, World::Callback callback);
-  // Happens now, or when the process thaws, if that life still runs. For what others have sent.
+  // Makes an event happen now, or when the process thaws, if `life` still runs. This is for
+  // messages from others.
   void Take(int64_t life, World::Callback callback);
-  // `listener` is called after each thing that has happened in the process. Null means that nothing
-  // is called.
+  // Sets a function that is called after each event in the process. Null means none.
   void OnEach(std::function<void()> listener) { listener_ = std::move(listener); }
 
  private:
-  // It happens: the process runs, and is not frozen.
+  // Runs the callback. Requires: the process runs, and is not frozen.
   void Do(World::Callback callback);
 
   World* const world_;
@@ -107,21 +109,21 @@ class Process {
   std::function<void()> listener_;
 };
 
-// Tasks of a process; one at a time, in order, each a moment after it was given, so that all else
-// may come between.
+// Runs the tasks of a process, one at a time and in order. Each runs a moment after it was
+// scheduled, so that all other events may come between.
 class ProcessExecutor final : public Executor {
  public:
-  // `after_task` is called after each, unless the process has ended.
+  // `after_task` is called after each task, unless the process has ended.
   ProcessExecutor(
       Process* process, absl::Duration longest_delay, std::function<void()> after_task = [] {})
       : process_(process), longest_delay_(longest_delay), after_task_(std::move(after_task)) {}
 
   void Schedule(Task task) override;
   int num_threads() const override { return 1; }
-  // Does what is left at once: the process has ended, and nothing of it is heard outside. False if
-  // there was nothing.
+  // Runs the remaining tasks at once, after the process has ended; no effect of them is seen
+  // outside. Returns false if there were none.
   bool Drain();
-  // What its tasks work on does not answer: none is done before Resume().
+  // Makes the disk or device of its tasks hang: no task is done before Resume().
   void Hang() { is_hanging_ = true; }
   void Resume();
 
