@@ -1,6 +1,6 @@
-// What servers of earlier versions have left on disk is gone on from, to the bit: a folder per
-// version, recorded with its binaries (record.sh), is what a job looks like whose server was
-// killed.
+// Tests that servers continue, to the bit, from what servers of earlier versions left on disk.
+// There is a folder per version, recorded with the binaries of that version (record.sh). It is the
+// state of a job whose server was killed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@
 namespace lodestar {
 namespace {
 
-// Where record.sh lets the job run, which the records name.
+// Folder in which record.sh runs the job. The records contain this path.
 constexpr char kRun[] = "/tmp/lodestar-recorded";
 constexpr char kJournal[] = "/tmp/lodestar-recorded/checkpoints/journal";
 
@@ -46,7 +46,7 @@ class SilentReports final : public host::ShardReports {
 
 class CompatibilityTest : public testing::TestWithParam<std::string> {
  protected:
-  // A copy of what was recorded, which may be written.
+  // Makes a writable copy of the recorded folder.
   CompatibilityTest() {
     const std::filesystem::path root = absl::StrCat("tests/compatibility/", GetParam());
     for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {

@@ -17,8 +17,8 @@ std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int thr
   return *std::move(device);
 }
 
-// Uses NCCL if the machine has `count` cards. Otherwise a card stands for several members, and
-// copies are used, as NCCL takes each card only once.
+// Uses NCCL if the machine has `count` cards. Otherwise one card stands for several members, and
+// vectors are copied, because NCCL takes each card only once.
 kernels::DeviceSet MakeTestCards(int count) {
   const auto num_cards = factory::CountCudaDevices();
   LODESTAR_CHECK(num_cards.ok()) << num_cards.status().ToString();
@@ -37,8 +37,8 @@ kernels::DeviceSet MakeTestCards(int count) {
   return cards;
 }
 
-// Returns GPT-2 124M and 1.5B with few layers, as more layers only repeat these, and a model with
-// heads of 128 and twice the context.
+// Returns GPT-2 124M and 1.5B with few layers, because more layers only repeat them, and a model
+// with heads of 128 and twice the context.
 std::vector<ModelSpec> SpecsOfTestCards() {
   const GptSpec small{
       .num_layers = 2, .num_heads = 12, .width = 768, .context = 1024, .vocabulary = 50257};

@@ -1,6 +1,6 @@
 // Runs the conformance suite of devices on a real GPU, also at the shapes of GPT-2, in fp32 and
-// bf16. Each test runs with cuBLASLt's epilogues, without them, and with the epilogues and
-// algorithms that are measured to be faster.
+// bf16. Each test runs with cuBLASLt's epilogues, without them, and with whichever epilogues and
+// algorithms are measured to be faster.
 #include <cstdio>
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
-// Weights and samples by formulas that pytorch_models.py knows too, so that PyTorch and our models
-// can be given the same start without exchanging files.
+// Computes weights and samples by formulas that pytorch_models.py also has, so that PyTorch and our
+// models can begin alike without exchanging files.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@
 
 namespace lodestar {
 
-// Element i of the parameter space is 0.03 sin(1.2345 i), plus 1 in tensors that start at one.
+// Returns weights: element i of the parameter space is 0.03 sin(1.2345 i), plus 1 in tensors that
+// start at one.
 std::vector<float> FormulaWeights(const Layout& layout);
 
-// Input i is 7 i^2 + 13 i + 5, modulo the vocabulary or, for features, modulo 256 and divided by
-// 255. Target i is 3 i^2 + 11 i + 1 modulo the number of classes.
+// Returns samples: input i is 7 i^2 + 13 i + 5, modulo the vocabulary or, for features, modulo 256
+// and divided by 255. Target i is 3 i^2 + 11 i + 1 modulo the number of classes.
 data::HostBatch FormulaBatch(const ModelSpec& spec, int64_t num_samples);
 
 // A part of the parameter space in which weight decay applies everywhere or nowhere.
@@ -23,7 +24,7 @@ struct DecayRange {
   ElementRange range;
   bool decay = false;
 };
-// The fewest such parts, in order.
+// Returns as few such parts as possible, in order.
 std::vector<DecayRange> DecayRanges(const Layout& layout);
 
 }  // namespace lodestar

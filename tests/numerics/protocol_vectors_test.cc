@@ -1,5 +1,5 @@
-// Holds the test vectors of proto/README.md, which clients in other languages check themselves
-// against, against our code: lines "kind key=value ... -> what comes out".
+// Checks our code against the test vectors of proto/README.md, with which clients in other
+// languages check themselves. Their lines are "kind key=value ... -> result".
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -69,8 +69,8 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> MakeDataset(const data::DataConfi
   return lodestar::data::MakeDataset(*source, {.name = "vectors", .architecture = gpt}, seed);
 }
 
-// `files`, of these lengths, together hold byte i mod 251 at place i; the last `heldout_files` of
-// them are held out.
+// Opens a corpus of files with the lengths of `files`. Byte i of all files together is i mod 251.
+// The last `heldout_files` of them are held out.
 absl::StatusOr<std::unique_ptr<data::Dataset>> OpenCorpus(const Vector& vector,
                                                           const data::TestFolder& folder) {
   const std::vector<std::string> lengths = absl::StrSplit(vector.Text("files"), ',');
@@ -175,7 +175,7 @@ TEST(ProtocolVectorsTest, Corpora) {
 
 TEST(ProtocolVectorsTest, Windows) {
   for (const Vector& vector : VectorsOf("window")) {
-    // Tokens that say where they are; with the last tenth, which is held out.
+    // Each token is its own position. The last tenth of the tokens is held out.
     std::vector<uint16_t> tokens(vector.Number("train_tokens") * 10 / 9);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i);
     const data::TestFolder folder;

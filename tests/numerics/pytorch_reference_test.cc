@@ -1,5 +1,5 @@
-// Losses over several AdamW steps and gradients of the first, against what PyTorch computes in fp64
-// (pytorch_reference.txt, written by pytorch_reference.py).
+// Compares the losses of several AdamW steps and the gradients of the first step with what PyTorch
+// computes in fp64 (pytorch_reference.txt, written by pytorch_reference.py).
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -52,7 +52,7 @@ std::map<std::string, Reference> ReadReferences() {
   return references;
 }
 
-// See pytorch_reference.py.
+// Computes the same summary as pytorch_reference.py.
 GradientSummary Summarize(const std::vector<double>& gradient, const TensorSpec& tensor) {
   GradientSummary summary;
   for (int64_t i = 0; i < tensor.num_elements(); ++i) {
@@ -106,8 +106,8 @@ class PytorchReferenceTest : public testing::TestWithParam<std::tuple<std::strin
   }
 
   bool is_oracle() const { return std::get<1>(GetParam()) == "oracle"; }
-  // The file has 13 digits and a weight in millions may be rounded to another f32 by another sin();
-  // f32 has 7 digits, of which sums over a few hundred products and cancellation cost two.
+  // The file has 13 digits, and another sin() may round one weight in millions to another f32. f32
+  // has 7 digits, of which sums over a few hundred products and cancellation cost two.
   double tolerance() const { return is_oracle() ? 1e-9 : 2e-5; }
 
   std::unique_ptr<kernels::Device> device_;
@@ -129,7 +129,8 @@ TEST_P(PytorchReferenceTest, GradientsAreEqual) {
     const TensorSpec& tensor = model_->layout().tensors()[i];
     const GradientSummary got = Summarize(gradient, tensor);
     const GradientSummary& want = reference_.gradients[i];
-    // What is zero or nearly so in theory is rounding of what it was summed from.
+    // A gradient that is zero or nearly zero in theory consists of rounding errors of its terms. So
+    // the tolerance has a part relative to the largest norm.
     const double tolerated = tolerance() * (want.norm + 1e-2 * largest_norm);
     EXPECT_NEAR(got.norm, want.norm, tolerated) << tensor.name;
     EXPECT_NEAR(got.projection, want.projection, 2 * tolerated) << tensor.name;

@@ -1,6 +1,7 @@
-// Tells ThreadSanitizer what Abseil's mutexes order. Debian's Abseil is not built with it, so that
-// it would report a race wherever a mutex is all that prevents one. Linked into every program of
-// --config=tsan: the functions here come before those of the library, which they call.
+// Tells ThreadSanitizer what Abseil's mutexes order. Debian's Abseil is not built with
+// ThreadSanitizer, which would therefore report a race wherever only a mutex prevents one. Every
+// program of --config=tsan links this file. The functions here take precedence over those of the
+// library, and call them.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -12,7 +13,8 @@
 #include "absl/synchronization/notification.h"
 
 extern "C" {
-// ThreadSanitizer has these: a release at an address comes before the acquires at it that follow.
+// Functions of ThreadSanitizer: a release at an address is ordered before later acquires at that
+// address.
 void __tsan_acquire(void* address);
 void __tsan_release(void* address);
 void AnnotateIgnoreReadsBegin(const char* file, int line);
@@ -21,8 +23,8 @@ void AnnotateIgnoreReadsEnd(const char* file, int line);
 
 namespace {
 
-// A thread that unlocks reads the conditions of those that wait, on their stacks, while it still
-// holds the mutex; nothing here can tell ThreadSanitizer that.
+// A thread that unlocks a mutex reads the conditions of waiting threads, on their stacks, while it
+// still holds the mutex. Nothing here can tell ThreadSanitizer that, so these reads are ignored.
 class WithoutReads {
  public:
   WithoutReads() { AnnotateIgnoreReadsBegin(__FILE__, __LINE__); }
@@ -34,7 +36,7 @@ class WithoutReads {
 void Acquire(const void* address) { __tsan_acquire(const_cast<void*>(address)); }
 void Release(const void* address) { __tsan_release(const_cast<void*>(address)); }
 
-// The library's function; member functions take the object as the first argument.
+// Calls the library's function. Member functions take the object as the first argument.
 template <typename Result, typename... Arguments>
 Result Call(const char* symbol, Arguments... arguments) {
   auto* const function = reinterpret_cast<Result (*)(Arguments...)>(dlsym(RTLD_NEXT, symbol));
@@ -50,7 +52,7 @@ Result Call(const char* symbol, Arguments... arguments) {
 
 #define LODESTAR_TEXT(name) #name
 #define LODESTAR_TEXT_OF(name) LODESTAR_TEXT(name)
-// "_ZN4absl7debian35Mutex4LockEv": the inline namespace is part of every symbol.
+// Symbols contain the inline namespace: "_ZN4absl7debian35Mutex4LockEv".
 #define LODESTAR_ABSL "_ZN4absl7" LODESTAR_TEXT_OF(ABSL_OPTION_INLINE_NAMESPACE_NAME)
 #define LODESTAR_ABSL_CONST "_ZNK4absl7" LODESTAR_TEXT_OF(ABSL_OPTION_INLINE_NAMESPACE_NAME)
 
@@ -80,7 +82,7 @@ void Mutex::ReaderUnlock() {
 }
 
 void Mutex::LockWhen(const Condition& condition) {
-  Release(this);  // of the condition
+  Release(this);  // for the reads of the condition
   Call<void>(LODESTAR_ABSL "5Mutex8LockWhenERKNS0_9ConditionE", this, &condition);
   Acquire(this);
 }
