@@ -94,7 +94,7 @@ double Bound(Encoding encoding, const std::vector<float>& values, int64_t i) {
       return LargestOfBlock(encoding, values, i) / 7.0 * (1 + 0x1p-7);
     case Encoding::Kind::kTopK2:
     case Encoding::Kind::kTopK4:
-      // This bound is wide. TopKCodecTest has a tighter one.
+      // This bound is wide; TopKCodecTest has a tighter bound.
       return LargestOfBlock(encoding, values, i);
   }
   return 0.0;
@@ -237,7 +237,7 @@ TEST_P(CodecConformanceTest, TheSumOfSquaresIsThatOfTheDecodedElements) {
 
 TEST_P(CodecConformanceTest, TheFirstThatIsNotBelowALimitIsFound) {
   for (const float limit : {1e-3f, 0.3f, 40000.0f, 1e18f}) {
-    // `large` is twice the limit, and every encoding can represent it unless the encoding is fp16.
+    // `large` is twice the limit, or 65000 if that is beyond the range of fp16.
     const float large = GetParam() == Encoding::kFp16 ? std::min(2 * limit, 65000.0f) : 2 * limit;
     std::vector<float> values(600, 0.0f);
     const Bytes fine = Encoded(GetParam(), values, {});

@@ -31,8 +31,8 @@ struct RangeWorkspace {
         db(dw + RoundUp(s.out_channels * Taps(s))) {}
 };
 
-// For a tap shifted by `shift` (-1, 0, 1): the columns [begin, end) of an output row for which the
-// tap reads inside the image.
+// The columns [begin, end) of an output row for which a tap, shifted by `shift` (-1, 0, 1), reads
+// inside the image.
 struct Inside {
   int64_t begin, end;
   Inside(int64_t shift, int64_t width)

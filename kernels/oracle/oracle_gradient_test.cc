@@ -37,8 +37,8 @@ class OracleGradientTest : public testing::Test {
     return values;
   }
 
-  // Checks `gradients`, which has the claimed derivative of `loss` by each tensor of `inputs` that
-  // it names.
+  // Checks that `gradients` has the derivatives of `loss` by the tensors of `inputs` with the same
+  // names.
   void ExpectGradients(Tensors inputs, const std::function<double(Tensors&)>& loss,
                        const Tensors& gradients) {
     for (const auto& [name, gradient] : gradients) {

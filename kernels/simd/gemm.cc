@@ -82,7 +82,7 @@ void MultiplyTile(const Tile& t) {
   }
 }
 
-// Calls the MultiplyTile() of `rows`, which must be at most kRows.
+// Calls MultiplyTile() for `rows` rows, which must be at most kRows.
 template <int kVectors, int kRows = TileRows(kVectors)>
 void MultiplyRows(int64_t rows, const Tile& t) {
   if (rows == kRows) return MultiplyTile<kRows, kVectors>(t);

@@ -101,7 +101,7 @@ TEST(ReduceTest, DotProductIsExactEnoughAndRepeats) {
 
 TEST(ReduceTest, SumOfSquaresDoesNotOverflowInSinglePrecision) {
   const std::vector<float> x(3, 1e30f);
-  // As a float, 1e30 has a relative error of up to 2^-24
+  // The tolerance covers the rounding of 1e30 to a float, up to 2^-24 of its value.
   EXPECT_NEAR(SumOfSquares(x.data(), 3), 3e60, 1e54);
 }
 
