@@ -13,7 +13,7 @@ inline constexpr int kExitBadFlags = 2;
 // SAVED.
 inline constexpr int kExitNeedsOperator = 3;
 inline constexpr int kExitRetry = 129;        // No server answered, or the server cannot do it now.
-inline constexpr int kExitStandsStill = 131;  // For ClusterHealth::kStandsStill.
+inline constexpr int kExitStandsStill = 131;  // `psctl status` returns this for kStandsStill.
 
 int ExitCodeOf(ClusterHealth health);
 // Returns the code for an error on this machine, which the same command would meet again.

@@ -11,7 +11,8 @@ namespace lodestar {
 struct GenerateOptions {
   // A checkpoint, a file that `psctl export` wrote, or a folder of Hugging Face.
   std::string model_path;
-  // For OpenTokenizer(). Empty means the tokenizer beside the model, or bytes.
+  // Path of the tokenizer, as for OpenTokenizer(). Empty means the tokenizer beside the model, or
+  // bytes.
   std::string tokenizer;
   std::string device = "auto";
   int threads = 1;

@@ -17,7 +17,7 @@ namespace lodestar {
 
 struct LaunchOptions {
   int servers = 1;
-  int workers = 2;  // If there are hosts, their file says how many.
+  int workers = 2;  // If there are hosts, their file gives the number.
   int threads = 1;  // Number of threads of a worker on the CPU.
   std::string device = "auto";
   std::string data;

@@ -221,8 +221,8 @@ void Launcher::Reap() {
       process.starts_again_at = absl::Now() + kRestartPause;
       continue;
     }
-    // A process told to end may exit with this code. The process that ends the cluster must not:
-    // its code says whether the job was over.
+    // A process that was told to end may exit with this code. The process that ends the cluster may
+    // not: its code says whether the job was over.
     const bool did_as_told =
         process.is_told_to_end && code == 128 + SIGTERM && !process.spec.ends_cluster;
     if (code != 0 && !did_as_told) {

@@ -52,8 +52,8 @@ class Launcher {
   // Errors: NotFound (the program cannot be run).
   absl::Status Start(const ProcessSpec& spec);
 
-  // Returns true if all processes are to end: one has failed for good, or this process was told to
-  // end. Also starts processes again as Wait() does. Requires: BlockSignals().
+  // Returns true if all processes are to end, because one process has failed for good or this
+  // process was told to end. Also restarts processes, as Wait() does. Requires: BlockSignals().
   bool IsToEnd();
 
   // Blocks until all processes have ended, and returns an exit code. Requires: BlockSignals().
@@ -80,7 +80,7 @@ class Launcher {
     std::thread output;
     bool running = false;
     bool is_told_to_end = false;
-    int input = -1;        // This end of the child's standard input.
+    int input = -1;        // The launcher's end of the child's standard input.
     int times_failed = 0;  // Number of failures after which it was or will be restarted.
     absl::Time starts_again_at = absl::InfiniteFuture();
   };

@@ -35,7 +35,7 @@ struct WorkerMemory {
 
 struct MemoryPlan {
   int num_servers = 1;
-  bool has_local_steps = false;       // If it is set, workers keep what local steps need.
+  bool has_local_steps = false;       // If set, workers keep what local steps need.
   ShardMemory server;                 // The memory of the largest shard.
   int64_t checkpoint_bytes = 0;       // The bytes of all servers together.
   std::vector<WorkerMemory> workers;  // Empty means that a client computes the model.

@@ -124,7 +124,8 @@ TEST(PlanCommandTest, ServersLinksAreTheWorkersUnlessGiven) {
   const auto seconds = [](const Json& plan) {
     return *GetDouble((**GetArray(plan, "options"))[0], "round_seconds");
   };
-  // With a server link as slow as a worker's, each of the four workers had a quarter of it.
+  // Before, the server's link was as slow as a worker's, and each of the four workers had a quarter
+  // of it.
   EXPECT_NEAR(seconds(JsonOf(options)) / seconds(as_workers), 0.25, 0.02);
 }
 

@@ -73,7 +73,7 @@ std::optional<char> TerminalScreen::AwaitKey(absl::Duration patience) {
   if (sigtimedwait(&stop, nullptr, &kNow) > 0) return 'q';
   if (readable != 1) return std::nullopt;
   char key = 0;
-  // A terminal that is gone is ready to read, but gives no byte.
+  // If the terminal is gone, read() returns at once, without a byte.
   if (read(STDIN_FILENO, &key, 1) != 1) return 'q';
   return key == kCtrlC ? 'q' : key;
 }
