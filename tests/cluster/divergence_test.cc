@@ -115,7 +115,7 @@ TEST_F(DivergenceTest, StopEndsServersAndWorkersAndSavesNothingInEveryMode) {
     ASSERT_OK(Train(Filled(kStep)));
     const absl::StatusOr<v1::Grant> grant = workers_[0]->NextGrant(report_);
     ASSERT_OK(grant);
-    // Only shard 1 overflows. In local_sgd no update of the servers can overflow, so the gradient
+    // Only shard 1 fails. In local_sgd no update of the servers can overflow, so the contribution
     // itself has a NaN.
     std::vector<float> gradient = Filled(kStep);
     if (mode == Mode::kLocalSgd) gradient.back() = kNan;
@@ -163,8 +163,8 @@ TEST_F(DivergenceTest, RollbackGoesOnFromTheLastCheckpointWithALowerLearningRate
     report_.reset();
     while (Status().last_checkpoint().round() < 3) std::this_thread::yield();
     const std::string checkpoint = Status().last_checkpoint().path();
-    // One more round is trained first: if the saved weights themselves gave a NaN, that checkpoint
-    // would not be used.
+    // One more round is trained first. If the very weights of the checkpoint gave a NaN, the job
+    // would not go back to that checkpoint.
     ASSERT_OK(Train(Filled(kStep)));
     Train(Filled(kNan)).IgnoreError();
     report_.reset();
@@ -231,8 +231,8 @@ TEST_F(DivergenceTest, WorkerThatReportsWithoutPushingIsDroppedAndNothingHangs) 
   EXPECT_OK(wire::FromGrpcStatus(reader->Finish()));
 }
 
-// Real workers, whose weights overflow by themselves, and therefore their losses and gradients: the
-// weight decay makes too large steps.
+// Real workers. The weight decay makes too large steps, so that their weights overflow, and then
+// their losses and gradients.
 class DivergingWorkerTest : public testing::Test {
  protected:
   DivergingWorkerTest() { WriteImages(images_); }

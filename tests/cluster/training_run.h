@@ -17,8 +17,8 @@ struct TrainingSetup {
   bool own_partition = false;
   // Number of workers of each site. A site is one more worker of the servers.
   std::vector<int> sites = {};
-  // If above 0, each site is below an upper site, which averages its workers after this many local
-  // steps. 0 means no upper sites.
+  // If above 0, each site is below an upper site, which averages the weights of its workers after
+  // this many local steps. 0 means no upper sites.
   int steps_of_upper_sites = 0;
 };
 

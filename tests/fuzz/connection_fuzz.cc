@@ -34,7 +34,7 @@ void ReadFirstBytes(absl::string_view bytes) {
   firewall::FirstBytes before = firewall::FirstBytes::kIncomplete;
   for (size_t size = 0; size <= bytes.size() && size <= 2 * firewall::kMaxFirstBytes; ++size) {
     const firewall::FirstBytes now = firewall::ClassifyFirstBytes(bytes.substr(0, size));
-    // If few bytes are enough for an answer, later bytes may only change it to kOther.
+    // A few bytes may already give an answer. Later bytes may change this answer only to kOther.
     LODESTAR_CHECK(before == firewall::FirstBytes::kIncomplete || now == before ||
                    now == firewall::FirstBytes::kOther)
         << size;

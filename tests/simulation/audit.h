@@ -149,8 +149,8 @@ class BucketAudit {
   Version first_;  // version of history_.front()
   std::vector<std::shared_ptr<const BucketSnapshot>> history_;
   std::optional<std::vector<float>> replacement_;  // weights that may replace the newest
-  // Versions before they were replaced. A checkpoint, or a worker whose round is over, may have
-  // one.
+  // Snapshots of versions before their weights were replaced. A checkpoint, or a worker whose round
+  // is over, may still have such weights.
   std::multimap<Version, std::shared_ptr<const BucketSnapshot>> replaced_;
   Version replaced_at_;  // version of the last replacement
   int64_t num_replacements_ = 0;
@@ -159,8 +159,9 @@ class BucketAudit {
   // counted contributions, with the version that has them
   std::map<std::pair<Incarnation, Round>, Version> counted_;
   std::deque<shard::ContributionKey> answered_;  // counted, but not yet published
-  Round counted_until_;                          // in this incarnation
-  Round promised_;  // pulled weights have had all rounds before this one
+  // The round after the last one that was counted in this incarnation of the servers.
+  Round counted_until_;
+  Round promised_;  // Workers have pulled weights that must include all rounds before this one.
 };
 
 // Audits one shard in one process, during one incarnation of the servers.
@@ -312,7 +313,7 @@ class Audit {
     std::map<Round, std::map<MadeKey, Made>> made;
     std::vector<std::unique_ptr<BucketAudit>> buckets;
     std::map<int, std::string> owners;                        // process that counts for each shard
-    std::map<Round, std::map<uint32_t, double>> square_sums;  // of means, by bucket
+    std::map<Round, std::map<uint32_t, double>> square_sums;  // square sums of means, by bucket
     std::map<Round, double> clip_scales;                      // factors that were seen
   };
 
@@ -359,7 +360,8 @@ class Audit {
   std::map<std::string, std::set<uint64_t>> writers_;  // writers of checkpoints, by path
   Round published_ = Round(-1);                        // round of the newest checkpoint
   std::set<std::string> damaged_;                      // paths of damaged checkpoints
-  std::optional<Round> goes_on_from_;  // next; promised by the server or job that stopped
+  // Round that the servers must continue from next. The server or job that stopped has promised it.
+  std::optional<Round> goes_on_from_;
   Round next_round_;
   int64_t rounds_committed_ = 0;
   int64_t rounds_since_restore_ = 0;

@@ -23,8 +23,8 @@ class BlockingCode final : public Clock {
   // The code must have ended: see End().
   ~BlockingCode() override;
 
-  // Runs `code` until it waits. The code continues to its end as the process goes on. Only one code
-  // runs at a time.
+  // Starts `code` and returns when it waits. Events of the process then continue the code, to its
+  // end. Only one code may run at a time.
   void Run(std::function<void()> code);
   // Lets the code run to its end after the process has ended. Only this code still uses what the
   // process had. No time passes, and every event that ends its waits has already happened.

@@ -26,8 +26,8 @@ struct SimulatedCluster {
   struct Deps {
     World* world = nullptr;
     Network* network = nullptr;
-    Chance* chance = nullptr;              // for faults
-    SimulatedCluster* upstream = nullptr;  // only for a site
+    Chance* chance = nullptr;              // decides about faults
+    SimulatedCluster* upstream = nullptr;  // cluster above; null means no site
   };
 
   // `name` is the name of a site, and empty for the cluster of the run. `replica_seed` is the seed

@@ -106,7 +106,8 @@ void ClusterWatch::CheckStopping(const Peace& peace) {
                    absl::FormatDuration(time));
     }
   }
-  // If the coordinator was told to stop as well, the check above applies.
+  // If the coordinator itself was told to stop, only its own time limit counts, which is checked
+  // above.
   if (!IsJobStopped() || cluster_.servers[0]->is_stopping()) return;
   const absl::Time since = std::max(job_stopped_at_, peace.settled_since);
   const absl::Duration longest = kLongestEnding + 2 * cluster_.config().lease;

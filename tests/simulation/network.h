@@ -164,7 +164,7 @@ class Network {
 
   World* const world_;
   const absl::Duration longest_delay_;
-  std::map<Ends, Path> paths_;               // the lower address comes first
+  std::map<Ends, Path> paths_;               // keys have the lower address first
   std::map<Ends, absl::Time> silent_until_;  // by sender and receiver
   std::map<Ends, absl::Time> loses_until_;   // by sender and receiver
   // messages to machines that are off

@@ -38,8 +38,8 @@ class SimulatedReplica {
   void LoseDisk(int num_shards);
   void Cut(absl::Duration time);
   void FillDisk(absl::Duration time);
-  // Makes one call fail after `num_calls` calls, which may change files. Its caller does not learn
-  // why.
+  // Lets `num_calls` calls pass and fails the next one. The failed call may change files, and its
+  // caller does not learn why it failed.
   void CutOnce(int64_t num_calls) { calls_until_cut_ = num_calls; }
   void CrashOnDisk(int64_t num_operations) { operations_until_crash_ = num_operations; }
   void Mend();

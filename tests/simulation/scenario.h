@@ -22,8 +22,8 @@ struct ClusterScenario {
   bool replica_has_checkpoints = false;
   bool goes_back = false;           // Journals are sometimes put back to an older state.
   int num_workers = 1;              // workers that know the job's encodings, without sites
-  bool has_old_worker = false;      // there is a further worker that does not know them
-  bool speaks_old_wire = false;     // or that does not speak the servers' wire version
+  bool has_old_worker = false;      // there is one more worker, which is refused
+  bool speaks_old_wire = false;     // it has an older wire version; else it lacks encodings
   bool has_foreign_worker = false;  // one of num_workers is a client of another make
   absl::Duration longest_step;      // maximum time of computing
 };
@@ -32,7 +32,7 @@ struct Scenario : ClusterScenario {
   std::vector<ClusterScenario> sites;  // each site is one more worker
   absl::Duration longest_delay;        // maximum delay of the network
   absl::Duration fault_pause;          // mean time between two faults
-  bool is_stormy_to_the_end = false;   // false: the last quarter of the job is calm
+  bool is_stormy_to_the_end = false;   // false means that the last quarter of the job is calm
   std::string text;                    // describes the scenario in words
 };
 

@@ -247,8 +247,8 @@ void SimulatedServer::Start() {
   life_->host = std::make_unique<host::ShardHost>(shard_, deps);
   absl::StatusOr<bool> has_recovered = false;
   if (opened.ok()) has_recovered = Recover();
-  // This counts instead of drawing a random number, because how often it happens must not depend on
-  // other events.
+  // Counts instead of drawing a random number, because the number of such servers must not depend
+  // on other events.
   if (shard_ > 0 && has_recovered.ok() && !*has_recovered && MayLackMemory()) {
     life_->lacks_memory = ++cluster_->num_restarts % kRestartsPerLack == 0;
   }
@@ -579,7 +579,8 @@ void SimulatedServer::TickShard() {
 }
 
 ShardAudit* SimulatedServer::audit() const {
-  // A shard exists before its beginning is written down and the coordinator is told.
+  // The shard may exist before its beginning is written down and before the coordinator is told. It
+  // then still has the audit of an older incarnation.
   ShardAudit* const audit = life_->audit;
   const bool is_current =
       audit != nullptr && audit->server_incarnation() == life_->host->server_incarnation();

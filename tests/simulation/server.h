@@ -82,7 +82,7 @@ struct ClusterContext {
   struct Connections {
     const Process* process = nullptr;
     bool has_process_ended = false;
-    bool are_bulk_closed = false;  // by the end of the process, or by a proxy
+    bool are_bulk_closed = false;  // closed by the end of the process, or by a proxy
     // Last time when a proxy has closed the connections of only this one of the incarnations that
     // the coordinator knows.
     absl::Time closed_alone_at = absl::InfinitePast();
@@ -96,7 +96,8 @@ struct ClusterContext {
   // state with which all begin anew. The coordinator's journal goes back together with that of
   // shard 0, or alone.
   std::set<int> gone_back;
-  // Those of gone_back whose servers have attached since, so that the coordinator can know.
+  // Those of gone_back whose servers have attached since then, so that the coordinator can know of
+  // the loss.
   std::set<int> attached_gone_back;
   bool has_coordinator_gone_back = false;
   // The servers' incarnation with which all begin anew after a journal has gone back. 0 means none
@@ -210,7 +211,7 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
     SimulatedServer* server = nullptr;
     uint64_t instance_id = 0;
     std::shared_ptr<Stream> stream;
-    uint64_t last_number = 0;  // of the last message on the stream
+    uint64_t last_number = 0;  // number of the last message on the stream
   };
   using Report = std::function<void(Coordinator&, absl::Time now)>;
   // A contribution that a server has acknowledged, as the server reports it to the coordinator.
@@ -233,7 +234,7 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
     ProcessExecutor log_tasks;
     ProcessExecutor journal_writer;
     bool has_hanging_disk = false;
-    bool lacks_memory = false;  // used when it loads for the first time
+    bool lacks_memory = false;  // has an effect when the server loads for the first time
     uint64_t instance_id = 0;
     std::unique_ptr<replica::Replication> replication;  // null means that there is no replica
     // Views of the disk, each with its copy if there is a replica.
@@ -261,13 +262,13 @@ class SimulatedServer final : public host::ShardReports, public host::Checkpoint
     std::unique_ptr<site::ServedSite> site;
     std::string told_of_uplink;
     bool leaves_upstream = false;  // the process ends when it has left upstream
-    // Time at which a server that was told to stop gives up.
+    // Time when a server gives up that was told to stop.
     absl::Time stop_by = absl::InfiniteFuture();
     std::optional<rpc::LastSaveCalls> last_save;  // set once the server was told to stop
 
     std::map<uint64_t, std::weak_ptr<ServedPush>> pushes;
     std::map<uint64_t, std::weak_ptr<ServedPull>> pulls;
-    ShardAudit* audit = nullptr;          // of the loaded shard
+    ShardAudit* audit = nullptr;          // audit of the loaded shard
     std::unique_ptr<host::ShardLog> log;  // null means that nothing is written down
     std::unique_ptr<host::ShardHost> host;
   };

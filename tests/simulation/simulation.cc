@@ -83,7 +83,7 @@ class Run {
     kLast,
   };
 
-  // One of the clusters, with its watch and its state.
+  // A cluster of the run, with its watch and its state.
   struct Level {
     Level(const SimulatedCluster::Deps& deps, const ClusterScenario& scenario,
           const std::string& name, uint64_t replica_seed)
@@ -198,8 +198,9 @@ class Run {
   std::set<std::pair<SimulatedServer*, int64_t>> starting_;
   Peace peace_;
   absl::Time hung_at_ = absl::InfinitePast();  // when a worker hung last
-  std::map<int, FolderCopy> older_;            // Journals, by shard.
-  std::optional<FolderCopy> newer_;            // That of shard 0, if its journals have gone back.
+  std::map<int, FolderCopy> older_;            // Older copies of the journals, by shard.
+  // Newer copy of the journals of shard 0, if they have gone back.
+  std::optional<FolderCopy> newer_;
   absl::Time mends_journal_at_ = absl::InfiniteFuture();
   int num_storms_ = 0;
   absl::Time mended_at_;
@@ -246,7 +247,7 @@ SimulationResult Run::Go() {
   }
   world_.After(ClusterWatch::kInterval, [this] { Supervise(); });
   if (chance_.OneIn(4)) {
-    // This comes before anything was ever wrong.
+    // Stops something in order before the first storm.
     world_.After(UpTo(absl::Seconds(5)), [this] { StopInOrder(); });
     world_.After(UpTo(absl::Seconds(20)), [this] { BeginStorm(); });
   } else {
@@ -970,7 +971,7 @@ void Run::Supervise() {
     for (auto& worker : cluster.workers) {
       if (!worker->process().is_alive() && worker->has_exited()) OnWorkerExit(*level, *worker);
     }
-    // This also resumes a server that restarted from a checkpoint of the pause.
+    // Ends the pause, also if the server has restarted from a checkpoint of the pause.
     const bool may_order =
         cluster.coordinator() != nullptr && !cluster.servers[0]->process().is_frozen();
     if (may_order && world_.Now() >= level->pauses_until) cluster.servers[0]->Resume();

@@ -30,7 +30,7 @@ struct SimulationResult {
   int64_t rounds = 0;  // committed rounds, including those that were lost again
   int64_t contributions = 0;
   int64_t restores = 0;
-  int64_t resumes = 0;  // of coordinators from their journals
+  int64_t resumes = 0;  // number of coordinators that continued from their journals
   int64_t sites = 0;    // number of sites in the cluster
   int64_t site_rounds = 0;
   int64_t faults = 0;

@@ -23,7 +23,7 @@ namespace lodestar::simulation {
 struct PathsOfLife {
   std::vector<std::string> addresses;  // addresses of the servers, as the worker knows them
   client::StillPaths still;
-  std::map<std::pair<int, bool>, client::Pace> paces;  // by shard, and true for pushes
+  std::map<std::pair<int, bool>, client::Pace> paces;  // keys: the shard, and true for pushes
 };
 
 class Transfer : public std::enable_shared_from_this<Transfer> {

@@ -125,7 +125,7 @@ class WorkAudit {
 
   // The members below are for the current incarnation of the servers.
   RestoredPoint restored_;
-  std::vector<Progress> beginnings_ = {{}};  // where it may have begun
+  std::vector<Progress> beginnings_ = {{}};  // possible progress at its beginning
   Progress since_;
   std::map<Round, Progress> before_opening_;  // since_ before each round was opened
   // Progress of the whole job, as far as grants and summaries have shown it.
@@ -134,9 +134,9 @@ class WorkAudit {
   std::map<int64_t, int64_t> handed_out_;
   std::map<Round, std::map<WorkerId, Share>> shares_;
   std::set<Round> abandoned_;
-  std::map<Round, SiteOrder> orders_;  // of a site: the order of each round
+  std::map<Round, SiteOrder> orders_;  // orders of a site, by the rounds opened for them
   std::map<Incarnation, Grant> last_grants_;
-  std::map<Round, std::map<Incarnation, RoundReport>> reports_;  // since the servers began
+  std::map<Round, std::map<Incarnation, RoundReport>> reports_;  // Reports since the servers began.
   // Reports that the journal did not have when a coordinator continued from it.
   std::map<Round, std::map<Incarnation, RoundReport>> unrecorded_;
 };

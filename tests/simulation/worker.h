@@ -76,7 +76,7 @@ class SimulatedWorker {
   void TellCoordinatorOfMyEnd();
   void RequestStop(const life::StopRequest& request = {});
   // Makes the worker stand still for `duration`, before its next push or before its next report.
-  // Its heartbeats say meanwhile that it computes or pushes.
+  // Meanwhile its heartbeats say that it computes or pushes.
   void Hang(absl::Duration duration);
   // Returns true if it stands still now, in an incarnation that has not ended.
   bool is_hanging() const;
@@ -122,8 +122,8 @@ class SimulatedWorker {
     std::shared_ptr<UnaryCall> call;  // call of the task
     std::function<void(const absl::Status&)> call_failed;
     std::shared_ptr<Transfer> transfer;
-    PathsOfLife paths;         // of the registered incarnation
-    uint64_t map_version = 0;  // version of the addresses in it
+    PathsOfLife paths;         // paths of the registered incarnation
+    uint64_t map_version = 0;  // version of the map that has the addresses in `paths`
     absl::Time wake_at = absl::InfiniteFuture();
 
     std::optional<Registration> registration;
@@ -152,7 +152,7 @@ class SimulatedWorker {
     absl::Duration computed_for;  // time of computing in the current round
 
     absl::Time hangs_until = absl::InfinitePast();
-    bool hangs_before_push = false;  // false: before the report
+    bool hangs_before_push = false;  // false means before the report
     std::string hangs_as;            // activity in its heartbeats meanwhile
     bool is_hanging = false;
 

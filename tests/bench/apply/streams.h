@@ -12,8 +12,8 @@ inline constexpr int kMaxUpdated = 3;
 struct StreamPart {
   const float* read = nullptr;        // read only, like a gradient
   float* updated[kMaxUpdated] = {};   // read and written in place
-  const float* moved_from = nullptr;  // read and written to moved_to; may be null
-  float* moved_to = nullptr;          // if moved_from is null, only written
+  const float* moved_from = nullptr;  // read, and written to moved_to; may be null
+  float* moved_to = nullptr;          // written, without reading if moved_from is null
   int64_t elements = 0;
 };
 

@@ -67,7 +67,7 @@ bool RawTcpServer::Acknowledge(int socket, absl::Span<char> buffer,
 
 bool RawTcpServer::Exchange(int socket, absl::Span<const char> source, absl::Span<char> buffer,
                             absl::Span<char> destination) const {
-  // The first byte says that a transfer has begun.
+  // The client's first byte shows that a transfer has begun.
   if (!ReceiveAll(socket, buffer, destination.subspan(0, 1))) return false;
   bool is_sent = false;
   std::thread sending([&] { is_sent = SendAll(socket, source); });

@@ -39,8 +39,8 @@ TEST(OperationTimerTest, EveryRunIsOnTheSameNumbers) {
   EXPECT_GT(*seconds, 0.0);
   EXPECT_EQ(seen.size(), 8u);
   EXPECT_THAT(seen, Each(4.0f));
-  // The measured time has the two operations of halve(), a copy and a cast, and not the restoring
-  // of inputs.
+  // The time must cover the two operations of halve(), a copy and a cast, but not the restoring of
+  // the inputs.
   EXPECT_NEAR(*seconds, 2e-6, 1e-9);
   card->Release(memory);
 }

@@ -1,7 +1,7 @@
 // A gpu_worker whose contributions are altered on their way to the servers, for trials. It is the
 // real program, linked with -Wl,--wrap around the function that makes its transport, so that the
-// product needs no switch for this. LODESTAR_POISON is flip (negates), long (multiplies by 100),
-// nan, or random (random numbers of the same norm). LODESTAR_POISON_FROM is the first altered
+// product needs no switch for this. LODESTAR_POISON is flip (changes the sign), long (multiplies by
+// 100), nan, or random (random numbers of the same norm). LODESTAR_POISON_FROM is the first altered
 // round.
 #include <cmath>
 #include <cstdlib>
