@@ -42,7 +42,7 @@ std::vector<int> StepsToTry(int most, int fragments, int overlap_steps) {
 }
 
 // Maximum outer learning rate for overlapped rounds. With higher rates, late contributions can make
-// steps grow (deploy/docs/slow_links.md).
+// steps grow (docs/howto/slow_links.md).
 constexpr double kMostRateOfOverlappedRounds = 0.4;
 
 // Differences of a kind of exchange from the base. Each kind is tried with several settings of the
@@ -134,7 +134,7 @@ std::vector<Kind> KindsOf(const JobSpec& base, const ExchangeBounds& bounds) {
     const bool is_late = kind.is_cut || kind.has_overlap || kind.overlaps_rounds;
     if (is_client && is_late) continue;
     // Overlapped rounds hide the same exchange as fragments or overlapped steps, so only one of
-    // them is used. They can also make steps grow (deploy/docs/slow_links.md).
+    // them is used. They can also make steps grow (docs/howto/slow_links.md).
     if (kind.overlaps_rounds && (kind.is_cut || kind.has_overlap)) continue;
     const bool may_grow = !open.mode && base.outer_optimizer == OuterOptimizerKind::kNesterov &&
                           base.outer_learning_rate > kMostRateOfOverlappedRounds;

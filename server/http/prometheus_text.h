@@ -1,6 +1,6 @@
 // Converts a cluster's status to Prometheus' exposition format, version 0.0.4. Names follow its
 // conventions: base units, `_total` for counters, and `_ratio` for shares from 0 to 1.
-// deploy/docs/monitoring.md says what each metric means. An unknown value has no line.
+// docs/reference/metrics.md says what each metric means. An unknown value has no line.
 #pragma once
 
 #include <string>

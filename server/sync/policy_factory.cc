@@ -7,7 +7,7 @@ namespace lodestar {
 namespace {
 
 // Grace period of local steps, as a share of a window. Workers of equal speed, or with windows cut
-// to their speeds, differ by up to this share: see deploy/docs/unequal_workers.md.
+// to their speeds, differ by up to this share: see docs/howto/unequal_workers.md.
 constexpr double kGraceOfLocalSteps = 0.2;
 
 int QuorumOf(const JobSpec& job) { return job.mode == Mode::kSync ? job.quorum : 0; }
