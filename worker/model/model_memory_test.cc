@@ -264,7 +264,7 @@ TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
 }
 
 // Tests the smallest card for each model and way to train, with one sample at a time and the
-// reserve. docs/explanation/planner.md has the same table.
+// reserve. docs/howto/planning.md has the same table.
 TEST_F(LargeModelMemoryTest, TheSmallestCardOfEachWay) {
   const auto smallest = [](const ModelSpec& spec, kernels::DType compute,
                            Recompute recompute) -> int64_t {
