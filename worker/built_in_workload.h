@@ -65,9 +65,9 @@ class BuiltInWorkload final : public Workload {
   static Made MadeFor(const Registration& registration);
   absl::Status MakeModelOf(const Registration& registration, Layout layout,
                            const kernels::DeviceSet& devices);
-  // Sets config->max_batch to the number that fits on every device, if it is 0. Logs the memory
-  // that model and runner will take on the first device. The other devices hold only the model.
-  // Errors: those of CheckModelFits().
+  // Sets config->max_batch to the number that fits on every device, if max_batch is 0. Logs the
+  // memory that model and runner will take on the first device. The other devices hold only the
+  // model. Errors: those of CheckModelFits().
   absl::Status PlanMemory(const Registration& registration, const kernels::DeviceSet& devices,
                           model::ModelConfig* config) const;
 

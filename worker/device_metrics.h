@@ -1,4 +1,4 @@
-// Metrics of the devices that a worker reports with each round, beside the metrics of programs.
+// Metrics of the devices. A worker reports them with each round, beside the metrics of programs.
 #pragma once
 
 #include "common/messages/program_metrics.h"
@@ -10,8 +10,8 @@ namespace lodestar::worker {
 // of our kernels; see Device::num_refused_outputs().
 inline constexpr char kRefusedOutputsMetric[] = "device/refused_outputs";
 
-// Adds that number, summed over all devices. Does nothing if it is 0, or if *metrics has the
-// maximum number of entries.
+// Adds kRefusedOutputsMetric, summed over all devices. Does nothing if the sum is 0, or if *metrics
+// has the maximum number of entries.
 void AddDeviceMetrics(const kernels::DeviceSet& devices, Metrics* metrics);
 
 }  // namespace lodestar::worker

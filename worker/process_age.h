@@ -8,12 +8,13 @@
 
 namespace lodestar::worker {
 
-// Returns the age of this process, rounded to 10 ms. Zero means that the system does not tell.
+// Returns the age of this process, rounded to 10 ms. Zero means that the system does not report the
+// age.
 absl::Duration ProcessAge();
 
 // Returns the age of the process whose /proc/PID/stat has the text `stat`. `since_boot` is the time
-// since the machine was started. Returns zero if `stat` has another form, or says that the process
-// started later than `since_boot`.
+// since the machine was started. Returns zero if `stat` does not have the form of proc(5), or if it
+// says that the process started after `since_boot`.
 absl::Duration ProcessAgeFrom(absl::string_view stat, absl::Duration since_boot,
                               int64_t ticks_per_second);
 

@@ -2,10 +2,10 @@
 // in it for the next process of the same name: the residual of error feedback and, once the worker
 // was told to stop, the state of its inner optimizer.
 //
-// The folder also has the instance by which the servers know the process. If the process is started
-// again within the lease, it shows this instance and goes on with the life of the earlier process.
-// Then the round at hand is not lost. The instance is written when a process joins a job whose
-// residual is kept, and removed when the process ends by itself.
+// The folder also has the instance number by which the servers know the process. If a new process
+// starts within the lease, it sends this number and goes on with the life of the earlier process.
+// In this way the work of the current round is not lost. The instance is written when a process
+// joins a job whose residual is kept, and removed when the process ends by itself.
 //
 // Do not copy the folder to another machine and start a worker of the same name there while the
 // first one runs. Two processes would then share one life.
@@ -45,13 +45,13 @@ std::string ResidualFolderIn(absl::string_view state_dir, absl::string_view work
 
 class ResidualFolder {
  public:
-  // Maximum time to wait for the folder. A process that was killed holds it until the system has
+  // Maximum time to wait for the folder. A killed process holds the folder until the system has
   // freed the memory of the process.
   static constexpr absl::Duration kPatience = absl::Seconds(10);
 
   // Takes the folder. If it does not exist, makes it for this user only. While another process
-  // holds the folder, waits for up to `patience`. Errors: AlreadyExists if that process still holds
-  // it then; those of the system.
+  // holds the folder, waits for up to `patience`. Errors: AlreadyExists if the other process still
+  // holds the folder after `patience`; those of the system.
   static absl::StatusOr<std::unique_ptr<ResidualFolder>> Take(const std::string& path,
                                                               const std::string& worker_name,
                                                               Clock* clock,
@@ -62,10 +62,11 @@ class ResidualFolder {
 
   trainer::ResidualStore* store() { return &store_; }
   trainer::InnerStateStore* inner_states() { return &inner_states_; }
-  // Returns the instance of the earlier process, if that process was killed. 0 means none.
+  // Returns the instance number of the earlier process, if that process was killed. 0 means that
+  // there is none.
   uint64_t former_instance() const { return former_instance_; }
-  // Write and remove the instance. Both return when the change is on disk. Errors: those of the
-  // system.
+  // Write and remove the file with the instance number. Both return when the change is on disk.
+  // Errors: those of the system.
   absl::Status WriteInstance(uint64_t instance_id);
   absl::Status RemoveInstance();
 

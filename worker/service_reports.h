@@ -1,6 +1,6 @@
 // ServiceReports reports the state of a worker to the service manager (systemd) that has started
-// it, again and again. From the first report on the worker counts as ready, even if it waits. A
-// machine's start must not wait for servers elsewhere, and a watchdog watches only services that
+// it, again and again. From the first report on, the worker counts as ready, even if it waits: the
+// start of a machine must not wait for servers elsewhere, and systemd watches only services that
 // are ready. The worker counts as alive while it waits for other processes, and while its own work
 // makes progress (see StallWatch).
 #pragma once
@@ -23,20 +23,20 @@ class ServiceReports {
  public:
   struct State {
     bool is_stopping = false;
-    // What keeps the worker from computing. Empty means that the worker computes.
+    // The reason why the worker does not compute. Empty means that the worker computes.
     std::string standing = {};
     // The work that the worker does by itself. Not set means that it waits for other processes.
     std::optional<StallWatch::Work> work = {};
   };
-  // Returns the worker's state. It may block while that state is locked, because a worker that
-  // never unlocks its state is not alive.
+  // Returns the worker's state. It may block while the state is locked. A worker that never unlocks
+  // its state then counts as dead.
   using Reader = std::function<State()>;
 
   // Time between two reports.
   static constexpr absl::Duration kInterval = absl::Seconds(1);
 
-  // Begins to report. Until Watch() is called, reports say `before`. `shortest_patience` is the
-  // argument of StallWatch. `clock` must outlive the object.
+  // Begins to report. Until Watch() is called, reports have the text `before`. `shortest_patience`
+  // is the argument of StallWatch. `clock` must outlive the object.
   ServiceReports(ServiceManager manager, std::string before, absl::Duration shortest_patience,
                  Clock* clock);
   ~ServiceReports() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -19,7 +19,8 @@ constexpr absl::Duration kPatience = absl::Seconds(3);
 // Tests with a socket like the one of systemd.
 class ServiceReportsTest : public testing::Test {
  protected:
-  // The kernel chooses the socket's name, because test processes may have the same id.
+  // The kernel chooses the socket's name, because two processes of tests may have the same process
+  // id.
   ServiceReportsTest() {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -38,7 +39,7 @@ class ServiceReportsTest : public testing::Test {
     const ssize_t size = recv(descriptor_, message, sizeof(message), flags);
     return size < 0 ? "nothing" : std::string(message, static_cast<size_t>(size));
   }
-  // Returns the next report, which must not come before its time.
+  // Returns the next report. Fails if a report comes before its time.
   std::string Next() {
     clock_.AwaitSleepers(1);
     EXPECT_EQ(Receive(MSG_DONTWAIT), "nothing");
@@ -55,7 +56,7 @@ TEST_F(ServiceReportsTest, AWorkerIsReadyWhateverItWaitsFor) {
   ServiceReports::State state = {.standing = "not connected: nobody answers"};
   ServiceReports reports(ServiceManager(name_), "enrols", kPatience, &clock_);
   EXPECT_EQ(Receive(), "READY=1\nWATCHDOG=1\nSTATUS=enrols");
-  // The other thread reads `state` while this one waits for it.
+  // The reporting thread reads `state` while this thread waits for the report.
   reports.Watch([&state] { return state; });
   EXPECT_EQ(Next(), "READY=1\nWATCHDOG=1\nSTATUS=not connected: nobody answers");
   state = {.standing = ""};

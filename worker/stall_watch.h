@@ -2,9 +2,9 @@
 // limit here, because those processes have limits of their own.
 //
 // A step may take a second or an hour, depending on model and device. So the limit comes from
-// earlier work of the same name: work may take ten times as long as the longest so far, relative to
-// its number of samples. The coordinator uses the same factor for a worker that others wait for
-// (RoundPatience). The first work of a name may take `first_factor` times the shortest patience.
+// earlier work of the same name. Work may take ten times as long, per sample, as the longest
+// earlier work. The coordinator uses the same factor for a worker that others wait for
+// (RoundPatience). The first work of a name may take `first_factor` times `shortest`.
 //
 // StallWatch is for one thread, and reads no clock: the caller passes the time in. The time between
 // two looks counts up to kLongestLook only, so that time in which the process or the machine did
@@ -41,9 +41,9 @@ class StallWatch {
   // `shortest` is the shortest limit for any work.
   explicit StallWatch(absl::Duration shortest) : shortest_(shortest) {}
 
-  // Returns how long the work has made no progress if that is longer than allowed, and zero
-  // otherwise. Must be called about once a second. `work` is not set if the worker waits for other
-  // processes.
+  // If the work has made no progress for longer than allowed, returns for how long. Otherwise
+  // returns zero. Must be called about once a second. `work` is not set if the worker waits for
+  // other processes.
   absl::Duration Look(absl::Time now, const std::optional<Work>& work);
 
  private:
@@ -53,7 +53,7 @@ class StallWatch {
   std::optional<absl::Time> looked_at_;
   std::optional<Work> work_;
   absl::Duration still_;  // Time since work_ last made progress.
-  // By name of the work: the longest time per unit of size.
+  // The longest time per unit of size, by the name of the work.
   std::map<std::string, absl::Duration> longest_;
 };
 

@@ -21,7 +21,7 @@ class StallWatchTest : public testing::Test {
     }
     return still > absl::ZeroDuration();
   }
-  // Returns work of the same name that has made progress.
+  // Returns work of the same name that has made progress since the last call.
   Work Next(int64_t size = 1) { return {"computes", ++progress_, size}; }
 
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
@@ -77,10 +77,10 @@ TEST_F(StallWatchTest, WhoDidNotRunStoodStillForNobody) {
   EXPECT_FALSE(StandsStillFor(absl::Seconds(2), Next()));
   const Work step = Next();
   EXPECT_FALSE(StandsStillFor(absl::Seconds(1), step));
-  // A laptop was closed.
+  // Eight hours without a look, as if a laptop was closed.
   now_ += absl::Hours(8);
   EXPECT_FALSE(StandsStillFor(absl::Minutes(9), step));
-  // The clock was set back.
+  // The clock goes back by an hour.
   now_ -= absl::Hours(1);
   EXPECT_FALSE(StandsStillFor(absl::Seconds(30), step));
   EXPECT_TRUE(StandsStillFor(absl::Minutes(1), step));

@@ -26,8 +26,8 @@ constexpr char kFile[] = "file";
 constexpr char kDevice[] = "device";
 
 // Locks the folder in which the file is replaced, until the returned descriptor is closed. If the
-// file system has no such locks and two processes write at the same time, the later one wins.
-// Errors: Unavailable after `patience`; those of files.
+// file system has no locks and two processes write at the same time, the later write wins. Errors:
+// Unavailable after `patience`; those of files.
 absl::StatusOr<int> LockFolder(const std::string& path, Clock* clock, absl::Duration patience) {
   const std::string folder = DirectoryOf(path);
   const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

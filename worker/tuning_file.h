@@ -25,15 +25,15 @@ class TuningFile {
   // `clock` must outlive the object.
   TuningFile(std::string path, Clock* clock, ChangeLogger::Sink sink = LogLine);
 
-  // Returns the text that a device is to be made with: the content of the file, or an empty text.
+  // Returns the text with which a device has to be made: the content of the file, or an empty text.
   // If the file cannot be used, logs the reason.
   std::string TextForDevice();
   // Logs which parts of the file `device` does not use, and why.
   void Tell(const kernels::Device& device);
   // Adds the choices that `device` has made since the last call to the file. Waits for up to
   // `patience` while another process writes the file. If the choices cannot be written, the next
-  // call writes them. Errors are logged, except that with a `patience` of zero a file in use is no
-  // error.
+  // call writes them. Errors are logged. If `patience` is zero, a file that another process writes
+  // is not an error.
   void Keep(const kernels::Device& device, absl::Duration patience);
 
   // Returns the content of the file. Empty means that there is no file. Errors: FailedPrecondition

@@ -59,14 +59,14 @@ std::shared_ptr<client::CancellableTransport> MakeTransport(const Registration& 
   config.worker = registration.life.worker;
   config.incarnation = registration.life.incarnation;
   config.life_secret = registration.life_secret;
-  // Two thirds of a lease. The call ends before the coordinator takes this worker for the one that
-  // holds the round up.
+  // Two thirds of a lease. So the call ends before the coordinator decides that this worker holds
+  // up the round.
   config.patience = 2 * registration.heartbeat_interval;
   return std::make_shared<client::CancellableTransport>(
       client::MakeBulkGrpcTransport(std::move(config)));
 }
 
-// Returns true if model or seed differ, which a restart of the same job never changes.
+// Returns true if model or seed differ. If a job only restarts, neither changes.
 bool IsOtherJob(const Registration& before, const Registration& now) {
   return before.layout().hash() != now.layout().hash() || before.job.seed != now.job.seed;
 }
@@ -246,7 +246,7 @@ void Worker::Do(const life::Lifecycle::Connect&) {
   absl::StatusOr<life::LifeId> life = life::LifeId();
   if (registration.ok()) {
     const JobSpec& job = registration->job;
-    // For late contributions of local steps: the weights that they are changes of.
+    // Says in the log from which weights late contributions of local steps measure their change.
     const std::string anchor =
         HasLocalSteps(job) && !HasRosters(job) ? absl::StrCat(" anchor=", NameOf(job.anchor)) : "";
     LogInfo("registered with {}: worker={} incarnation={} mode={}{} model={} parameters={}",
@@ -302,7 +302,7 @@ void Worker::Do(const life::Lifecycle::Prepare&) {
 
 void Worker::Do(const life::Lifecycle::TryPaths&) {
   absl::Status tried = CurrentTransport()->StartTrial()->Wait();
-  // NotFound means that there are no weights yet. The servers have answered, so they can be
+  // NotFound means that the servers have no weights yet. Since they have answered, they can be
   // reached.
   if (absl::IsNotFound(tried)) tried = absl::OkStatus();
   absl::MutexLock lock(&mutex_);
@@ -320,7 +320,8 @@ void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
   const absl::Time asked = clock_->Now();
   const absl::StatusOr<Grant> grant = link_->NextGrant(ask.report, ask.leaving);
   if (grant.ok()) TellProgress(*grant);
-  // kWait may answer a request that was sent before the acknowledgement, so it does not prove one.
+  // kWait may answer a request that was sent before the acknowledgement. So it does not prove that
+  // the report was acknowledged.
   if (grant.ok() && grant->kind != Grant::Kind::kWait && ask.report.has_value()) {
     absl::MutexLock lock(&mutex_);
     acknowledged_ = {.server_incarnation = registration_->server_incarnation,
@@ -441,8 +442,8 @@ void Worker::OnServersMoved(const ServerAddresses& servers) {
   std::shared_ptr<client::CancellableTransport> transport;
   {
     absl::MutexLock lock(&mutex_);
-    // A transport that is made later gets the addresses of the registration. The next heartbeat
-    // reports that version.
+    // Without a transport there is nothing to do: the next transport gets the addresses of its
+    // registration, and the next heartbeat reports their version.
     if (transport_ == nullptr) return;
     transport = transport_;
     map_version_ = servers.map_version;
@@ -527,7 +528,7 @@ void Worker::TakeResidualFolder() {
         folder.status().message());
   }
   residuals_ = *std::move(folder);
-  // Once the worker is connected, the servers know it by its own instance.
+  // Once the worker is connected, the servers know it by the instance of this process.
   if (link_ == nullptr && residuals_->former_instance() != 0) {
     config_.instance_id = residuals_->former_instance();
   }
@@ -547,6 +548,7 @@ trainer::ResidualStore* Worker::PrepareResiduals(const JobSpec& job) {
 absl::Status Worker::PrepareRunner(const JobSpec& job) {
   if (runner_ != nullptr && trainer::HaveSameRunner(runner_job_, job)) return absl::OkStatus();
   // A program that wants the last weights also reads parameters between rounds and adds to reports.
+  // So the worker asks and pulls nothing ahead for it.
   const bool looks_ahead = config_.overlap && !workload_->wants_last_weights();
   const std::function<void(const RoundReport&)> ask_ahead = [this](const RoundReport& report) {
     RoundReport whole;
@@ -634,7 +636,7 @@ std::shared_ptr<client::ParameterTransport> Worker::TransportOf(const WorkerLife
   registration.life = life;
   registration.life_secret = secret;
   Config settings = config_;
-  // Only a few bytes are sent.
+  // Shared memory is not needed, because only a few bytes are sent.
   settings.shared_memory = false;
   auto transport = MakeTransport(registration, settings, /*registry=*/nullptr, /*trace=*/nullptr,
                                  /*outlives_process=*/false);

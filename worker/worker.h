@@ -66,11 +66,11 @@ class Worker {
     std::string trace_path;
     int64_t trace_rounds = 5;
     absl::Duration progress_interval = absl::Seconds(2);
-    // The start of the worker by its clock, from which times in status and log count. Not set means
-    // the time of Create().
+    // The start of the worker by its clock. Times in status and log are counted from this start.
+    // Not set means the time of Create().
     std::optional<absl::Time> started_at = {};
     // Limits of waiting: for servers after a request to stop, between attempts, and for servers
-    // that do not answer. The constructor fills in the addresses that are tried.
+    // that do not answer. The constructor of Worker fills in the addresses that are tried.
     life::Lifecycle::Config life;
   };
 
@@ -91,7 +91,7 @@ class Worker {
 
   // Makes the worker finish the present step, and the steps of its round that fit into
   // `request.grace`, hand in its work, and leave. A step is not cut short. The worker waits for
-  // servers until leave_timeout, or until the machine goes. After several calls the shortest time
+  // servers until leave_timeout, or until the machine goes. After several calls the earliest end
   // counts. Thread-safe.
   void RequestStop(const life::StopRequest& request = {});
 
@@ -132,10 +132,10 @@ class Worker {
   void Do(const life::Lifecycle::Finish& finish);
 
   // Must be called when the servers have gone back to a state before a round that they had
-  // acknowledged to this worker. Drops the residual and what was kept of the last round.
+  // acknowledged to this worker. Drops the residual and the kept contribution of the last round.
   void DropWhatServersLack(const absl::Status& reason);
-  // Logs what may keep TLS from working, once, and again if it changes. If TLS refuses a
-  // connection, the connection is closed without a reason.
+  // Logs the reasons why TLS may not work, once, and again if they change. Such a log is needed
+  // because TLS closes a refused connection without saying why.
   void TellTlsDoubts(const absl::Status& registered);
   // Ends heartbeats and transfers of the last connection.
   void Disconnect() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -194,11 +194,11 @@ class Worker {
   std::optional<Registration> registration_;
   std::optional<data::SampleOrder> sample_order_;
   std::unique_ptr<trainer::RoundRunner> runner_;
-  // The job that runner_ was made for.
+  // The job for which runner_ was made.
   JobSpec runner_job_;
   // The progress of training with workload_'s data.
   std::optional<trainer::Progress> progress_;
-  // An error means that the last weights were wanted and did not come.
+  // Not OK means that the last weights were wanted and did not come.
   absl::Status last_weights_;
   // True if the job was stopped and may go on later.
   bool has_rounds_left_ = false;

@@ -27,7 +27,7 @@ struct WorkerEntrance {
   std::string coordinator;  // HOST:PORT[,HOST:PORT...]
   // True if `coordinator` was given. Otherwise a join string has the address.
   bool has_coordinator = false;
-  std::string name;  // Empty means any name.
+  std::string name;  // Empty means that the worker has no name yet, and any name will do.
 };
 
 // Checks that the worker can join without sending plain text to another machine. `flag` is the name
@@ -42,8 +42,8 @@ class WorkerCredentials {
       const WorkerEntrance& entrance, const std::function<bool()>& is_interrupted,
       Worker::Config* config);
 
-  // Must be called with the result of the worker. Credentials that a server has refused for good
-  // are not used again.
+  // Must be called with the result of the worker. If a server has refused the credentials for good,
+  // they are not used again.
   void OnEnd(const absl::Status& outcome) const;
 
  private:

@@ -159,7 +159,7 @@ namespace {
 constexpr int kMaxThreads = 1024;
 constexpr int64_t kMaxMicroBatch = 1 << 20;
 constexpr int64_t kMaxTraceRounds = 1000;
-// A server that works answers within milliseconds, but not at once.
+// A working server needs some milliseconds to answer, so shorter times make no sense.
 constexpr absl::Duration kShortestLeave = absl::Seconds(1);
 constexpr absl::Duration kLongestLeave = absl::Hours(24);
 
@@ -190,8 +190,8 @@ absl::Status CheckOneOf(absl::string_view flag, const std::string& value,
   return BadFlag(flag, value, list);
 }
 
-// Checks the form of --device. Whether the machine has the device is checked when the device is
-// made, before anything is connected.
+// Checks the form of --device. Whether this machine has the device is checked later, when the
+// device is made and nothing is connected yet.
 absl::Status CheckDevice(const std::string& device) {
   return factory::IsWorkerDevice(device) ? absl::OkStatus()
                                          : BadFlag("device", device, factory::kWorkerDevices);
@@ -261,7 +261,8 @@ absl::Status ReadResiduals(const std::set<std::string>& given, const WorkerEntra
                            Worker::Config& config) {
   ASSIGN_OR_RETURN(config.keep_residuals,
                    ParseKeepResiduals("--keep_residuals", absl::GetFlag(FLAGS_keep_residuals)));
-  // The default folder for certificates is not used, because residuals may take gigabytes.
+  // Residuals are kept only if --state_dir was given, and not in the default folder for
+  // certificates, because they may take gigabytes.
   if (given.contains("state_dir")) {
     config.residual_folder = ResidualFolderIn(entrance.security.state_dir, entrance.name);
   }

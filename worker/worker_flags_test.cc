@@ -120,7 +120,8 @@ TEST_F(WorkerFlagsTest, DeviceAndArithmetic) {
 
 TEST_F(WorkerFlagsTest, TuningIsOfCards) {
   EXPECT_EQ(Read({})->worker.tuning_path, "");
-  // A path that cannot be read or written is found out later, and does not end the worker.
+  // A path that cannot be read or written is no error of the flag. The worker finds out later and
+  // goes on.
   EXPECT_EQ(Read({"--tuning_file=/nowhere/tuning"})->worker.tuning_path, "/nowhere/tuning");
   EXPECT_EQ(Read({"--tuning_file=t", "--device=cuda:1"})->worker.tuning_path, "t");
   EXPECT_THAT(ErrorOf({"--tuning_file=t", "--fusion=always"}),

@@ -84,7 +84,7 @@ class StopSignalHandler {
     worker_->RequestStop({.grace = grace_});
   }
 
-  // grace_ and manager_ are set before the thread of waiter_ starts.
+  // grace_ and manager_ are set before the thread of waiter_ starts, and do not change later.
   absl::Duration grace_;
   const ServiceManager* manager_ = nullptr;
   absl::Mutex mutex_;
@@ -93,8 +93,8 @@ class StopSignalHandler {
   std::optional<SignalWaiter> waiter_;
 };
 
-// Returns the exit code for `status`. Another process may hold the name only until its lease ends,
-// and a server that is away may come back. All other errors are final.
+// Returns the exit code for `status`. Two errors may pass: another process holds the name only
+// until its lease ends, and a server that is away may come back. All other errors are final.
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
   if (absl::IsDeadlineExceeded(status)) return kExitNotHandedIn;
@@ -130,11 +130,12 @@ int RunWorker(const CommandLine& line) {
   if (!credentials.ok()) {
     LogError("{}", credentials.status().message());
     FlushLog();
-    // A name that is taken stays taken until its certificate expires.
+    // If the name is taken, another try does not help: the name stays taken until its certificate
+    // expires.
     _exit(absl::IsUnavailable(credentials.status()) ? kExitRetry : kExitPermanent);
   }
   InitLogging(flags->worker.name, flags->log_level, flags->log_format);
-  // The watch also notices a card's driver that hangs.
+  // Reports the state to the service manager, which thus also notices a card's driver that hangs.
   reports.Watch([] {
     return ServiceReports::State{
         .standing = "opens its device",

@@ -23,8 +23,8 @@ class Workload {
  public:
   virtual ~Workload() = default;
 
-  // Returns the tensors of a model that the servers may not know. Nothing means that the servers
-  // know the model. Called before each registration.
+  // Returns the tensors of the program's own model, which the servers may not know. Not set means
+  // that the servers know the model. Called before each registration.
   virtual std::optional<OfferedLayout> offered_layout() const { return std::nullopt; }
   // Returns settings of the job that are used if the operator of the servers has not set them.
   virtual ProposedSettings proposed_settings() const { return {}; }
@@ -33,9 +33,10 @@ class Workload {
   virtual void OnRegistered(const Registration&) {}
   // Returns true if the model and data made by the last Prepare() also fit this job.
   virtual bool Serves(const Registration& registration) const = 0;
-  // Makes the job's model and data on `devices`. Earlier ones are destroyed and must not be in use
-  // any more. May take long, and calls `stop_requested` from time to time. Errors:
-  // FailedPrecondition if the job has another model; ResourceExhausted; those of the data.
+  // Makes the job's model and data on `devices`. The model and data of an earlier call are
+  // destroyed, and must not be in use any more. May take long, and calls `stop_requested` from time
+  // to time. Errors: FailedPrecondition if the job has another model; ResourceExhausted; those of
+  // the data.
   virtual absl::Status Prepare(const Registration& registration, const kernels::DeviceSet& devices,
                                data::StopRequested stop_requested) = 0;
   // Return null before Prepare().

@@ -141,7 +141,7 @@ void BulkConnections::CheckConnection(int stream, const std::shared_ptr<grpc::Ch
   Connection connection = Open(stream);
   {
     absl::MutexLock lock(&mutex_);
-    // Another call was damaged too, and has replaced the connection already.
+    // Another damaged call of this stream has replaced the connection already.
     if (connections_[stream].channel != channel) return;
     std::swap(connections_[stream], connection);
   }
@@ -194,7 +194,8 @@ void BulkConnections::Abandon(int stream, const std::shared_ptr<SharedMemoryCall
 
 void BulkConnections::MeasureSent() {
   uint64_t bytes = 0;
-  // The longest time of all connections, because they send at the same time.
+  // The longest sending time of all connections. Times are not added, because the connections send
+  // at the same time.
   absl::Duration sending;
   absl::Duration round_trip = absl::InfiniteDuration();
   {
@@ -224,7 +225,7 @@ absl::Status BulkConnections::Explain(absl::string_view deed, int stream,
   const std::string address = server(stream);
   std::string explained = absl::StrCat(deed, " ", address, ": ", text);
   // These are gRPC's texts for a name without an address, and for a loopback address that does not
-  // answer. In the second case the server's name stands for this machine here.
+  // answer. In the second case the server's name resolves to the machine of this worker.
   const bool is_unknown = absl::StrContains(text, "DNS resolution failed");
   const absl::StatusOr<HostPort> place = ParseHostPort("", address, /*lowest_port=*/1);
   const bool is_this_machine =

@@ -1,6 +1,6 @@
 // BulkConnections holds what the sessions of one BulkGrpcTransport share: channels, the stream that
-// carries each bucket, threads and counters. Channels and addresses may be replaced. It must
-// outlive the sessions. Thread-safe.
+// carries each bucket, threads and counters. Channels and addresses may be replaced.
+// BulkConnections must outlive the sessions. Thread-safe.
 #pragma once
 
 #include <grpcpp/generic/generic_stub.h>
@@ -45,9 +45,9 @@ class BulkConnections {
   }
   // Returns the channel for the stream's next calls.
   std::shared_ptr<grpc::Channel> ChannelOf(int stream) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Returns one bucket of each stream that carries buckets, by stream. The bucket is large enough
-  // to show that the path lets more than small packets through, if the stream has such a bucket. It
-  // is the smallest that is large enough.
+  // Returns the bucket with which each stream is tested, by stream. Streams without buckets have no
+  // entry. The bucket must be large enough to show that the path lets more than small packets
+  // through. The smallest such bucket is taken, or the largest of all if none is large enough.
   std::map<int, const Bucket*> TrialBuckets() const;
   // Returns the address of the stream's server, for error messages.
   std::string server(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -60,10 +60,11 @@ class BulkConnections {
   // See ParameterTransport.
   void MoveTo(const std::vector<std::string>& addresses) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Must be called before streams begin.
+  // Begins to share memory with the servers of this machine. Must be called before streams begin.
   void PrepareSharedMemory();
-  // Return the memory shared with the server of a stream, or null, and give it up. If a stream
-  // breaks, the caller must call Abandon() with the memory that the stream used.
+  // SharedMemory() returns the memory shared with the server of a stream, or null if no memory is
+  // shared. If a stream breaks, the caller must pass the memory that the stream used to Abandon(),
+  // which gives the memory up.
   std::shared_ptr<SharedMemoryCall> SharedMemory(int stream);
   void Abandon(int stream, const std::shared_ptr<SharedMemoryCall>& call);
   // See ParameterTransport.
@@ -71,16 +72,16 @@ class BulkConnections {
 
   // Returns the chunk size for the next call, for chunks that do not go through shared memory.
   size_t ChunkBytes(int stream, bool is_push);
-  // Must be called before a call starts, and when it is over. BeginCall() adds the call's metadata:
-  // the secret of the life and, if there is a watchdog, a number. It returns the number. 0 means
-  // that there is no watchdog.
+  // BeginCall() must be called before a call starts, and EndCall() when the call is over.
+  // BeginCall() adds the call's metadata: the secret of the life and, if there is a watchdog, a
+  // number. Returns this number. 0 means that there is no watchdog.
   uint64_t BeginCall(int stream, const std::shared_ptr<WatchedCall>& call,
                      grpc::ClientContext& context);
   void EndCall(uint64_t number, const absl::Status& status);
   // Must be called after every call over `channel` that was not cancelled. A status that no server
   // sends shows that the call was damaged on its way. The damage may stay in the connection, for
-  // example in its table of headers, and spoil all later calls. So later calls go over another
-  // connection.
+  // example in its table of headers, and spoil all later calls. In that case later calls of the
+  // stream use another connection.
   void CheckConnection(int stream, const std::shared_ptr<grpc::Channel>& channel,
                        const grpc::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // See ParameterTransport.
@@ -94,8 +95,8 @@ class BulkConnections {
   const BulkGrpcTransportConfig& config() const { return config_; }
   Executor& executor() { return executor_; }
 
-  // Measures what was sent since the last MeasureSent(). Requires: the servers have acknowledged
-  // it.
+  // Measures the transfer of the data sent since the last MeasureSent(). Requires: the servers have
+  // acknowledged all these data.
   void MeasureSent() ABSL_LOCKS_EXCLUDED(mutex_);
   void MeasureReceived(uint64_t bytes, absl::Duration took) { meter_.OnReceived(bytes, took); }
   // See ParameterTransport.
@@ -109,7 +110,7 @@ class BulkConnections {
   struct Connection {
     std::shared_ptr<grpc::Channel> channel;
     std::shared_ptr<ConnectionSocket> socket;
-    // The counts of the last measurement.
+    // The socket's counts at the last MeasureSent().
     SocketCounts measured = {};
   };
   Connection Open(int stream) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -119,7 +120,7 @@ class BulkConnections {
   int StreamOf(const Bucket& bucket) const;
 
   const BulkGrpcTransportConfig config_;
-  // Bytes of fp32 that each server has.
+  // Size of the fp32 weights of each server, in bytes.
   const std::vector<int64_t> shard_bytes_;
   mutable absl::Mutex mutex_;
   std::vector<std::string> servers_ ABSL_GUARDED_BY(mutex_);     // One host:port per shard.

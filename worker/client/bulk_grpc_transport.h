@@ -42,8 +42,8 @@ struct BulkGrpcTransportConfig {
   size_t shared_block_bytes = wire::kSharedBlockBytes;
   // Number of threads for copies and callbacks.
   int num_threads = 2;
-  // A call is ended if nothing has moved for this long and the server has given no reason. On a
-  // slow path the time grows. Infinite means that calls are not watched.
+  // A call is ended if nothing has moved for this time and the server has given no reason. On a
+  // slow path the time is extended. Infinite means that calls are never ended.
   absl::Duration patience = absl::InfiniteDuration();
   // True if payloads go through shared memory to and from servers of this machine.
   bool shared_memory = true;
@@ -65,8 +65,8 @@ struct BulkGrpcTransportConfig {
 };
 
 // Makes the transport, which connects in the background. Aborts the program if the config
-// contradicts itself, such as a bucket of a shard without a server. Registrations are checked when
-// they arrive.
+// contradicts itself, such as a bucket of a shard without a server. Registrations are checked
+// before, when they arrive.
 std::unique_ptr<ParameterTransport> MakeBulkGrpcTransport(BulkGrpcTransportConfig config);
 
 }  // namespace lodestar::client

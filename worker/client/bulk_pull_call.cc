@@ -146,7 +146,8 @@ absl::Status BulkPullCall::CopyData(wire::PullChunkReader& reader, absl::Span<st
 
 absl::StatusOr<uint32_t> BulkPullCall::ReadData(wire::PullChunkReader& reader,
                                                 absl::Span<std::byte> place) const {
-  // Changes are decoded soon after, so they are copied through the caches.
+  // Changes are decoded soon after they arrive, so they are copied through the caches. Whole
+  // buckets may be written past the caches.
   const bool is_whole = reader.header().encoding == v1::ENCODING_FP32;
   return reader.ReadData(
       place.data(), shared_ == nullptr ? nullptr : &shared_->region(),
@@ -237,8 +238,8 @@ void BulkPullCall::OnDone(const grpc::Status& status) {
     if (shared_ != nullptr) connections_->Abandon(stream_, shared_);
   }
   const auto done = std::move(callbacks_.done);
-  // The starter of the call still holds it, and must be the one that destroys it. The channel may
-  // be destroyed with the call, and threads of gRPC cannot join themselves.
+  // Leaves the destruction of the call to its starter, which still holds a reference. The channel
+  // may be destroyed with the call, and threads of gRPC cannot join themselves.
   self_.reset();
   done(result);
 }

@@ -36,8 +36,8 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     std::function<void(const absl::Status&)> done;
   };
 
-  // Says how the payload comes. kBest uses shared memory if there is some. kConnection always uses
-  // the connection.
+  // The path of the payload. kBest uses shared memory if memory is shared with the server.
+  // kConnection always uses the connection.
   enum class Path : uint8_t { kBest, kConnection };
 
   // Starts a call. All targets in `spec` must belong to this stream. They arrive in the order
@@ -105,7 +105,7 @@ class BulkPullCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
   // Bytes of the present target that have arrived.
   size_t received_ = 0;
   Version version_;  // The version in the first chunk of the present target.
-  // The number of changes in that chunk. 0 means that the bucket comes whole.
+  // The number of changes in the present target. 0 means that the bucket comes whole.
   int64_t num_changes_ = 0;
   absl::Status status_;
 };

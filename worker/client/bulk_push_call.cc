@@ -325,8 +325,8 @@ void BulkPushCall::OnDone(const grpc::Status& status) {
   connections_->CheckConnection(stream_, channel_, status);
   if (!result.ok() && shared_ != nullptr) connections_->Abandon(stream_, shared_);
   const DoneCallback done = std::move(done_);
-  // The starter of the call still holds it, and must be the one that destroys it. The channel may
-  // be destroyed with the call, and threads of gRPC cannot join themselves.
+  // Leaves the destruction of the call to its starter, which still holds a reference. The channel
+  // may be destroyed with the call, and threads of gRPC cannot join themselves.
   self_.reset();
   done(std::move(result));
 }

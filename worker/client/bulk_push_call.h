@@ -66,7 +66,7 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
     uint32_t bucket = 0;
     Version base_version;
     absl::Span<const std::byte> data = {};
-    // Used in place of `data` if it has a source.
+    // Used in place of `data` if `device` has a source.
     DevicePayload device = {};
     size_t begin = 0;  // Bytes that are cut already.
 
@@ -91,8 +91,8 @@ class BulkPushCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc
                Encoding encoding, std::shared_ptr<const void> memory_owner, DoneCallback done);
 
   void Add(const Rest& rest) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Takes the next chunk to cut. Returns false, and ends the cutting, if there is none or enough
-  // are cut.
+  // Takes the next chunk to cut. Returns false, and ends the cutting, if there is no chunk to cut
+  // or enough chunks wait for being written.
   bool TakePiece(Piece& piece) ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes a block of shared memory for a chunk, if memory is shared. Returns false if all blocks
   // are used now. Cutting then goes on when a block is free.

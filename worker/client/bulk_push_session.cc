@@ -95,7 +95,7 @@ absl::StatusOr<PushResult> BulkPushSession::Finish() {
     mutex_.Await(absl::Condition(&all_done));
     calls.swap(calls_);
   }
-  // gRPC may hold slices until the calls are destroyed.
+  // Slices of the caller's memory may still be held by gRPC until the calls are destroyed.
   calls.clear();
   memory_owner_.reset();
   memory_released_->WaitForNotification();

@@ -54,12 +54,12 @@ struct PushWait {
   }
 };
 
-// The result of a push. Numbers are sums over all servers. Each added bucket counts in exactly one
-// of the first three fields.
+// The result of a push, summed over all servers. Each added bucket counts in exactly one of the
+// first three fields.
 struct PushResult {
   int64_t buckets_counted = 0;
   int64_t buckets_duplicate = 0;  // Buckets that were counted before.
-  // Buckets that came after their round had been committed.
+  // Buckets that arrived after their round had been committed.
   std::vector<uint32_t> late = {};
   // The wait of the server that answered last.
   PushWait wait = {};
@@ -79,13 +79,14 @@ class PushSession {
   // wrong, Finish() returns the error.
   virtual void AddBucket(uint32_t bucket, Version base_version,
                          absl::Span<const std::byte> data) = 0;
-  // Does the same for a bucket in a device's memory, which must stay unchanged for the same time.
-  // Only transports for which ReachesDevice() may be true implement it.
+  // Begins to send a bucket from a device's memory, like AddBucket(). The bucket must stay
+  // unchanged for the same time. Only transports for which ReachesDevice() may be true implement
+  // this method.
   virtual void AddDeviceBucket(uint32_t bucket, Version base_version, const DevicePayload& payload);
 
   // Blocks until all servers have acknowledged or one has failed. When it returns, also with an
   // error, no memory given to AddBucket() is used any more. After an error the same contribution
-  // may be pushed again: each bucket counts once. Call once.
+  // may be pushed again: each bucket counts once. Must be called only once.
   virtual absl::StatusOr<PushResult> Finish() = 0;
 
   // Makes Finish() return soon, with Cancelled.
@@ -106,8 +107,9 @@ inline constexpr size_t kLongPullBytes = 4 << 20;
 struct PullTarget {
   uint32_t bucket = 0;
   absl::Span<float> destination;  // As long as the bucket.
-  // For encodings other than fp32. `held` is the version of the shadow. Not set means that there is
-  // no shadow. `changes` has room for the changes since that version.
+  // For encodings other than fp32. `held` is the version of the shadow, which is the worker's copy
+  // of the bucket as the server last sent it. Not set means that there is no shadow. `changes` has
+  // room for the changes since that version.
   std::optional<Version> held = {};
   absl::Span<std::byte> changes = {};
   // If not null, a bucket that comes whole may be written to `device`, from byte `device_begin` on,
@@ -148,8 +150,9 @@ class PullSession {
 
 class ParameterTransport {
  public:
-  // Called when a bucket, or all of its changes, lies verified where the target says. Runs on
-  // threads of the transport, for several buckets at a time and in any order. It must not block.
+  // Called when a bucket, or all its changes, has arrived at the place that its PullTarget names
+  // and has been verified. Runs on threads of the transport, for several buckets at a time and in
+  // any order. Must not block.
   using BucketCallback = std::function<void(const PulledBucket&)>;
 
   virtual ~ParameterTransport() = default;
@@ -159,8 +162,8 @@ class ParameterTransport {
   virtual std::unique_ptr<PushSession> StartPush(const ContributionHeader& header) = 0;
   virtual std::unique_ptr<PullSession> StartPull(PullSpec spec, BucketCallback on_bucket) = 0;
 
-  // Pulls one bucket over every path that buckets use. A path may let small packets through and
-  // stop large transfers. Errors: that of a server that cannot be reached or is not ready.
+  // Pulls one bucket over every path that buckets use, because a path may let small packets through
+  // and stop large transfers. Errors: those of a server that cannot be reached or is not ready.
   virtual std::unique_ptr<PullSession> StartTrial() { return StartPull({}, nullptr); }
 
   // Returns true if the bucket may be copied directly to and from a device's memory now. Otherwise

@@ -16,7 +16,8 @@ bool IsInLogOfServer(const grpc::ClientContext& context) {
   return context.GetServerTrailingMetadata().count(wire::kRequestIdKey) > 0;
 }
 
-// Returns the message without numbers, which change when the same refusal is repeated.
+// Returns the message without its numbers. A repeated refusal may have other numbers, and is
+// recognized by the rest.
 std::string WordsOf(const absl::Status& status) {
   std::string words = status.ToString(absl::StatusToStringMode::kWithNoExtraData);
   std::erase_if(words, [](char c) { return absl::ascii_isdigit(c) || c == '.'; });

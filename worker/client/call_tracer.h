@@ -31,8 +31,8 @@ class CallTracer {
   CallFacts Begin(absl::string_view call, grpc::ClientContext& context);
 
   // Must be called when the call has ended with `status`. Logs a refusal of the server. If the same
-  // refusal is repeated before the method succeeds, logs it only once. If no server has answered,
-  // the worker reports that elsewhere, so the line is at debug level, as for success.
+  // refusal is repeated before the method succeeds, logs it only once. A success is logged at debug
+  // level. So is a call without an answer, because other code reports missing servers.
   void End(const CallFacts& facts, const grpc::ClientContext& context, const absl::Status& status)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

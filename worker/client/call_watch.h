@@ -1,7 +1,7 @@
 // CallWatch decides when to ask the server about a quiet bulk call, and when to end the call. A
-// call may be quiet for a reason: the server waits for other workers or for room, or this worker
+// call may be quiet for a reason: the server waits for other workers or for space, or this worker
 // still computes what it sends next. A call is ended only if nothing has moved for `patience` and
-// neither side has given a reason. Then data or the path itself are lost.
+// neither side has given a reason. In that case data were lost, or the path does not work.
 //
 // CallWatch reads no clock and calls no server. The caller passes the time and the facts in. Not
 // thread-safe.
@@ -24,7 +24,7 @@ struct OwnCall {
   uint64_t moved = 0;
   uint64_t received = 0;  // Payload bytes that a pull has brought.
   bool is_push = false;
-  // True if a push has sent all that was added so far, and more will be added.
+  // True for a push that has sent all bytes added so far and will get more.
   bool is_idle = false;
 };
 
@@ -124,8 +124,8 @@ class Pace {
 
   absl::Duration patience() const { return patience_; }
   size_t chunk_bytes() const { return chunk_bytes_; }
-  // Returns true if chunks have the smallest size. If such a call is quiet for patience(), the path
-  // is taken to stand still.
+  // Returns true if chunks have the smallest size. If a call with such chunks is quiet for
+  // patience(), its path is taken to stand still.
   bool has_small_chunks() const { return chunk_bytes_ == SmallChunkBytes(); }
 
   void OnEnded() {

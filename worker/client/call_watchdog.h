@@ -23,7 +23,7 @@
 
 namespace lodestar::client {
 
-// A running call. The watchdog's thread calls these methods.
+// A running call. Its methods are called by the watchdog's thread.
 class WatchedCall {
  public:
   virtual ~WatchedCall() = default;

@@ -41,8 +41,8 @@ constexpr int kFarewells = 3;
 // Maximum timeout of a call on a slow path.
 constexpr absl::Duration kLongestTimeout = absl::Minutes(1);
 // Limits of the wait for the grant asked ahead, after the acknowledgements. The coordinator sends
-// the grant when the last server has acknowledged. If the grant is later, other workers are waited
-// for, or a server has not reported to the coordinator.
+// the grant when the last server has acknowledged. A later grant means that the coordinator waits
+// for other workers or for the report of a server.
 constexpr absl::Duration kLeastPatienceAhead = absl::Milliseconds(50);
 constexpr absl::Duration kMostPatienceAhead = absl::Seconds(1);
 
@@ -93,8 +93,8 @@ class ClusterSession final : public CoordinatorLink {
     absl::MutexLock lock(&mutex_);
     return stub_;
   }
-  // Must be called when the connection has been silent for too long. Later calls use another
-  // connection, and the call in progress ends.
+  // Must be called when the connection has not answered for too long. Ends the call in progress,
+  // and makes later calls use another connection.
   void ReplaceSilentChannel() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes one attempt to register with coordinator_.
   absl::StatusOr<Registration> TryRegister(const std::optional<OfferedLayout>& offered,
@@ -477,7 +477,8 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       return answer.status();
     };
     const absl::Status status = addresses_.size() > 1 ? Seek(send) : send();
-    // A revoked worker has no life any more either, and need not finish its step.
+    // The coordinator has ended this life or refuses this worker. The worker need not finish its
+    // step.
     if (absl::IsAborted(status) || absl::IsPermissionDenied(status)) {
       calls.on_lost(status);
       return;
@@ -488,7 +489,7 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
       if (answer->servers.has_value()) calls.on_moved(*answer->servers);
       calls.on_waiting(answer->waiting_for);
       is_cut_off = false;
-      // Heartbeats may use another connection by now, so that one is held instead.
+      // Heartbeats may use another connection by now. Then that connection is held instead.
       if (may_hold && (held == nullptr || held->stub() != stub())) {
         held.reset();
         TakeHeldEnd();
@@ -508,7 +509,8 @@ void ClusterSession::RunHeartbeats(absl::Duration interval, const HeartbeatCalls
     const std::optional<absl::Status> end = TakeHeldEnd();
     if (!end.has_value()) continue;
     held.reset();
-    // OK, or an unknown method, means that the server draws no conclusions from connections.
+    // If the held call ends with OK or with "unknown method", the server does not use held
+    // connections.
     is_cut_off = absl::IsUnavailable(*end);
     may_hold = is_cut_off || absl::IsResourceExhausted(*end);
     next = is_cut_off ? clock.Now() + redial.OnFailed(clock.Now()) : pace.next();

@@ -48,13 +48,14 @@ class CoordinatorLink {
   // job's.
   virtual absl::Status Join(const std::string& layout_hash, const DatasetInfo& dataset) = 0;
   // Asks for the next grant while the contribution of `report` is still on its way. NextGrant()
-  // with a report of the same round then returns that grant. If this fails, NextGrant() asks again.
-  // Does not wait for servers. May be called between Register() and the end of that life.
+  // with a report of the same round then returns that grant. If the early request fails,
+  // NextGrant() asks again. Does not wait for servers. May be called between Register() and the end
+  // of that life.
   virtual void AskAhead(const RoundReport& report) = 0;
   // Blocks until there is a grant, or until the coordinator says what it waits for (kWait).
-  // `leaving` means that the worker wants no new work any more. Then it returns at once, with a
-  // grant that the coordinator has given this worker already or with kDone. Errors: Aborted if this
-  // life is over and the worker must register again; Cancelled after Cancel().
+  // `leaving` means that the worker wants no new work any more. In this case the method returns at
+  // once, with kDone or with a grant that this worker has already. Errors: Aborted if this life is
+  // over and the worker must register again; Cancelled after Cancel().
   virtual absl::StatusOr<Grant> NextGrant(const std::optional<RoundReport>& report,
                                           bool leaving) = 0;
   // Tries to tell the coordinator that this worker leaves. Always returns within its own timeout.

@@ -31,8 +31,8 @@ class PayloadSink {
  public:
   virtual ~PayloadSink() = default;
   // Copies `source` to the bytes from `begin` on. Calls `meanwhile` while the copy runs. `source`
-  // must be in registered memory of the HostMemoryRegistry, or at the same bytes of the host's
-  // copy.
+  // must be in registered memory of the HostMemoryRegistry, or be the same range of the host's copy
+  // of the vector.
   virtual absl::Status CopyIn(int64_t begin, absl::Span<const std::byte> source,
                               absl::FunctionRef<void()> meanwhile) = 0;
 };

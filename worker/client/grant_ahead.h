@@ -25,7 +25,7 @@ class GrantAhead {
  public:
   // Asks at once, on a thread of its own. If the answer is that the coordinator waits, asks again.
   // `request` must have a report. For `life_secret` see RegisterReply; empty means that servers use
-  // no secrets. `timeout` is that of one request. `tracer` must outlive the object.
+  // no secrets. `timeout` is the timeout of one request. `tracer` must outlive the object.
   GrantAhead(std::shared_ptr<v1::ClusterService::Stub> stub, v1::GrantRequest request,
              std::string life_secret, absl::Duration timeout, CallTracer* tracer);
   // Cancels the request.
@@ -33,10 +33,10 @@ class GrantAhead {
 
   // Returns the round of the report.
   Round round() const { return Round(request_.report().round()); }
-  // Makes sure that no grant comes any more. May be called from any thread.
+  // Ends the request. Afterwards no grant comes any more. May be called from any thread.
   void Cancel() ABSL_LOCKS_EXCLUDED(mutex_);
   // Blocks for at most `patience`. Returns nothing if the grant has not come, or after an error.
-  // NextGrant() with the same report then shows which.
+  // CoordinatorLink::NextGrant() with the same report then asks again.
   std::optional<v1::Grant> Await(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -50,7 +50,7 @@ class GrantAhead {
 
   absl::Mutex mutex_;
   grpc::ClientContext* call_in_progress_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // True once no grant can come any more, or one has come.
+  // True once the grant has come, or can no longer come.
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<v1::Grant> grant_ ABSL_GUARDED_BY(mutex_);
   std::thread asker_;

@@ -15,12 +15,13 @@ namespace lodestar::client {
 
 class PathMeter {
  public:
-  // Transfers of fewer bytes are not measured, because they are sent without waiting for an answer.
+  // Shorter transfers are not measured, because so few bytes are sent without waiting for an
+  // answer.
   static constexpr uint64_t kLeastBytes = 65536;
 
   // Adds one push whose bytes are all acknowledged. `bytes` is the number of bytes on the wire, and
-  // `sending` the time in which some were unacknowledged. One `round_trip` of it is the last
-  // acknowledgement.
+  // `sending` the time in which some were unacknowledged. `sending` includes one `round_trip`, in
+  // which the last acknowledgement comes.
   void OnSent(uint64_t bytes, absl::Duration sending, absl::Duration round_trip)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Adds one pull. `bytes` is the payload after the first chunk, and `took` the time from the first

@@ -163,7 +163,8 @@ void SharedMemoryCall::OnReadDone(bool ok) {
     if (!ok) is_closed_ = true;
     for (const uint64_t offset : reply_.read()) {
       const uint64_t block = offset / block_bytes();
-      // A block that is free already, or is not for pushes, must not become free twice.
+      // Skips a block that is free already or is not for pushes. Otherwise the block would be in
+      // the list of free blocks twice.
       if (!ok || block >= owners_.size() || owners_[block] == nullptr) continue;
       owners_[block] = nullptr;
       free_.push_back(OffsetOf(static_cast<int>(block)));

@@ -29,7 +29,7 @@ class SharedMemoryCall final
     uint64_t offset = 0;
     absl::Span<char> memory;
   };
-  // The answer to TakeBlock(). kNone means that the chunk has to go without a block.
+  // The answer to TakeBlock(). kNone means that the chunk goes through the connection.
   enum class Answer : uint8_t { kTaken, kWait, kNone };
   struct Settings {
     WorkerLife life;

@@ -38,7 +38,8 @@ class SharedMemoryLink {
   std::shared_ptr<SharedMemoryCall> Current() ABSL_LOCKS_EXCLUDED(mutex_);
   // Uses this channel from now on. The server may now be on another machine.
   void UseChannel(const std::shared_ptr<grpc::Channel>& channel) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Must be called when a stream that used `call` broke. The region is not used any more.
+  // Must be called when a stream that used `call` broke. Later streams do not use the region of
+  // `call`.
   void Abandon(const std::shared_ptr<SharedMemoryCall>& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -57,7 +57,7 @@ absl::StatusOr<ImageFile> OpenBatch(const std::string& folder, const std::string
 // Returns the names of files that are named like batches but are not read.
 std::vector<std::string> OtherBatches(const std::string& folder) {
   std::vector<std::string> names;
-  // A folder that cannot be listed counts as one without such files.
+  // If the folder cannot be listed, it counts as a folder without such files.
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
     std::string name = entry.path().filename().string();

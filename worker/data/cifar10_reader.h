@@ -9,22 +9,22 @@
 
 namespace lodestar::data {
 
-// Opens the files. Adds a note on other files that are named like batches. Errors: NotFound naming
-// a missing file; InvalidArgument for a file that is not a whole number of records; those of
-// DataFile.
+// Opens the files. Adds a note to the result if the folder has other files that are named like
+// batches. Errors: NotFound naming a missing file; InvalidArgument for a file that is not a whole
+// number of records; those of DataFile.
 absl::StatusOr<ImageCorpus> OpenCifar10(const std::string& folder);
 
-// Checks that the folder does not hold CIFAR-100, or CIFAR-10 in its Python version or compressed.
-// Errors: InvalidArgument naming the version that is read here, and how to get it.
+// Checks that the folder does not hold CIFAR-100, the Python version of CIFAR-10, or a compressed
+// archive. Errors: InvalidArgument naming the version that this reader needs, and how to get it.
 absl::Status CheckNoOtherCifar(const std::string& folder);
 
-// Returns true if the folder has any of the files.
+// Returns true if the folder has at least one file of CIFAR-10.
 bool LooksLikeCifar10Folder(const std::string& folder);
 
-// Returns true if the folder has all of the files.
+// Returns true if the folder has all six files of CIFAR-10.
 bool HasAllCifar10Files(const std::string& folder);
 
-// Returns the names of the files, for messages.
+// Returns the names of the six files, for messages.
 std::string Cifar10FileNames();
 
 }  // namespace lodestar::data

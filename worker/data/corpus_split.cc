@@ -170,7 +170,7 @@ std::vector<FilePart> HoldOutWholeFiles(const std::vector<int64_t>& num_tokens) 
   int64_t heldout = 0;
   for (const int64_t count : num_tokens) {
     total += count;
-    // Holds the file out if the share of held-out tokens is then nearer to a tenth.
+    // Holds the file out if that brings the share of held-out tokens nearer to a tenth.
     const bool is_heldout = kHeldoutDivisor * (2 * heldout + count) < 2 * total;
     if (is_heldout) heldout += count;
     parts.push_back(is_heldout ? FilePart::kHeldout : FilePart::kTrain);

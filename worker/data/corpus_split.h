@@ -35,15 +35,16 @@ bool IsDocumentation(absl::string_view relative_path);
 
 enum class NameRule : uint8_t {
   kEachByItself,
-  // Names count only if one of them says training and all others say a part too, except
-  // documentation. In a source tree, a file that is called a test is text like any other.
+  // Names count only if at least one file is named for training and every other file also names a
+  // part. Documentation is ignored. In a source tree, a file that is called a test is text like any
+  // other.
   kAllOrNone,
 };
 
 struct NameSplit {
   std::vector<FilePart> parts;
-  // If names do not count: the index of a file without a part, which is the reason, and of a file
-  // that would have been held out or left out.
+  // Set if names do not count. `because_of` is the index of a file whose name gives no part.
+  // `example` is the index of a file that would have been held out or left out.
   struct Ignored {
     size_t because_of = 0;
     size_t example = 0;

@@ -10,7 +10,8 @@ struct DataConfig {
   // A file or folder of held-out data. Empty means that it is part of `path`.
   std::string heldout_path = {};
   std::string format = "auto";  // One of auto, text, tokens, idx, cifar10.
-  // 2 or 4. 0 means what the header says. Without a header, 0 means what the vocabulary needs.
+  // Bytes per token: 2 or 4. 0 means the size in the file's header. Without a header, 0 means the
+  // size that the vocabulary needs.
   int token_bytes = 0;
 };
 

@@ -179,7 +179,8 @@ absl::Status DataFile::Read(int64_t offset, absl::Span<uint8_t> out) const {
   return status;
 }
 
-// Looks at the file after reading. Bytes that were read before a change are still the old ones.
+// Checks after each read that the file has not changed. A check before the read could miss a change
+// during the read.
 absl::Status DataFile::ReadFrom(int descriptor, int64_t offset, absl::Span<uint8_t> out) const {
   while (!out.empty()) {
     const ssize_t count = pread(descriptor, out.data(), out.size(), offset);

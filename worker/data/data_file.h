@@ -51,13 +51,13 @@ class DataFile {
 
   const std::string& path() const { return path_; }
   int64_t num_bytes() const { return num_bytes_; }
-  // Returns true if both are the same file, maybe under two names.
+  // Returns true if both objects are the same file on disk, maybe under two names.
   bool IsSameAs(const DataFile& other) const;
 
   // Fills `out` with the bytes from `offset` on. Requires: they are within num_bytes(). Errors:
   // FailedPrecondition with sizes and times, if the file was cut short or written to since Open(),
-  // or ends before its size; the same if it was replaced, unless the descriptor is kept; those of
-  // the disk.
+  // or ends before its size; FailedPrecondition if the file was replaced, unless the descriptor is
+  // kept; those of the disk.
   absl::Status Read(int64_t offset, absl::Span<uint8_t> out) const;
 
  private:
@@ -84,8 +84,8 @@ class DataFile {
   bool is_inflated_ = false;
 };
 
-// Called before each piece of long work with the number of its bytes. Returns true to stop the
-// work. May be called from any thread.
+// Called before each piece of long work with the size of the piece in bytes. Returns true to stop
+// the work. May be called from any thread.
 using StopRequested = absl::FunctionRef<bool(int64_t num_bytes)>;
 inline bool NeverStopped(int64_t /*num_bytes*/) { return false; }
 

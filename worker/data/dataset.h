@@ -22,8 +22,8 @@ struct SampleRef {
 // filled.
 struct HostBatch {
   int64_t num_samples = 0;
-  // Place of the first training sample in the order of all samples of the job. The others follow
-  // it. Random masks depend on the place, so that they do not depend on which worker computes a
+  // Place of the first training sample in the order of all samples of the job. The other samples of
+  // the batch follow it. Random masks depend on this place, and so not on which worker computes a
   // sample.
   int64_t first_position = 0;
   std::vector<int32_t> tokens;  // [num_samples, context]

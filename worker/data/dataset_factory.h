@@ -21,7 +21,7 @@ namespace lodestar::data {
 struct DataSource {
   std::string path;
   DataFormat format = DataFormat::kText;
-  // Text, tokens or images, in this order.
+  // The data as text, as tokens or as images.
   std::variant<TokenCorpus, TokensSource, std::shared_ptr<const ImageCorpus>> content;
 };
 

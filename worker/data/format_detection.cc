@@ -28,7 +28,8 @@ namespace {
 constexpr int64_t kProbeBytes = int64_t{1} << 16;
 constexpr size_t kMostNamed = 3;  // Maximum number of files in a message.
 
-// Paths of the files, sorted by content. `strange` also has the reasons.
+// Paths of the files by what they hold. `strange` has the files that are neither text nor tokens,
+// each with the reason.
 struct Census {
   std::vector<std::string> text;
   std::vector<std::string> tokens;

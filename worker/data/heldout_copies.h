@@ -19,7 +19,7 @@ class HeldoutCopies {
   absl::Status Add(const DataFile& file, int64_t begin);
 
   // Returns a held-out file whose bytes equal those of `file` from `begin` on. Null means that
-  // there is none. Reads few files beside those of the same size. Errors: those of
+  // there is none. Reads only files that have as many bytes as a held-out file. Errors: those of
   // DataFile::Read().
   absl::StatusOr<const DataFile*> Find(const DataFile& file, int64_t begin) const;
 

@@ -14,13 +14,13 @@ namespace lodestar::data {
 // labels, or train and t10k images of different sizes; those of DataFile.
 absl::StatusOr<ImageCorpus> OpenIdx(const std::string& folder);
 
-// Returns true if the folder has any of the files.
+// Returns true if the folder has at least one of the four IDX files.
 bool LooksLikeIdxFolder(const std::string& folder);
 
-// Returns true if the folder has all of the files.
+// Returns true if the folder has all four IDX files.
 bool HasAllIdxFiles(const std::string& folder);
 
-// Returns the names of the files, for messages.
+// Returns the names of the four IDX files, for messages.
 std::string IdxFileNames();
 
 }  // namespace lodestar::data

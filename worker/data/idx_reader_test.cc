@@ -125,7 +125,8 @@ TEST(IdxReaderTest, CompressedFilesAreTheSameData) {
   EXPECT_NE((*a)->fingerprint(), (*c)->fingerprint());
 }
 
-// Tests megabytes of zeros after a header of two images, and after a wrong header.
+// Tests compressed files that inflate to megabytes of zeros after a header of two images, or after
+// a wrong header.
 TEST(IdxReaderTest, InflatesNoMoreThanTheHeaderTells) {
   for (const uint32_t magic : {0x803u, 0u}) {
     TestFolder folder;

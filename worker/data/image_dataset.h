@@ -1,5 +1,5 @@
-// Labelled images with one byte per channel and pixel, as both IDX and CIFAR-10 have. Pixels are
-// read from the files when they are needed. Labels are kept in memory.
+// Labelled images with one byte per channel and pixel, as IDX and CIFAR-10 both store them. Pixels
+// are read from the files when they are needed. Labels are kept in memory.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ struct ImageShape {
 struct ImageInput {
   std::string model_name;
   bool is_flat = false;  // True if only the number of pixels counts.
-  ImageShape shape;      // {1, 1, inputs} if is_flat.
+  ImageShape shape;      // The shape of one image. It is {1, 1, inputs} if is_flat.
   int64_t num_classes = 0;
 };
 
@@ -61,13 +61,13 @@ struct ImageCorpus {
   std::vector<std::string> notes = {};
 };
 
-// Removes files from the training data whose images are those of a held-out file, and adds a note
-// with their number. Errors: InvalidArgument if no file is left; those of DataFile::Read().
+// Removes training files whose images equal those of a held-out file. Adds a note with the number
+// of removed files. Errors: InvalidArgument if no training file is left; those of DataFile::Read().
 absl::Status LeaveOutHeldoutCopies(ImageCorpus* corpus);
 
-// Makes the data set. Pixels are divided by 255. Reads every byte once. Errors: InvalidArgument for
-// no images, images of another size than the model's, or labels out of its range; those of
-// ScanDataFile().
+// Makes the data set. Pixels are divided by 255. Reads every byte once. Errors: InvalidArgument if
+// there are no images, if their size is not the model's, or if a label is not a class of the model;
+// those of ScanDataFile().
 absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(
     std::shared_ptr<const ImageCorpus> corpus, const ImageInput& input,
     StopRequested stop_requested = NeverStopped);

@@ -52,7 +52,8 @@ SampleRef SampleOrder::At(int64_t position) const {
   const uint64_t key = Mix(Mix(seed_) ^ static_cast<uint64_t>(ref.epoch));
   const int half_bits = HalfWidthBits(n);
   // The network permutes more than [0, n). Applying it until the value is in [0, n) again gives a
-  // permutation of [0, n). 4^w is less than 4 n, so that takes fewer than 4 steps on average.
+  // permutation of [0, n). 4^w is less than 4 n, so this takes fewer than 4 applications on
+  // average.
   uint64_t value = static_cast<uint64_t>(position % num_samples_);
   do {
     value = Feistel(value, key, half_bits);

@@ -8,7 +8,7 @@
 namespace lodestar::data {
 
 // Opens the files. Errors: those of OpenTokenCorpus(); InvalidArgument if --token_bytes is set,
-// which is for files of tokens.
+// because that flag is for files of tokens only.
 absl::StatusOr<TokenCorpus> OpenText(const DataConfig& config);
 
 }  // namespace lodestar::data

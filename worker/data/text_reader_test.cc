@@ -48,8 +48,8 @@ TEST(TextReaderTest, HoldsOutTheLastTenthOfEveryFile) {
   folder.Write("empty", "");
   auto dataset = OpenOrDie(folder.root());
   ASSERT_NE(dataset, nullptr);
-  // Training data is 99 a, 90 b and 9 c. Held out are 10 a and 10 B, so windows begin at 0 and 8 of
-  // 20 bytes.
+  // The training data is 99 a, 90 b and 9 c. The held-out data is 10 a and 10 B, so its windows
+  // begin at bytes 0 and 8 of 20.
   EXPECT_EQ(dataset->num_train_samples(), (99 + 90 + 9) / kContext - 1);
   ASSERT_EQ(dataset->num_heldout_samples(), (20 - 1) / kContext);
   HostBatch batch;
@@ -165,7 +165,7 @@ TEST(TextReaderTest, SampleOutsideTheRangeIsAnError) {
   EXPECT_EQ(dataset->ReadHeldout({-1}, &batch).code(), absl::StatusCode::kOutOfRange);
 }
 
-// A tenth of each file is shorter than a window of 9 bytes.
+// A tenth of each file is shorter than a window, which is 9 bytes long.
 TEST(TextReaderTest, HoldsOutWholeFilesWhereTenthsAreShorterThanAWindow) {
   TestFolder folder;
   for (int i = 0; i < 40; ++i) {
@@ -205,8 +205,8 @@ TEST(TextReaderTest, CopiesOfWholeHeldOutFilesAreNotTrainedOn) {
   }
 }
 
-// Without the copies no training data would be left. If files are cut, each copy holds out the same
-// tenth.
+// If whole files were held out, all others would be copies of them, and no training data would be
+// left. With a tenth of every file, copies of one document hold out the same tenth.
 TEST(TextReaderTest, KeepsTenthsWhereAllFilesAreCopies) {
   TestFolder folder;
   for (int i = 0; i < 40; ++i) folder.Write(absl::StrCat("d/", i), "one document, many times");

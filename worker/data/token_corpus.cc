@@ -44,15 +44,15 @@ absl::Status EmptyFile(const CorpusFile& file) {
                    "belongs in it"));
 }
 
-// Counts of files that are left out and are not named one by one in the log.
+// Numbers of left-out files, for those that the log does not name one by one.
 struct LeftOutCounts {
   size_t num_empty = 0;
   size_t num_side_entries = 0;
   std::string side_entry = {};  // The first side entry.
 };
 
-// Returns the files under `path` that are read, in order. There is at least one. Adds the others to
-// `counts`.
+// Returns the files under `path` that are read, in order. There is at least one. Counts the files
+// that are not read in `counts`.
 absl::StatusOr<std::vector<CorpusFile>> ListFiles(const std::string& path, const CorpusRule& rule,
                                                   LeftOutCounts* counts) {
   ASSIGN_OR_RETURN(CorpusListing listing, ListCorpusFiles(path));
@@ -104,7 +104,7 @@ absl::Status AddFile(const CorpusFile& file, FilePart part, TokenCorpus* corpus)
   return absl::OkStatus();
 }
 
-// Files that are for neither training nor evaluation, by their names.
+// Files whose names say that they are for neither training nor evaluation.
 using LeftOut = std::vector<CorpusFile>;
 
 void NoteLeftOut(const LeftOut& files, TokenCorpus* corpus) {
@@ -122,8 +122,8 @@ bool IsAmong(const CorpusFile& file, const std::vector<CorpusFile>& files) {
   });
 }
 
-// Adds the files that are for training, or held out by their names. Returns the files that are left
-// out by their names. Adds other empty files to `counts`.
+// Adds the files that are used, either for training or, by their names, as held-out data. Returns
+// the files that are left out because of their names. Counts other empty files in `counts`.
 absl::StatusOr<LeftOut> AddByNames(const DataConfig& config, const CorpusRule& rule,
                                    const std::vector<CorpusFile>& files, LeftOutCounts* counts,
                                    TokenCorpus* corpus) {

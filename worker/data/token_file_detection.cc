@@ -105,8 +105,8 @@ std::string CutWith(const std::string& path, size_t header_bytes) {
                       " > tokens.bin, and give that file");
 }
 
-// Returns an error that says how to convert a file of lit-gpt. This depends on the dtype in its
-// header.
+// Returns an error that says how to convert a file of lit-gpt. The advice depends on the dtype in
+// the file's header.
 absl::Status RefusePacked(const std::string& path, absl::Span<const uint8_t> start) {
   struct Dtype {
     int code;
@@ -185,7 +185,7 @@ absl::string_view NumpyField(absl::string_view description, absl::string_view ke
 absl::StatusOr<TokenFileFacts> ParseNumpyHeader(const std::string& path,
                                                 absl::Span<const uint8_t> start,
                                                 int64_t num_bytes) {
-  // After the magic number and two bytes of version.
+  // The offset of the length: the magic number and two bytes of version come before it.
   constexpr size_t kLengthOffset = 8;
   const size_t length_bytes = start.size() > 6 && start[6] == 1 ? 2 : 4;
   size_t header_bytes = kLengthOffset + length_bytes;
@@ -237,8 +237,8 @@ bool LooksLikeUnknownHeader(absl::Span<const uint8_t> start, int64_t num_bytes) 
 }
 
 // Counts which types the numbers of a file without a header can have. Looks at groups of 8 bytes,
-// except groups that are zero or fillers. Nearly all groups must fit a type, because a short header
-// and a few sentinels do not show the type of the rest.
+// except groups that are zero or fillers. A type is accepted if nearly all groups fit it. A few
+// groups may not fit, because they may be a short header or sentinels.
 class NumberCensus {
  public:
   // Requires: `bytes` begins at a multiple of 8 in its file.
@@ -288,11 +288,12 @@ class NumberCensus {
   static constexpr size_t kGroupBytes = 8;
   static constexpr int64_t kFewestGroups = 8;
   static constexpr uint16_t kMostUpperHalf = (kVocabularyLimit >> 16) - 1;
-  // Padding such as -1, or -100 for tokens that a loss ignores.
+  // The lowest number that counts as padding, such as -1, or -100 for tokens that a loss ignores.
   static constexpr int32_t kLeastFiller = -1000;
 
   bool HasEnough() const { return num_groups_ >= kFewestGroups && num_words_ >= kFewestGroups; }
-  // Returns true if at most one number in 50 does not fit, or the 8 that a short header may have.
+  // Returns true if nearly all of `total` numbers fit. At most one in 50 may not fit, or at most
+  // the 8 numbers that a short header may have.
   static bool IsNearlyAll(int64_t count, int64_t total) {
     return total - count <= std::max(total / 50, std::min<int64_t>(8, total / 16));
   }
@@ -404,7 +405,7 @@ class NumberCensus {
   ByteCounts second_bytes_ = {};
 };
 
-// Looks at start, middle and end of a file without a header.
+// Examines start, middle and end of a file without a header.
 absl::StatusOr<TokenFileFacts> FactsOfNumbers(const DataFile& file) {
   constexpr int64_t kProbeBytes = int64_t{1} << 14;
   const int64_t last = std::max<int64_t>(0, file.num_bytes() - kProbeBytes) / 8 * 8;

@@ -1,5 +1,5 @@
 // Finds out what a file of tokens holds from its bytes: its header, the width of its tokens, or
-// what it holds instead of tokens. One file is looked at, without a model.
+// what it holds instead of tokens. Each file is examined by itself, without a model.
 //
 // Three headers are known. llm.c and NeMo begin with 256 int32: a magic number, a version, the
 // number of tokens and, for NeMo, the bytes per token. NumPy's .npy begins with a description of
@@ -28,7 +28,7 @@ struct TokenFileFacts {
   int64_t vocabulary = 0;
   // Bytes of the header. Tokens follow, to the end of the file.
   int64_t header_bytes = 0;
-  // 2 or 4, as the header says. 0 means no header.
+  // Bytes per token as the header says: 2 or 4. 0 means that there is no header.
   int64_t token_bytes = 0;
   // Facts from the data of files without a header. For short files all are false. A short header of
   // another kind and a few sentinels (-1, -100) do not change them.
@@ -49,10 +49,10 @@ bool HasTokenFileName(absl::string_view path);
 bool HasTokenHeader(absl::Span<const uint8_t> start);
 
 // Reads the header and three parts of the file. Errors: those of DataFile::Read(); InvalidArgument
-// naming the path, what was found and how to convert it. It is returned for a header that is
-// unknown, damaged, of other data, or does not match the size. Without a header it is returned for
-// numbers that are no tokens in any reading (int64, float32, float64, int32 with negative numbers,
-// big-endian numbers). Big-endian uint16 is refused only if it is certain.
+// naming the path, what was found and how to convert it. InvalidArgument is returned for a header
+// that is unknown, damaged, of other data, or does not match the size. For a file without a header
+// it is returned for numbers that are no tokens in any reading (int64, float32, float64, int32 with
+// negative numbers, big-endian numbers). Big-endian uint16 is refused only if it is certain.
 absl::StatusOr<TokenFileFacts> DetectTokenFile(const DataFile& file);
 
 }  // namespace lodestar::data

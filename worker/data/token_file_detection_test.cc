@@ -131,7 +131,7 @@ TEST_F(TokenFileDetectionTest, RefusesOtherNumbersWithTheConversion) {
   ExpectRefused(TokensAs<double>(), "'<f8').astype('<u4')");
   ExpectRefused(Swapped(TokensAs<uint32_t>(), 4), "'>u4').astype('<u4')");
   ExpectRefused(Swapped(TokensAs<int64_t>(), 8), "'>i8').astype('<u4')");
-  // A document is padded with numbers that a loss ignores.
+  // Some documents are padded with numbers that a loss ignores.
   ExpectRefused(TokensAs<int64_t>() + BytesOf(std::vector<int64_t>(500, -100)), "'<i8'");
 }
 
@@ -230,7 +230,7 @@ TEST_F(TokenFileDetectionTest, ShiftedTokensAreNotTakenForBigEndian) {
   EXPECT_OK(Detect("7 bytes" + BytesOf(TokensOfText(10'000, 50257))));
 }
 
-// For these bytes both orders are equally likely, or there are too few.
+// For some of these bytes both byte orders are equally likely. Others are too few to decide.
 TEST_F(TokenFileDetectionTest, TakesUint16OfEitherOrderWhereItIsNotClear) {
   for (const int count : {30, 64, 100, 128, 1000, 30'000}) {
     for (const uint32_t vocabulary : {2u, 65u, 300u, 4096u, 32000u, 50257u, 65536u}) {

@@ -10,7 +10,7 @@
 namespace lodestar::data {
 namespace {
 
-// Large enough that most models' windows need one read.
+// Size of a read in bytes. With most models, one read has a whole window.
 constexpr int64_t kReadBytes = 16 * 1024;
 
 template <typename Token>

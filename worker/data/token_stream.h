@@ -18,7 +18,7 @@ inline int64_t WidthBytes(TokenWidth width) { return static_cast<int64_t>(width)
 // negative.
 void WidenTokens(TokenWidth width, const uint8_t* in, int64_t count, int32_t* out);
 
-// Thread-safe after the last Append().
+// The tokens of all appended files. Thread-safe after the last Append().
 class TokenStream {
  public:
   explicit TokenStream(TokenWidth width) : width_(width) {}

@@ -45,8 +45,9 @@ std::string HeaderText(const DetectedFile& file) {
       file.facts.vocabulary == 0 ? "" : absl::StrCat(" (vocabulary ", file.facts.vocabulary, ")"));
 }
 
-// Checks that `file`, which has no header, can have the width that the header of `headed` says. The
-// error begins with the later of the two files, because held-out data comes after training data.
+// Checks that `file`, which has no header, can have tokens as wide as the header of `headed` says.
+// The error begins with the later of the two files, because held-out data comes after training
+// data.
 absl::Status CheckBytes(const DetectedFile& file, const DetectedFile& headed) {
   const int64_t token_bytes = headed.facts.token_bytes;
   const bool is_too_narrow = token_bytes == 2 && file.facts.looks_like_uint32;

@@ -15,12 +15,13 @@ namespace lodestar::data {
 // Files of tokens, and their width if headers or --token_bytes say it.
 struct TokensSource {
   TokenCorpus corpus;
-  // 0 means that neither a header nor --token_bytes says it.
+  // Bytes per token. 0 means that neither a header nor --token_bytes gives the width.
   int64_t token_bytes = 0;
   // Vocabulary of the tokenizer in the headers. 0 means unknown.
   int64_t header_vocabulary = 0;
-  // Paths of the first file without a header whose bytes look like uint32, and of the first whose
-  // bytes cannot be uint32. Empty means that there is no such file.
+  // uint32_path is the first file without a header whose bytes look like uint32. not_uint32_path is
+  // the first file without a header whose bytes cannot be uint32. Empty means that there is no such
+  // file.
   std::string uint32_path = {};
   // True if every second token of `uint32_path` would be 0 as uint16.
   bool is_surely_uint32 = false;
@@ -34,9 +35,9 @@ struct TokensSource {
 absl::StatusOr<TokensSource> OpenTokens(const DataConfig& config);
 
 // Returns the width of the tokens. If `source` does not know it, chooses the width that the model's
-// vocabulary needs. Fills in how tokens are read, and adds a note if they are of another vocabulary
-// than the model's. Errors: InvalidArgument naming the flag that decides, if the size is not a
-// whole number of tokens, or if the bytes look like the other width.
+// vocabulary needs. Fills in corpus.reading and corpus.advice, and adds a note if the header's
+// vocabulary is not the model's. Errors: InvalidArgument naming the flag that decides, if the size
+// is not a whole number of tokens, or if the bytes look like the other width.
 absl::StatusOr<TokenWidth> ChooseTokenWidth(int64_t vocabulary, TokensSource* source);
 
 }  // namespace lodestar::data

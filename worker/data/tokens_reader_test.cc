@@ -321,7 +321,8 @@ TEST(TokensReaderTest, HeldOutFilesAreNeverTrainedOn) {
   ASSERT_TRUE((*dataset)->ReadHeldout({0, 11}, &batch).ok());
   for (const int32_t token : batch.tokens) EXPECT_EQ(token, 9);
   EXPECT_THAT((*dataset)->Describe(), HasSubstr("val.bin"));
-  // The same content with another split is another data set.
+  // If the same content is split into training and held-out data in another way, it is another data
+  // set.
   const auto cut = OpenAs({.path = folder.Path("d/train.bin")});
   const auto apart =
       OpenAs({.path = folder.Path("d/train.bin"), .heldout_path = folder.Path("d/val.bin")});

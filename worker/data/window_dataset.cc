@@ -44,8 +44,8 @@ int64_t NumTokens(const TokenFile& file, TokenWidth width) {
 bool IsHeldout(const TokenFile& file) { return file.part == FilePart::kHeldout; }
 
 // If the last tenth of a typical file is shorter than a window, holds out whole files. Otherwise a
-// window would consist of pieces of many files. Keeps the tenths if there are too few files, or too
-// few different ones.
+// window would consist of pieces of many files. If there are too few files, or too few different
+// files, each file's last tenth stays held out.
 absl::Status ChooseWholeFiles(TokenWidth width, int64_t window, TokenCorpus* corpus) {
   std::vector<int64_t> sizes;
   for (const TokenFile& file : corpus->files) {
@@ -87,7 +87,8 @@ class WindowDataset : public Dataset {
       train_.Append(file.file, file.header_bytes, num_train);
       heldout_.Append(file.file, file.header_bytes + num_train * WidthBytes(width), num_heldout);
     }
-    // The largest number for which windows may start anywhere in [0, context), but at least one.
+    // The largest number of windows that fit wherever in [0, context) the first window starts, but
+    // at least one.
     num_train_windows_ = std::max<int64_t>(1, train_.num_tokens() / cut_.context - 1);
     num_phases_ = std::min(cut_.context, train_.num_tokens() - num_train_windows_ * cut_.context);
     num_heldout_windows_ = (heldout_.num_tokens() - 1) / cut_.context;
@@ -247,7 +248,7 @@ class WindowDataset : public Dataset {
   TokenStream train_;
   TokenStream heldout_;
   int64_t num_train_windows_ = 0;
-  // The windows of an epoch start at one of [0, num_phases_).
+  // The first window of an epoch starts at one of the tokens [0, num_phases_).
   int64_t num_phases_ = 1;
   int64_t num_heldout_windows_ = 0;
   std::string fingerprint_;

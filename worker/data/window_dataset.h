@@ -4,8 +4,8 @@
 // otherwise. If that is less than a window for typical files, whole files are held out, and their
 // copies are not trained on. Training and held-out tokens are each laid end to end over all files,
 // so a window may cross files. Held-out windows begin `context` tokens apart. Neighbouring windows
-// share one token, and every token but the first is predicted once. Training windows do the same
-// from a start that differs per epoch.
+// share one token, and every token but the first is predicted once. Training windows follow each
+// other in the same way, from a start that differs per epoch.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct WindowCut {
 
 struct TokenFile {
   std::shared_ptr<const DataFile> file;
-  // Bytes before the tokens, which reach to the end of the file.
+  // Number of bytes before the first token. The tokens reach from there to the end of the file.
   int64_t header_bytes = 0;
   FilePart part = FilePart::kCut;
 };

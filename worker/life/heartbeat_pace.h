@@ -1,6 +1,6 @@
 // HeartbeatPace decides when the heartbeats of one life are sent, how long each answer is waited
 // for, and when the connection needs to be replaced. A lease is three intervals. A lost heartbeat
-// uses up one interval, and the next one follows at once. The caller passes the time in.
+// uses up one interval, and the next heartbeat is sent at once. The caller passes the time in.
 #pragma once
 
 #include <algorithm>
@@ -14,21 +14,21 @@ class HeartbeatPace {
  public:
   HeartbeatPace(absl::Duration interval, absl::Time now) : interval_(interval), answered_at_(now) {}
 
-  // Returns how long to wait for the answer to a heartbeat that is sent now. It is one interval, or
-  // more if answers take longer, but at most a lease.
+  // Returns how long to wait for the answer to a heartbeat that is sent now. The time is one
+  // interval. If answers take longer, it is longer, but at most a lease.
   absl::Duration patience() const { return path_.Patience(interval_, 3 * interval_); }
   void OnSent(absl::Time now) { sent_at_ = now; }
   void OnAnswered(absl::Time now) {
     answered_at_ = now;
     path_.OnAnswered(now - sent_at_);
   }
-  // Must be called when no answer came in time. Returns true if the next heartbeat needs a new
-  // connection, because this one has been silent for longer than a busy server would be.
+  // Must be called when no answer came in time. Returns true if the connection has been silent for
+  // longer than a busy server would be. The next heartbeat then needs a new connection.
   bool OnSilence(absl::Time now) {
     const absl::Duration waited = patience();
     path_.OnUnanswered(waited);
     if (now - answered_at_ < std::max(waited, kShortestSilence)) return false;
-    // The new connection is given the same time.
+    // The new connection gets as much time as the old connection had.
     answered_at_ = now;
     return true;
   }

@@ -117,7 +117,7 @@ class LifecycleTest : public testing::Test {
     now_ = lifecycle_->next_wake();
     return Take(lifecycle_->OnTick(now_));
   }
-  // Goes from `connect` to the first request for a grant. Returns the text of that request.
+  // Goes from Connect to the first request for a grant. Returns the text of that request.
   std::string Begin(const LifeId& life = kFirstLife) {
     EXPECT_EQ(Register(life), "prepare");
     EXPECT_EQ(Take(lifecycle_->OnPrepared(now_, absl::OkStatus())), "try paths");
@@ -380,8 +380,8 @@ TEST_F(LifecycleTest, AHeldNameIsGivenUpOnceItsHolderHasRenewedItsLeaseAgainAndA
   const absl::Time asked_first_at = now_;
   EXPECT_EQ(Register(held_for(absl::Seconds(3))), "");
   EXPECT_THAT(told_, HasSubstr("held; waits up to 3s"));
-  // The holder's heartbeats come more often than this worker asks, so its lease is always almost
-  // whole.
+  // The holder of the name sends heartbeats more often than this worker asks. So each answer says
+  // that nearly a whole lease is left.
   int times_asked = 0;
   std::string next;
   for (; times_asked < 20 && next.empty(); ++times_asked) {
@@ -419,7 +419,8 @@ TEST_F(LifecycleTest, AHeldNameIsWaitedForUntilTheLastOfMuchLateNewsOfItsHolder)
   };
   EXPECT_EQ(Take(lifecycle_->Start(now_)), "connect");
   EXPECT_EQ(Register(held_for(absl::Seconds(1))), "");
-  // These are the times that the lease still has. The holder has renewed it a while before each.
+  // The time that the lease still has at each attempt. The holder has last renewed the lease a
+  // while before.
   for (const int rest_ms : {1000, 1000, 900, 400}) {
     EXPECT_EQ(Wake(), "connect");
     EXPECT_EQ(Register(held_for(absl::Milliseconds(rest_ms))), "");
@@ -584,7 +585,7 @@ TEST_F(LifecycleTest, BeforeItsMachineGoesAWorkerSaysWhatItCouldNotHandIn) {
   StartRound(5);
   EXPECT_EQ(Stop({.grace = absl::Minutes(2), .machine_goes = true}), "");
   lifecycle_->OnActivity(now_, "push");
-  // The leave_timeout is past, but the machine still has time, so the worker stays.
+  // The leave_timeout is over, but the machine is not gone yet, so the worker goes on waiting.
   EXPECT_EQ(Tick(absl::Seconds(118)), "");
   lifecycle_->OnActivity(now_, "pull");
   EXPECT_EQ(Tick(absl::Seconds(1)), "cancel calls, cancel transfers");
@@ -595,7 +596,7 @@ TEST_F(LifecycleTest, BeforeItsMachineGoesAWorkerSaysWhatItCouldNotHandIn) {
 TEST_F(LifecycleTest, AMachineThatIsStillThereAfterItsTimeIsUsedForAMomentMore) {
   StartRound(5);
   EXPECT_EQ(Stop({.grace = absl::Seconds(30), .machine_goes = true}), "");
-  // The present step takes this long.
+  // The present step takes 40 s.
   now_ += absl::Seconds(40);
   lifecycle_->OnActivity(now_, "push");
   EXPECT_EQ(Tick(absl::Milliseconds(900)), "");
@@ -822,7 +823,7 @@ TEST(HeartbeatPaceTest, OverASlowPathAnswersAreWaitedForLongerButNotForMoreThanA
   HeartbeatPace pace(interval, now);
   int num_lost = 0;
   bool is_answered = false;
-  // Each answer takes 1.5 s.
+  // Each answer takes 1.5 s, so it comes only if the pace waits that long.
   for (; num_lost < 10 && !is_answered; num_lost += is_answered ? 0 : 1) {
     pace.OnSent(now);
     is_answered = pace.patience() >= absl::Seconds(1.5);

@@ -10,8 +10,8 @@
 namespace lodestar::life {
 namespace {
 
-// A lease that is renewed this often is held by a live process: messages of a dead process that
-// arrive late cannot renew it so often.
+// If a lease is renewed this often, its holder is alive. Late messages of a dead process cannot
+// renew the lease so often.
 constexpr int kMaxRenewals = 3;
 
 // Time before the machine goes in which the worker still logs what it has not handed in.
@@ -54,15 +54,15 @@ Lifecycle::Effects Lifecycle::OnRegistered(absl::Time now, const absl::StatusOr<
     patience_.OnUnanswered(since_);
     if (patience_.IsOver(now)) return GiveUpOnServers(life.status());
   }
-  // The servers have gone back to an older state, and may give a new life the number of the old
-  // one.
+  // Aborted means that the servers have gone back to an older state. They may give a new life the
+  // number of the old life, so the old life must be forgotten.
   if (absl::IsAborted(life.status())) life_.reset();
   if (!life.ok()) return EndLife(now, life.status());
   held_until_.reset();
   if (std::exchange(life_, *life) != *life) {
     unsent_report_.reset();
-    // A worker that goes on begins anew. A worker that is stopping keeps these, to report them as
-    // lost.
+    // A worker that goes on forgets its open work. A worker that is stopping keeps the record of
+    // this work, to report it as lost.
     if (!is_stopping_) {
       round_at_hand_.reset();
       steps_in_hand_.reset();
@@ -88,7 +88,8 @@ Lifecycle::Effects Lifecycle::OnPathsTried(absl::Time now, const absl::Status& s
   if (is_stopping_) return EndLife(now, ToldToStop());
   if (!lost_.ok()) return EndLife(now, lost_);
   if (status.ok()) return Go(State::kJoining, now, Join{});
-  // The coordinator has just confirmed this life. If the life ends meanwhile, lost_ says so.
+  // The coordinator has just confirmed this life, so Aborted means that the address of a server
+  // leads to another job. If the life ends meanwhile, lost_ says so.
   const bool is_of_another_job = absl::IsAborted(status);
   if (!is_of_another_job && RemedyFor(status) != Remedy::kRepeat) return EndLife(now, status);
   Effects effects;
@@ -115,7 +116,7 @@ Lifecycle::Effects Lifecycle::OnJoined(absl::Time now, const absl::Status& statu
   LODESTAR_CHECK(state_ == State::kJoining);
   if (!lost_.ok() || !status.ok()) {
     Effects effects;
-    // The log has the outage already, but not this reason.
+    // The outage is in the log already, but the reason why the worker cannot join is not.
     if (lost_.ok() && !is_stopping_ && failed_lives_ > 0 && RemedyFor(status) == Remedy::kRepeat &&
         !std::exchange(is_join_told_, true)) {
       effects.push_back(Tell{LogLevel::kWarn, absl::StrCat("cannot take part yet: ",
@@ -172,7 +173,7 @@ Lifecycle::Effects Lifecycle::OnGrant(absl::Time now, const absl::StatusOr<Grant
       Effects effects = {TellWait{grant->reason}};
       const absl::Time since = since_;
       for (Effect& effect : Ask(now)) effects.push_back(std::move(effect));
-      // kWait does not end the wait, so the time of its beginning is kept.
+      // The worker goes on waiting after kWait, so the time at which the wait began is kept.
       since_ = since;
       return effects;
     }
@@ -350,7 +351,8 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     return true;
   }
   longest_rest_ = std::max(longest_rest_, rest);
-  // A small difference is no renewal: an answer was slower, or the server ends the lease late.
+  // A small difference does not mean a renewal: an answer was slower, or the server ends the lease
+  // late.
   if (rest > absl::ZeroDuration() && held_until - *held_until_ > longest_rest_ / 4) {
     held_until_ = held_until;
     // A restarted server begins whole leases and counts from 0, which does not show that the holder
@@ -358,8 +360,8 @@ bool Lifecycle::MayTryAgain(absl::Time now, const absl::Status& status, Effects&
     if (!server_count.has_value() || server_count > server_count_) ++times_found_renewed_;
     server_count_ = server_count;
   }
-  // A lease that is almost over is not renewed by a live process. Its renewals were late messages
-  // of a process that has ended.
+  // A live process does not let its lease run so low. The renewals were late messages of a process
+  // that has ended.
   return times_found_renewed_ < kMaxRenewals || rest < longest_rest_ / 2;
 }
 
@@ -423,9 +425,9 @@ Lifecycle::Effects Lifecycle::OnStopRequested(absl::Time now, const StopRequest&
     case State::kTryingPaths:
       return {CancelTransfers{}};
     case State::kNotStarted:
-    // Prepare looks at is_stopping().
+    // The workload checks is_stopping() in Prepare.
     case State::kPreparing:
-    // The present step is finished first.
+    // The worker finishes the present step first.
     case State::kWorking:
     case State::kLeaving:
     case State::kFinished:
@@ -467,8 +469,8 @@ Lifecycle::Effects Lifecycle::OnLifeLost(absl::Time now, const absl::Status& sta
 
 Lifecycle::Effects Lifecycle::OnHeartbeat(const std::string& waiting_for) {
   unanswered_ = absl::OkStatus();
-  // While the worker waits for a grant, the answer brings the reason. While it computes, it does
-  // not wait, though other workers may wait for it.
+  // While the worker waits for a grant, answers to its requests bring the reason. While the worker
+  // computes, it does not wait, though other workers may wait for it.
   if (state_ != State::kWorking || round_activity_ == "compute") return {};
   return {TellWait{waiting_for}};
 }
@@ -487,7 +489,7 @@ bool Lifecycle::waits_for_servers() const {
       return true;
     case State::kWorking:
       return round_activity_ != "compute";
-    // SayGoodbye has its own deadline.
+    // SayGoodbye has a time limit of its own.
     default:
       return false;
   }
@@ -498,7 +500,8 @@ absl::Time Lifecycle::next_wake() const {
   if (state_ == State::kBackingOff) next = wake_at_;
   if (is_stopping_ && !gave_up_ && waits_for_servers()) {
     if (has_own_patience_) next = std::min(next, since_ + config_.leave_timeout);
-    // If the machine is still there after its time, it may stay a moment longer.
+    // If the machine is still there after its announced end, the worker still waits for up to
+    // kLastWords.
     next = std::min(next, std::max(machine_ends_, since_ + 2 * kLastWords) - kLastWords);
   }
   return next;

@@ -1,7 +1,8 @@
 // Lifecycle decides what a worker does next, from its start to its exit code. The owner passes in
-// events and the time. It gets back effects: one long task at a time (a call, a round), and actions
-// that are done at once. Nothing in here waits or sleeps. There is no thread, lock, connection or
-// model. The owner (worker/worker.h, or a simulator) carries the effects out in order.
+// events and the time. Each event returns effects: one long task at a time (a call, a round), and
+// actions that are done at once. Nothing in here waits or sleeps. There is no thread, lock,
+// connection or model. The owner (worker/worker.h, or a simulator) carries the effects out in
+// order.
 //
 //              +------------------- back off <-----------------------+
 //              v                                                     | the life has ended, and
@@ -17,11 +18,11 @@
 // neither.
 //
 // A worker that is told to stop finishes the round at hand, asks whether it was granted another
-// round meanwhile, and leaves. Of a window of local steps it makes those that fit into the time
-// that is left (worker/trainer/window_end.h). It stops waiting for servers after leave_timeout, or
-// when its machine goes. With deferred contributions (local_sgd with fragments or overlap), the
-// steps of the last round are contributed to the next round, so the worker asks for that round too.
-// The final status names the work that was not handed in.
+// round meanwhile, and leaves. If the round is a window of local steps, the worker makes only the
+// steps that fit into the time that is left (worker/trainer/window_end.h). It stops waiting for
+// servers after leave_timeout, or when its machine goes. With deferred contributions (local_sgd
+// with fragments or overlap), the steps of the last round are contributed to the next round, so the
+// worker asks for that round too. The final status names the work that was not handed in.
 //
 // If no server answers for the time of `connect`, the worker ends with Unavailable. The job may be
 // over then, or the address may be wrong.
@@ -61,7 +62,8 @@ struct StopRequest {
   bool machine_goes = false;
 };
 
-// Makes the decisions of one worker. Not thread-safe. Times are of one clock and must not go back.
+// Makes the decisions of one worker. Not thread-safe. All times must come from one clock that never
+// goes back.
 class Lifecycle {
  public:
   struct Config {
@@ -71,7 +73,8 @@ class Lifecycle {
     ConnectPatience::Config connect = {};
   };
 
-  // Tasks. Each names the event to call with its result. The next task is given only after that.
+  // Tasks. The comment of each task names the event to call with its result. The next task is given
+  // only after that event.
 
   // Ends the last connection and registers. Then OnRegistered().
   struct Connect {};
@@ -123,7 +126,7 @@ class Lifecycle {
 
   explicit Lifecycle(const Config& config) : config_(config), patience_(config.connect) {}
 
-  // Must be called once, before all other events.
+  // Starts the worker. Must be called once, before all other events.
   Effects Start(absl::Time now);
 
   // The results of tasks.
@@ -137,7 +140,7 @@ class Lifecycle {
                        bool leaves_steps = false);
   Effects OnLeft(absl::Time now, const absl::Status& status);
 
-  // Events beside the tasks. After several requests to stop, the shortest time counts.
+  // Events that are not results of tasks. After several requests to stop, the earliest end counts.
   Effects OnStopRequested(absl::Time now, const StopRequest& request = {});
   // Must be called when a heartbeat was answered with Aborted: the coordinator has ended this life.
   Effects OnLifeLost(absl::Time now, const absl::Status& status);
@@ -148,11 +151,11 @@ class Lifecycle {
   // Must be called when the round at hand begins to compute ("compute") or to wait for servers
   // ("pull", "push").
   void OnActivity(absl::Time now, absl::string_view activity);
-  // Must be called when next_wake() has come. Earlier or additional calls do no harm.
+  // Must be called when the time next_wake() is reached. Earlier or additional calls do no harm.
   Effects OnTick(absl::Time now);
   absl::Time next_wake() const;
 
-  // Returns `report` with the time that was spent waiting for its grant added.
+  // Returns `report` with report.wait increased by the time that was spent waiting for the grant.
   RoundReport WithWait(RoundReport report) const;
   // Returns what the worker waits for, or why it is not connected, for messages. Empty means that
   // it computes.
@@ -160,7 +163,7 @@ class Lifecycle {
   static constexpr absl::string_view kPrepares = "prepares model and data";
   static constexpr absl::string_view kComputes = "computes";
   static constexpr absl::string_view kEndsLife = "ends its life";
-  // Returns what the worker does by itself, without another process that could end it. kEndsLife
+  // Returns the work that the worker does by itself, without waiting for another process. kEndsLife
   // means that the life is over and the calls and transfers of the worker are being cancelled.
   // Empty means that the worker waits for servers, or for the next attempt.
   absl::string_view OwnWork() const;
@@ -168,7 +171,7 @@ class Lifecycle {
   std::string activity() const;
   bool is_stopping() const { return is_stopping_; }
   // Returns the time left for local steps and for handing them in, if the worker was told to stop.
-  // At least zero.
+  // It is never negative.
   absl::Duration time_left(absl::Time now) const;
   // Returns true if no server will accept what this life still computes.
   bool is_life_over() const { return !lost_.ok(); }
@@ -208,8 +211,8 @@ class Lifecycle {
   // Returns the work that no server has, such as "round 5 is not handed in". Empty means none.
   std::string WhatIsLost() const;
   absl::Status KeptWaiting() const;
-  // Returns the reason why a task has ended in which servers take part. If the life was lost
-  // meanwhile, that is the reason.
+  // Returns the reason why a task in which servers take part has ended. If the life was lost
+  // meanwhile, the loss is the reason.
   absl::Status Cause(const absl::Status& status) const { return lost_.ok() ? status : lost_; }
   // Returns true if a life has begun and has not ended.
   bool IsLiving() const;
@@ -219,7 +222,8 @@ class Lifecycle {
 
   const Config config_;
   State state_ = State::kNotStarted;
-  // When the present state began, or when the worker was told to stop in it.
+  // When the present state began. If the worker was told to stop in this state, the time of that
+  // request.
   absl::Time since_;
   // Why the last heartbeat got no answer. OK means that it got one.
   absl::Status unanswered_;
@@ -227,11 +231,11 @@ class Lifecycle {
   // In kAsking: the reason in the last answer. Empty means that the last answer brought work.
   std::string wait_reason_;
 
-  // The last life, as long as it may go on.
+  // The last life. Not set means that no life can go on.
   std::optional<LifeId> life_;
   // Why the present life has ended. OK means that it has not.
   absl::Status lost_;
-  // The report that the coordinator does not have yet.
+  // The report that the coordinator has not taken yet.
   std::optional<RoundReport> unsent_report_;
   // The round that was granted and is not handed in.
   std::optional<Round> round_at_hand_;
@@ -248,7 +252,7 @@ class Lifecycle {
   absl::Time gone_by_ = absl::InfiniteFuture();
   // When the machine goes, if that is known.
   absl::Time machine_ends_ = absl::InfiniteFuture();
-  // True if leave_timeout counts, because not only the end of the machine stops the worker.
+  // True if leave_timeout limits the wait. False if only the end of the machine limits it.
   bool has_own_patience_ = false;
   // True if the worker was told to stop and does not wait for the servers any longer.
   bool gave_up_ = false;
@@ -268,8 +272,8 @@ class Lifecycle {
   bool is_join_told_ = false;
   bool did_work_ = false;  // True if this life did work.
   // Used while another process holds this worker's name: the end of its lease and the server's
-  // count when the lease was last found renewed, the longest time that the lease had left, and how
-  // often it was found renewed.
+  // count when the lease was last found renewed, the longest time that the lease had left, and the
+  // number of renewals found.
   std::optional<absl::Time> held_until_;
   std::optional<int64_t> server_count_;
   absl::Duration longest_rest_;

@@ -1,7 +1,7 @@
 // RedialPace decides when a worker connects again after its connection was closed. The first
-// attempt is made at once. While new connections do not last, the pauses grow. The longest pause is
-// well below the time after which a server may take the worker for lost. The caller passes the time
-// in.
+// attempt is made at once. If new connections end soon again, the pauses between attempts grow. The
+// longest pause is well below the time after which a server may take the worker for lost. The
+// caller passes the time in.
 #pragma once
 
 #include <algorithm>

@@ -15,22 +15,22 @@ namespace lodestar::model {
 
 class ActivationArena {
  public:
-  // Every buffer starts at a multiple of this, so that vector loads are aligned on every device.
+  // Alignment of every buffer, so that vector loads are aligned on every device.
   static constexpr int64_t kAlignmentBytes = 256;
 
   // Reserves num_elements >= 0 elements of `dtype`. Allocate() sets *target. Until then *target
   // must not move.
   void Plan(kernels::Buf* target, int64_t num_elements, kernels::DType dtype);
 
-  // place() returns where the next buffer would start. After Rewind(place) buffers are planned from
-  // that place again, over those planned there before. Use it for buffers that are never in use at
-  // the same time.
+  // place() returns where the next buffer would start. After Rewind(place), buffers are planned
+  // from that place again. They share memory with the buffers planned there before, so both must
+  // never be in use at the same time.
   int64_t place() const { return next_byte_; }
   void Rewind(int64_t place) { next_byte_ = place; }
 
-  // Allocates all planned buffers. Call once, after the last Plan(). `owner` names the model in
-  // errors. Errors: ResourceExhausted naming the owner, the bytes wanted and free, and the flags to
-  // change.
+  // Allocates all planned buffers. Must be called once, after the last Plan(). `owner` names the
+  // model in errors. Errors: ResourceExhausted naming the owner, the bytes wanted and free, and the
+  // flags to change.
   absl::Status Allocate(const std::string& owner, kernels::Device* device);
 
   // Returns the size of all buffers planned so far.

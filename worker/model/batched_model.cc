@@ -44,8 +44,8 @@ double SumOf(const void* values, int64_t count) {
 }
 
 // 16 MB of weights. gpt-nano, the MLPs and the CNNs have fewer. Larger models compute longer than
-// their kernels take to launch. They gain more from pulling and pushing blocks during the step,
-// which a graph rules out because it runs as one piece.
+// their kernels take to launch. They gain more if blocks are pulled and pushed during the step. A
+// graph rules that out, because it runs as one piece.
 constexpr int64_t kMostElementsForGraph = 4 << 20;
 
 SampleShape WithStride(SampleShape sample) {

@@ -52,7 +52,7 @@ class BatchedModel : public Model {
   int64_t pinned_bytes() const;
   // Returns the size of a HostBatch of one micro-batch.
   int64_t batch_bytes() const { return BatchBytes(); }
-  // Returns the number of elements that a model needs behind its parameters.
+  // Returns the number of elements that a model needs behind its last parameter.
   static int64_t PaddingElements(const ModelConfig&, kernels::Device*) { return 0; }
 
  protected:
@@ -68,7 +68,8 @@ class BatchedModel : public Model {
   BatchedModel(const ModelConfig& config, const SampleShape& sample,
                std::unique_ptr<ParameterArena> parameter_arena, kernels::Device* device);
 
-  // Called with all samples of a step or an evaluation, before the first Forward() on them.
+  // Called with all samples of a step or an evaluation, before the first Forward() on these
+  // samples.
   virtual void OnBatch(const data::HostBatch&) {}
   // Computes logits() from inputs(). `gate` may be null. It must be asked for each block once,
   // before the block is read. It may be asked for parts of a block before these are read. Then it
@@ -90,8 +91,8 @@ class BatchedModel : public Model {
   // Waits until the block's weights have arrived, if there is a gate, and converts them into the
   // dtype that forward reads.
   absl::Status WaitForBlock(WeightsGate* gate, int block);
-  // Do the same for parts of a block. WaitForRest() is for the parts that are left after
-  // WaitForParts().
+  // Do the same as WaitForBlock() for parts of a block. WaitForRest() is for the parts that
+  // WaitForParts() has not waited for.
   absl::Status WaitForParts(WeightsGate* gate, int block, absl::Span<const ElementRange> parts);
   absl::Status WaitForRest(WeightsGate* gate, int block, absl::Span<const ElementRange> rest);
   static absl::Status ReportBlock(GradientSink* sink, int block);
@@ -101,7 +102,7 @@ class BatchedModel : public Model {
  private:
   void PlanBatchBuffers();
   void RefreshNarrowParameters(absl::Span<const ElementRange> ranges);
-  // Return the size of the results, and of the batch, of one micro-batch in host memory.
+  // Return sizes in host memory for one micro-batch: of its results, and of its samples.
   int64_t ResultBytes() const;
   int64_t BatchBytes() const;
   absl::Status CheckBatch(const data::HostBatch& batch) const;
@@ -115,13 +116,14 @@ class BatchedModel : public Model {
   absl::StatusOr<kernels::EventId> TrainMicroBatch(const Pass& pass, double scale,
                                                    kernels::Accumulate weights, WeightsGate* gate,
                                                    GradientSink* sink);
-  // Does the same as one graph. Waits for the gate before the graph, and tells the sink after it.
+  // Does the same as TrainMicroBatch() with one graph of the device. Waits for the gate before the
+  // graph runs, and tells the sink afterwards.
   absl::StatusOr<kernels::EventId> TrainAsGraph(const Pass& pass, double scale,
                                                 kernels::Accumulate weights, WeightsGate* gate,
                                                 GradientSink* sink);
   // Computes the loss. If `scale` is not 0, also sets logits() to the gradient of the loss.
-  // `correct`, here and below, is correct_. An empty buffer means that correct predictions are not
-  // counted.
+  // `correct`, also in the next two functions, is correct_ or an empty buffer. An empty buffer
+  // means that correct predictions are not counted.
   void ComputeLoss(int64_t samples, kernels::Buf correct, double scale);
   kernels::EventId CopyLossesToHost(int64_t samples, kernels::Buf correct);
   // Blocks until `losses_copied` has happened. Adds the losses of `samples` samples to *result.
@@ -134,18 +136,19 @@ class BatchedModel : public Model {
   kernels::Device* const device_;
   const std::unique_ptr<ParameterArena> parameter_arena_;
   ActivationArena activation_arena_;
-  // f32. Empty if the device computes in f32.
+  // The features in f32, before conversion to the compute dtype. Empty if the device computes in
+  // f32.
   kernels::Buf staged_features_;
   kernels::Buf inputs_;
   kernels::Buf targets_;
   kernels::Buf logits_;
   kernels::Buf losses_;
   kernels::Buf correct_;
-  // [losses | correct] of one micro-batch.
+  // The results of one micro-batch: [losses | correct].
   DeviceMemory host_results_;
   // [inputs | targets] of one micro-batch, as in a HostBatch. Empty if nothing is pinned. It may be
-  // overwritten once the losses of the micro-batch before have been read, because these are
-  // computed after its copy.
+  // overwritten once the losses of the last micro-batch have been read, because they are computed
+  // after that micro-batch was copied.
   DeviceMemory pinned_batch_;
   // Null if steps are not recorded as graphs.
   std::unique_ptr<StepGraphs> graphs_;

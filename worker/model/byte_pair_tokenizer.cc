@@ -160,8 +160,8 @@ void BytePairTokenizer::EncodeWord(absl::string_view word, std::vector<int32_t>&
     parts[i] = {token_of_byte_[static_cast<uint8_t>(word[i])], index - 1,
                 i + 1 < parts.size() ? index + 1 : kNone};
   }
-  // Rank, left part, and token that the merge gives. The lowest rank comes first. Among equal ranks
-  // the leftmost part comes first.
+  // A merge that is possible: its rank, its left part, and the token that it gives. The lowest rank
+  // comes first. Among equal ranks the leftmost part comes first.
   using Step = std::tuple<int32_t, int32_t, int32_t>;
   std::priority_queue<Step, std::vector<Step>, std::greater<Step>> steps;
   const auto merge_at = [&](int32_t left) -> std::optional<Merge> {
@@ -179,7 +179,7 @@ void BytePairTokenizer::EncodeWord(absl::string_view word, std::vector<int32_t>&
   while (!steps.empty()) {
     const auto [rank, left, token] = steps.top();
     steps.pop();
-    // If one of the two parts has changed since, the step is skipped.
+    // If one of the two parts has changed since the step was queued, the step is skipped.
     const auto merge = merge_at(left);
     if (!merge.has_value() || merge->token != token) continue;
     Part& merged = parts[left];

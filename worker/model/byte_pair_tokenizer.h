@@ -26,14 +26,15 @@ class BytePairTokenizer final : public Tokenizer {
   struct AddedToken {
     std::string text;
     int32_t token = 0;
-    // If true, found before the added tokens for which this is false.
+    // True means that the token is looked for before the added tokens for which this field is
+    // false.
     bool is_found_first = true;
   };
   struct Config {
     // Text and number of each token. The text has one letter per byte
     // (common/runtime/byte_letters.h).
     std::vector<std::pair<std::string, int32_t>> tokens;
-    // In the order in which they are applied.
+    // Pairs of tokens that are merged, in the order in which they are applied.
     std::vector<std::pair<std::string, std::string>> merges;
     std::vector<AddedToken> added;
     // If true, a space is put before a text that does not begin with one.
@@ -47,7 +48,7 @@ class BytePairTokenizer final : public Tokenizer {
   static absl::StatusOr<std::unique_ptr<BytePairTokenizer>> Create(const Config& config);
 
   int64_t vocabulary() const override { return vocabulary_; }
-  // Takes n log n steps for a word of n bytes.
+  // Returns the tokens of `text`. Takes n log n steps for a word of n bytes.
   std::vector<int32_t> Encode(absl::string_view text) const override;
   absl::string_view BytesOf(int32_t token) const override;
   std::vector<int32_t> Beginning() const override;
@@ -59,7 +60,7 @@ class BytePairTokenizer final : public Tokenizer {
     int32_t rank = 0;
     int32_t token = 0;
   };
-  // Indexed by the first byte of their text.
+  // The added tokens, by the first byte of their text.
   using AddedTokens = std::array<std::vector<AddedToken>, 256>;
   struct Found {
     size_t begin = 0;

@@ -33,7 +33,7 @@ class CnnModel final : public BatchedModel {
   LinearLayer hidden_;
   LinearLayer classifier_;  // Writes to logits().
   kernels::Buf dhidden_;
-  kernels::Buf workspace_;  // All stages use it in turn.
+  kernels::Buf workspace_;  // A workspace that all stages use, one after the other.
 };
 
 }  // namespace lodestar::model

@@ -12,7 +12,7 @@ namespace lodestar::model {
 
 class ConvStage {
  public:
-  // `weight` is [out, in, 3, 3] and `bias` is [out]. `shape` is the shape of the largest
+  // `weight` is [out, in, 3, 3] and `bias` is [out]. `shape` is the shape for the largest
   // micro-batch.
   ConvStage(Parameter weight, Parameter bias, const kernels::ConvShape& shape);
 

@@ -18,7 +18,7 @@ namespace lodestar::model {
 Parameter GetGptTensor(const ParameterArena& parameters, const std::string& name,
                        int64_t extra_elements = 0);
 
-// Memory that all layers share. Each layer uses it during one call.
+// Memory that all layers share. A layer uses it only during one call.
 struct GptScratch {
   // [rows, width]. In forward: the output of a branch. In backward: the gradient to the output, if
   // there is dropout, then the gradient to the input.
@@ -66,9 +66,9 @@ class MlpBranch {
   // Writes the output to scratch.branch.
   void Forward(kernels::Device* device, const GptScratch& scratch, kernels::Buf x, int64_t rows,
                const kernels::DropoutMask& mask) const;
-  // Computes only what backward needs: the output of the GELU and the values before it.
+  // Computes only what backward needs: the output of the GELU and the values before the GELU.
   void ForwardHidden(kernels::Device* device, kernels::Buf x, int64_t rows) const;
-  // Computes the output of the GELU again, from the values before it.
+  // Computes the output of the GELU again, from the values before the GELU.
   void RecomputeHidden(kernels::Device* device, int64_t rows) const;
   // Sets scratch.branch to the gradient to `x`. `dy` is the gradient to the branch's output, and is
   // not changed.

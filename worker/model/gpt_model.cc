@@ -20,8 +20,8 @@ const GptSpec& SpecOf(const ModelConfig& config) {
 // matrices of odd width are slow. 50257 tokens become 50304 columns.
 constexpr int64_t kLogitsAlignment = 128;
 
-// Separates the random numbers of dropout from others of the same seed. Each place that drops adds
-// its number.
+// Separates the random numbers of dropout from others of the same seed. The number of each place
+// with dropout is added.
 constexpr uint64_t kDropoutStream = 0x64726f706f757400;
 
 int64_t HeadRows(const GptSpec& gpt, const kernels::Device& device) {
@@ -87,8 +87,8 @@ void GptModel::PlanBuffers() {
     arena->Plan(&prompt_logits_, gpt_.vocabulary, kernels::DType::kF32);
 }
 
-// Plans memory per layer only for activations that backward reads without computing them again. All
-// layers share the memory of the others.
+// Gives each layer its own memory only for activations that backward reads and does not compute
+// again. All other activations use memory that the layers share.
 void GptModel::PlanLayers(int64_t max_rows) {
   const kernels::AttentionShape max_shape =
       Attention({{.samples = max_batch()}, gpt_.context}, /*layer=*/0);
@@ -184,7 +184,8 @@ void GptModel::ForwardLayer(int layer, kernels::Buf residual, kernels::Buf branc
                             const Sequences& sequences) {
   const Layer& at = layers_[layer];
   const int64_t rows = sequences.rows();
-  // The residual stream is a sum. Each norm adds the last branch before it normalizes.
+  // The residual stream is a sum. Each norm adds the output of the last branch to the sum before it
+  // normalizes.
   at.norm1.Forward(device(), residual, branch, rows);
   at.attention.Forward(device(), scratch_, at.norm1.y(), Attention(sequences, layer),
                        MaskOfAttention(sequences, layer));
@@ -202,8 +203,8 @@ absl::Status GptModel::Backward(const Pass& pass, kernels::Accumulate weights, G
   const Sequences sequences{pass, gpt_.context};
   const int64_t rows = sequences.rows();
   BackwardHead(rows, weights);
-  // Without a sink, the whole gradient of the table is added at the end. The step may be recorded
-  // as a graph, which must not depend on the data.
+  // Without a sink, the whole gradient of the table is added at the end. In that case the step may
+  // be recorded as a graph, which must not depend on the data.
   if (sink != nullptr) RETURN_IF_ERROR(ReportRest(weights, sink));
   last_norm_.Backward(device(), dresidual_, scratch_.branch, rows, kernels::Accumulate::kSet,
                       weights);
@@ -239,8 +240,8 @@ absl::Status GptModel::ReportRest(kernels::Accumulate weights, GradientSink* sin
   return ReportParts(sink, 0, rest);
 }
 
-// Must come first in backward. With padded rows it also writes zeros behind the table's gradient,
-// where the gradients of other tensors are written later.
+// Must be called first in backward. With padded rows it also writes zeros behind the table's
+// gradient, where the gradients of other tensors are written later.
 void GptModel::BackwardHead(int64_t rows, kernels::Accumulate weights) {
   device()->LinearBackward(scratch_.branch, TableGradient(weights), /*db=*/{}, logits(),
                            /*pre_activation=*/{}, last_norm_.y(), token_table_.value, rows,
@@ -283,7 +284,7 @@ void GptModel::BackwardTables(const Sequences& sequences, kernels::Accumulate we
     const kernels::Buf gradient = dresidual_.Slice(0, rows * gpt_.width);
     device()->Dropout(gradient, gradient, mask);
   }
-  // The gradient of the token table already has the part of the head.
+  // The gradient of the token table already contains the contribution of the head.
   if (weights == kernels::Accumulate::kSet) device()->Fill(position_table_.gradient, 0.0);
   device()->EmbedBackward(TableGradient(weights), position_table_.gradient, dresidual_, inputs(),
                           rows, gpt_.context, gpt_.width, gpt_.vocabulary);

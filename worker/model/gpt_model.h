@@ -4,13 +4,13 @@
 //
 // The embedding reads only the rows of the token table whose tokens occur in the data, and changes
 // the gradient of these rows only. The head reads and changes all rows. So the gate is asked for
-// these rows first, and for the rest before the head. The sink is told of the rest once the head's
-// backward is done.
+// the rows that occur first, and for the other rows before the head. The sink is told of the other
+// rows once the head's backward is done.
 //
-// A row counts as used if its token occurred in any batch so far. So the rest is the same from step
-// to step, and nearly the same for all workers. This matters because servers add contributions to a
-// bucket in the order of the workers. They can hold only a few buckets that one worker sends long
-// before the others.
+// A row counts as used if its token occurred in any batch so far. So the other rows are the same
+// from step to step, and nearly the same for all workers. This matters because servers add
+// contributions to a bucket in the order of the workers. If one worker sends buckets long before
+// the others, servers can hold only a few of them.
 #pragma once
 
 #include <cstdint>
@@ -80,8 +80,8 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   absl::Status WaitForHead(WeightsGate* gate);
   // Computes last_norm_.y() from inputs() [samples, tokens].
   absl::Status ForwardLayers(const Sequences& sequences, WeightsGate* gate);
-  // Computes one layer. The residual stream is residual + branch before the layer, and norm2.sum()
-  // + scratch_.branch after it.
+  // Computes one layer. The residual stream is `residual` + `branch` before the layer, and
+  // norm2.sum() + scratch_.branch after the layer.
   void ForwardLayer(int layer, kernels::Buf residual, kernels::Buf branch,
                     const Sequences& sequences);
   // Sets logits() = x wte^T.
@@ -92,9 +92,9 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   // keep.
   void RecomputeLayer(int layer, const Sequences& sequences);
   void BackwardTables(const Sequences& sequences, kernels::Accumulate weights);
-  // Returns the buffer for a micro-batch's gradient of the token table. That of the first
-  // micro-batch is the gradient itself. Those of later micro-batches are computed in
-  // later_table_gradient_ and then added.
+  // Returns the buffer for a micro-batch's gradient of the token table. The first micro-batch uses
+  // the gradient itself. Later micro-batches use later_table_gradient_, which is then added to the
+  // gradient.
   kernels::Buf TableGradient(kernels::Accumulate weights) const;
   // Adds later_table_gradient_ to the gradient, in `parts` of the parameter space.
   void AddToTableGradient(absl::Span<const ElementRange> parts);
@@ -110,9 +110,10 @@ class GptModel final : public BatchedModel, public NextTokenModel {
   const int64_t head_rows_;
   Parameter token_table_;     // wte.weight [vocabulary, width]
   Parameter position_table_;  // wpe.weight [context, width]
-  // [head_rows_, width]. Two operations contribute to a micro-batch's gradient of the token table.
-  // They are added up here before they are added to the gradient of earlier micro-batches. So the
-  // bits do not depend on which device computed which micro-batch.
+  // [head_rows_, width]. In each micro-batch, two operations contribute to the gradient of the
+  // token table. For later micro-batches their sum is computed here, before it is added to the
+  // gradient of earlier micro-batches. So the bits do not depend on which device computed which
+  // micro-batch.
   kernels::Buf later_table_gradient_;
   // The rows whose tokens occur in the data.
   TableRows token_rows_;

@@ -1,5 +1,5 @@
-// Tests of what only the GPT has: logits of the next token, and a token table that is used in
-// parts.
+// Tests of properties that only the GPT has: logits of the next token, and a token table that is
+// used in parts.
 #include "worker/model/gpt_model.h"
 
 #include <cmath>
@@ -51,7 +51,7 @@ TEST_P(NextTokenTest, LogitsAfterEachPrefixGiveTheLossOfTraining) {
     loss +=
         LossOf(LogitsAfter(absl::MakeSpan(batch.tokens).first(length)), batch.targets[length - 1]);
   }
-  // Logits are rounded to f32, which is 6e-8 for values around 1.
+  // Logits are rounded to f32, with an error of 6e-8 for values around 1.
   EXPECT_NEAR(loss, expected, 1e-5);
 }
 
@@ -100,8 +100,8 @@ TEST_P(NextTokenTest, AJobInTheLayoutOfEarlierReleasesComputesTheSameBits) {
 
 using ::testing::ElementsAre;
 
-// A block that the gate was asked for, or that the sink was told of. `ranges` are its parts. Empty
-// means the whole block.
+// A block that the gate was asked for or that the sink was told of. `ranges` has the parts of the
+// block. Empty means the whole block.
 struct Told {
   int block = 0;
   std::vector<ElementRange> ranges;

@@ -45,7 +45,7 @@ class GptTrainingTest : public testing::Test {
 
 TEST_F(GptTrainingTest, RecomputingGivesTheSameBits) {
   for (const ModelSpec& spec : {SmallGptSpec(), SmallDroppingGptSpec()}) {
-    // Seven samples make micro-batches of 3, 3 and 1.
+    // With max_batch = 3, seven samples make micro-batches of 3, 3 and 1.
     const data::HostBatch batch = BatchAt(100, 7);
     const Step kept = TrainStep({.spec = spec, .max_batch = 3}, batch);
     for (const Recompute recompute : {Recompute::kGelu, Recompute::kBlock}) {

@@ -1,5 +1,5 @@
-// LinearLayer computes y = activation(x w^T + b), or with x w + b. It has its parameters and saved
-// activations.
+// LinearLayer computes y = activation(x w^T + b), or activation(x w + b). It has its parameters and
+// saved activations.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,11 @@ class LinearLayer {
   LinearLayer(Parameter weight, Parameter bias, int64_t in, int64_t out,
               kernels::Activation activation, kernels::WeightOrder order);
 
-  // Reserves y() for max_rows, and the values before the activation if there is one. A layer that
-  // writes its output elsewhere does not call it, and must not have an activation.
+  // Reserves y() for max_rows, and the values before the activation if there is one. Plan() is not
+  // for a layer that writes its output elsewhere. Such a layer must not have an activation.
   void Plan(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
-  // Do the two parts of Plan().
+  // Do one half of Plan() each: PlanOutput() for y(), PlanPreActivation() for the values before the
+  // activation.
   void PlanOutput(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
   void PlanPreActivation(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
 
@@ -33,13 +34,14 @@ class LinearLayer {
   // dy.
   void Backward(kernels::Device* device, kernels::Buf dx, kernels::Buf dy, kernels::Buf x,
                 int64_t rows, kernels::Accumulate weights) const;
-  // BackwardUpTo() and before.BackwardFrom() together are the backward of this layer and the layer
-  // `before`, whose y() is this layer's x. Requires: this layer has no activation. BackwardUpTo()
-  // sets dx to the gradient before the activation of `before`, and also sets the gradient of its
-  // bias.
+  // BackwardUpTo() and before.BackwardFrom() together compute the backward of this layer and of the
+  // layer `before`, whose y() is this layer's x. Requires: this layer has no activation.
+  // BackwardUpTo() sets dx to the gradient before the activation of `before`, and also sets the
+  // gradient of the bias of `before`.
   void BackwardUpTo(const LinearLayer& before, kernels::Device* device, kernels::Buf dx,
                     kernels::Buf dy, int64_t rows, kernels::Accumulate weights) const;
-  // Does the rest of the backward of this layer, from the dx of BackwardUpTo() of the next layer.
+  // Computes the rest of the backward of this layer. `dpre_activation` is the dx that
+  // BackwardUpTo() of the next layer has set.
   void BackwardFrom(kernels::Device* device, kernels::Buf dx, kernels::Buf dpre_activation,
                     kernels::Buf x, int64_t rows, kernels::Accumulate weights) const;
 

@@ -31,7 +31,8 @@ class WeightsGate {
   // ends the step.
   virtual absl::Status WaitForBlock(int block) = 0;
   // Blocks until `parts` of the block are in place. The parts are in order. Forward calls
-  // WaitForBlock() before it reads other parts. A gate that gets whole blocks waits for the block.
+  // WaitForBlock() before it reads other parts. A gate that only knows whole blocks waits for the
+  // whole block.
   virtual absl::Status WaitForParts(int block, absl::Span<const ElementRange> /*parts*/) {
     return WaitForBlock(block);
   }
@@ -45,7 +46,7 @@ class GradientSink {
   virtual void BackwardBegins() {}
   virtual absl::Status BlockReady(int block) = 0;
   // Called when the gradient of `parts` of the block is final earlier than the rest. The parts are
-  // in order. BlockReady() is called later for the block too, so a sink may ignore this call.
+  // in order. BlockReady() is called for the whole block later, so a sink may ignore PartsReady().
   virtual absl::Status PartsReady(int /*block*/, absl::Span<const ElementRange> /*parts*/) {
     return absl::OkStatus();
   }
@@ -59,8 +60,8 @@ struct BatchResult {
   // Number of samples of the batch that are in no sum and in no gradient. A negative number means
   // that the sums include samples that earlier steps had counted as lost.
   int64_t num_lost_samples = 0;
-  // True if the step has no gradient and the sink was told of no block. The step counts, and
-  // changes nothing.
+  // True if the step has no gradient and the sink was told of no block. The step still counts, but
+  // changes no weights.
   bool is_skipped = false;
 };
 
@@ -74,8 +75,8 @@ class Model {
   virtual kernels::Buf gradients() = 0;
   // Returns the parameters in the dtype that forward and backward read, if the device computes in a
   // narrower dtype. Otherwise returns an empty buffer. With a gate, the model updates them from
-  // parameters() block by block. Other code that changes parameters() must also write them, or call
-  // RefreshNarrowParameters().
+  // parameters() block by block. Other code that changes parameters() must also write
+  // narrow_parameters(), or call RefreshNarrowParameters().
   virtual kernels::Buf narrow_parameters() { return {}; }
   virtual void RefreshNarrowParameters() {}
 
@@ -97,13 +98,15 @@ class Model {
   virtual NextTokenModel* next_token_model() { return nullptr; }
 };
 
-// Says which activations of a gpt are not kept but computed again in backward. The gradients are
-// the same: to the bit on the CPU, up to rounding if activations are stored in a narrow dtype.
+// Says which activations of a gpt are not kept, but computed again in backward. On the CPU the
+// gradients are the same to the bit. If activations are stored in a narrow dtype, gradients may
+// differ by rounding.
 enum class Recompute : uint8_t {
   kNone,
-  // The outputs of the GELUs. Takes up to a quarter less memory, for one more pass over memory.
+  // Computes the outputs of the GELUs again. Saves up to a quarter of the memory and costs one more
+  // pass over memory.
   kGelu,
-  // Everything but the inputs of the layers. Takes a third more arithmetic.
+  // Computes everything again but the inputs of the layers. Costs a third more arithmetic.
   kBlock,
 };
 
@@ -126,7 +129,8 @@ struct ModelConfig {
   // gradients are added up.
   int64_t max_batch = 1;
   Recompute recompute = Recompute::kNone;
-  // Seed of dropout. What is dropped depends on the seed and on the sample's place (HostBatch).
+  // Seed of dropout. The elements that are dropped depend on the seed and on
+  // HostBatch::first_position.
   uint64_t seed = 1;
   // The job's layout, if it is BuildEarlierLayout(spec). Not set means BuildLayout(spec).
   std::optional<Layout> layout = {};

@@ -1,5 +1,5 @@
-// Makes a model with memory from a config, or computes the memory that it would take, for every
-// architecture. `M` is a BatchedModel.
+// For every architecture: makes a model with memory from a config, or computes the memory that the
+// model would take. `M` is a BatchedModel.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct PlannedBytes {
   int64_t parameters = 0;
   int64_t activations = 0;
   int64_t pinned = 0;
-  // Host memory for the samples as they are read.
+  // Host memory for the samples of one micro-batch, as the data set reads them.
   int64_t batch = 0;
 };
 

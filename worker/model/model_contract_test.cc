@@ -1,4 +1,4 @@
-// Tests of what every model must do, on every architecture and device.
+// Tests of the rules that every model must follow, on every architecture and device.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -38,14 +38,13 @@ std::vector<ContractCase> AllCases() {
   return cases;
 }
 
-// Records the blocks that are waited for in a shared journal, each block once. Fails at
-// `failing_block`.
+// Records each block in a shared journal when it is first waited for. Fails at `failing_block`.
 class JournalGate : public WeightsGate {
  public:
   explicit JournalGate(std::vector<int>* journal, int failing_block = -1)
       : journal_(journal), failing_block_(failing_block) {}
   absl::Status WaitForBlock(int block) override {
-    // The block was recorded when its parts were waited for.
+    // The block was recorded already, when its parts were waited for.
     if (parted_.erase(block) > 0) return absl::OkStatus();
     return Note(block);
   }
@@ -141,8 +140,8 @@ class ModelContractTest : public testing::TestWithParam<ContractCase> {
     return absl::StrContains(GetParam().device, "bf16") ? 1e-2 : 2e-5;
   }
 
-  // Evaluation keeps nothing for backward. On a card this may be another epilogue with another
-  // algorithm. In all other cases the bits are equal.
+  // Evaluation keeps nothing for backward. On a card it may therefore use another epilogue with
+  // another algorithm. In all other cases the bits are equal.
   void ExpectSameLoss(double evaluated, double trained) {
     const double off = GetParam().device == "cuda-bf16-always" ? tolerance() * trained : 0.0;
     EXPECT_NEAR(evaluated, trained, off);
@@ -290,8 +289,8 @@ TEST_P(ModelContractTest, EvaluateCountsWhatIsPredictedRightAndTrainStepDoesNot)
   data::HostBatch batch = Batch(7);
   int64_t correct = 0;
   int64_t predictions = 0;
-  // Tries all classes, until the model refuses the target. Each prediction is correct for exactly
-  // one.
+  // Tries all classes as the target of every sample, until the model refuses the target. Each
+  // prediction is correct for exactly one class.
   for (int32_t target = 0;; ++target) {
     std::fill(batch.targets.begin(), batch.targets.end(), target);
     const absl::StatusOr<BatchResult> result = model->Evaluate(batch, nullptr);

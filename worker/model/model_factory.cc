@@ -67,8 +67,8 @@ absl::StatusOr<std::unique_ptr<Model>> MakeModel(const ModelConfig& config,
 
 absl::StatusOr<ModelMemory> EstimateModelMemory(const ModelConfig& config,
                                                 kernels::Device* device) {
-  // Memory is a linear function of the samples, so two plans determine it. They are large, so that
-  // the alignment of each buffer does not matter.
+  // Memory is a linear function of the number of samples, so two plans determine it. The plans have
+  // many samples, so that the alignment of each buffer does not matter.
   constexpr int64_t kSamples = 256;
   ModelConfig planned = config;
   planned.max_batch = kSamples;

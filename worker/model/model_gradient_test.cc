@@ -74,7 +74,8 @@ TEST_P(ModelGradientTest, EqualsCentralDifferences) {
   }
 }
 
-// Random elements may miss a part of a tensor. A random direction has all parts.
+// Single elements that are drawn at random may miss a part of a tensor. A random direction has all
+// elements.
 TEST_P(ModelGradientTest, EqualsCentralDifferencesAlongRandomDirections) {
   constexpr int kDirections = 4;
   ASSERT_TRUE(model_->TrainStep(batch_, nullptr, nullptr).ok());

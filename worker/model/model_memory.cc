@@ -28,7 +28,7 @@ std::string SamplesText(int64_t samples) {
 // none.
 int64_t ProgramBytes(bool memory_is_host) { return memory_is_host ? kProgramBytes : 0; }
 
-// The memory that is there for a model and its other data.
+// The memory that is available for a model and its other data.
 struct Room {
   int64_t bytes = 0;  // 0 means unknown.
   // For messages: "cpu (avx512, 2 threads) has 512.0 MB (the control group /jobs)".
@@ -77,7 +77,7 @@ std::string PartsText(const ModelMemory& memory, int64_t samples, const OtherMem
   return text;
 }
 
-// A change of a worker's or job's flags that takes less memory.
+// A change of flags of the worker or the job that saves memory.
 struct Change {
   std::vector<std::string> flags;
   ModelMemory memory;
@@ -86,8 +86,8 @@ struct Change {
   std::string Text() const { return absl::StrJoin(flags, " "); }
 };
 
-// Returns changes in the order of their cost: no change, more recomputation, then both with bf16,
-// then all of these without local steps. Errors: those of EstimateModelMemory().
+// Returns changes in the order of their cost: no change, more recomputation, then the same with
+// bf16, then the same without local steps. Errors: those of EstimateModelMemory().
 absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const OtherMemory& other,
                                               kernels::Device* device) {
   kernels::PlannedCard bf16(kernels::DType::kBf16);
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<Change>> ChangesOf(const ModelConfig& config, const O
       changed.recompute = recompute;
       Change change = {.flags = {}, .memory = {}, .other_bytes = other.device_bytes};
       ASSIGN_OR_RETURN(change.memory, EstimateModelMemory(changed, in));
-      // Some models have nothing to recompute, so recomputation saves no memory.
+      // Skips a change that saves no memory: some models have nothing to recompute.
       if (change.memory.bytes_per_sample >= least_per_sample) continue;
       least_per_sample = change.memory.bytes_per_sample;
       if (in != device) change.flags.emplace_back("--dtype=bf16");
@@ -163,7 +163,7 @@ absl::StatusOr<std::string> WhatWouldFit(const ModelConfig& config, const OtherM
 }  // namespace
 
 int64_t ModelMemory::BytesFor(int64_t samples) const {
-  // Half of the largest value, so that other sizes can be added.
+  // Half of the largest int64_t, so that adding other sizes does not overflow.
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;
   const absl::int128 bytes =
       absl::int128(samples) * bytes_per_sample + parameter_bytes + fixed_bytes;

@@ -56,11 +56,11 @@ inline constexpr int64_t kMostChosenSamples = 64;
 // MB of its own and 8 to 25 MB shared with its servers were measured.
 inline constexpr int64_t kProgramBytes = 128'000'000;
 
-// Returns the micro-batch, in samples, if the user has not set it. It is the largest that fits: at
-// least 1, at most the largest share and kMostChosenSamples. Activations get only a sixteenth of
-// the free main memory, because servers and other workers use main memory too. A CPU is no faster
-// with larger micro-batches. (gpt-mini trains as fast with 4 samples as with 64, in a tenth of the
-// memory.)
+// Returns the micro-batch, in samples, if the user has not set it. The result is the largest
+// micro-batch that fits: at least 1, at most the largest share and kMostChosenSamples. Activations
+// get only a sixteenth of the free main memory, because servers and other workers use main memory
+// too. A CPU is no faster with larger micro-batches. (gpt-mini trains as fast with 4 samples as
+// with 64, in a tenth of the memory.)
 int64_t ChooseMicroBatch(const ModelMemory& memory, const MicroBatchLimits& limits);
 
 // Memory that a worker takes beside its model.
@@ -69,11 +69,12 @@ struct OtherMemory {
   // The part of device_bytes for local steps: the state of a local optimizer, and the weights at
   // the start of a round.
   int64_t local_step_bytes = 0;
-  // The samples of a step. If the device's memory is host memory, they are part of device_bytes.
+  // Size of the samples of a step. If the device's memory is host memory, device_bytes includes it.
   int64_t batch_bytes = 0;
-  // Pinned host memory. 0 if the device's memory is host memory.
+  // Size of pinned host memory. 0 if the device's memory is host memory.
   int64_t pinned_bytes = 0;
-  // Memory shared with servers, which is pinned as well, if all servers are on this machine.
+  // Size of the memory shared with servers if all servers are on this machine. This memory is
+  // pinned as well.
   int64_t most_shared_bytes = 0;
 };
 
@@ -85,7 +86,7 @@ std::string DescribeModelMemory(const ModelMemory& memory, const ModelConfig& co
 // Returns OK if the model fits the device, or if the memory of the device is not known. On a card
 // only free memory counts, because other processes keep theirs. All main memory counts, because
 // other processes may give theirs back. Errors: ResourceExhausted naming the bytes wanted, by part,
-// the bytes there are, and what would fit: a smaller micro-batch, recomputation, another dtype, a
+// the bytes available, and what would fit: a smaller micro-batch, recomputation, another dtype, a
 // mode without local steps, or a device with more memory.
 absl::Status CheckModelFits(const ModelMemory& memory, const ModelConfig& config,
                             const OtherMemory& other, kernels::Device* device);

@@ -95,7 +95,7 @@ TEST(ChooseMicroBatchTest, ACardIsFilledButForAReserve) {
                                                 .other_bytes = other_bytes,
                                                 .memory_is_host = false});
   };
-  // (4000 - 200 - 1500) / 100.
+  // The result is (4000 - 200 - 1500) / 100.
   EXPECT_EQ(chosen(4000), 23);
   EXPECT_EQ(chosen(4000, 1000), 13);
   EXPECT_EQ(chosen(1'000'000), kMostChosenSamples);
@@ -226,8 +226,8 @@ TEST_F(LargeModelMemoryTest, EachParameterTakesItsValueAndGradientAndWithBf16Its
   }
 }
 
-// Tests cards of each size. A micro-batch that is chosen must be allocated, and a model that is
-// refused must not fit.
+// Tests cards of many sizes. If a micro-batch is chosen, its allocation must succeed. If a model is
+// refused, its allocation must fail.
 TEST_F(LargeModelMemoryTest, WhatFitsIsAllocatedAndWhatIsRefusedIsNot) {
   int num_fitting = 0, num_refused = 0;
   for (const ModelSpec& spec : {*ModelPreset("gpt2-1.5b"), SevenBillion()}) {
@@ -312,7 +312,7 @@ TEST_F(LargeModelMemoryTest, ALocalOptimizerIsNamedAndAModeWithoutItOffered) {
   const ModelSpec spec = *ModelPreset("gpt2-1.5b");
   const ModelConfig config{.spec = spec, .recompute = Recompute::kBlock};
   const ModelMemory memory = *EstimateModelMemory(config, card.get());
-  // Two vectors of AdamW and the weights of the round.
+  // The local state is two vectors of AdamW and the weights of the round.
   const int64_t local_steps = 3 * 4 * BuildLayout(spec)->num_elements();
   const OtherMemory other = {.device_bytes = local_steps + 1000, .local_step_bytes = local_steps};
   EXPECT_THAT(std::string(CheckModelFits(memory, config, other, card.get()).message()),

@@ -19,7 +19,7 @@ constexpr int kSteps = 10;
 // f32 rounds by 6e-8. A gradient sums up to a few hundred products, and the errors of ten steps add
 // up.
 constexpr double kLossTolerance = 2e-6;
-// Relative to the distance that training has moved the weights.
+// Error of the weights, relative to the distance that training has moved them.
 constexpr double kWeightTolerance = 2e-5;
 // The CUDA device computes exponentials with errors of some units of f32, and sums in another
 // order.
@@ -101,7 +101,7 @@ TEST_P(CudaPrecisionTest, CudaFollowsTheCpu) {
       continue;
     }
     expect_near(cuda, kBf16LossTolerance, kBf16WeightTolerance);
-    // The results must differ from fp32, or bf16 was not used. Training must still learn.
+    // The results must differ from fp32. Otherwise bf16 was not used. Training must still learn.
     EXPECT_GT(Distance(cuda.end, cpu.end), kCudaTolerance * moved);
     EXPECT_LT(cuda.losses.back(), cuda.losses.front());
   }

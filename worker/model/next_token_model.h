@@ -15,9 +15,9 @@ class NextTokenModel {
   virtual int64_t vocabulary() const = 0;
   // Returns the maximum number of tokens that the model reads.
   virtual int64_t context() const = 0;
-  // Sets *logits to the logits [vocabulary] of the token after `tokens`. Only the last context() of
-  // `tokens` are read. Errors: InvalidArgument for no tokens, or tokens outside the vocabulary;
-  // those of the device.
+  // Sets *logits to the logits [vocabulary] of the token after `tokens`. Only the last context()
+  // tokens are read. Errors: InvalidArgument for no tokens, or tokens outside the vocabulary; those
+  // of the device.
   virtual absl::Status NextTokenLogits(absl::Span<const int32_t> tokens,
                                        std::vector<float>* logits) = 0;
 };

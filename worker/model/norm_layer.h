@@ -14,11 +14,12 @@ class NormLayer {
   NormLayer(Parameter gamma, Parameter beta, int64_t width);
 
   void Plan(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
-  // Do the two parts of Plan(): memory for sum(), and for the values computed from sum().
+  // PlanSum() plans the memory for sum(). PlanOutput() plans the memory for the values computed
+  // from sum(). Plan() does both.
   void PlanSum(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
   void PlanOutput(int64_t max_rows, kernels::DType dtype, ActivationArena* arena);
 
-  // The residual stream after the addition, and its norm.
+  // sum() is the residual stream after the addition of the branch. y() is its norm.
   kernels::Buf sum() const { return sum_; }
   kernels::Buf y() const { return y_; }
 

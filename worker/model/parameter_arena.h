@@ -15,7 +15,7 @@
 
 namespace lodestar::model {
 
-// One tensor in the compute dtype, and its gradient in StatisticsDType.
+// One tensor: its value in the compute dtype, and its gradient in StatisticsDType.
 struct Parameter {
   kernels::Buf value;
   kernels::Buf gradient;
@@ -30,7 +30,7 @@ class ParameterArena {
                                                                 Layout layout,
                                                                 int64_t padding_elements,
                                                                 kernels::Device* device);
-  // Makes an arena without memory, for planning. All its addresses are invalid.
+  // Makes an arena without memory, for planning only. All its addresses are invalid.
   static std::unique_ptr<ParameterArena> CreateUnallocated(Layout layout, int64_t padding_elements,
                                                            kernels::DType compute);
 
@@ -42,8 +42,8 @@ class ParameterArena {
   kernels::Buf narrow_parameters() const { return narrow_; }
   // Updates a range of narrow_parameters() from values(), on the compute stream.
   void RefreshNarrowParameters(ElementRange range, kernels::Device* device) const;
-  // Returns a tensor. `name` must be in the layout. Otherwise the model and BuildLayout() disagree,
-  // and the program aborts. The buffers also include `extra_elements` behind the tensor.
+  // Returns the tensor `name`. Aborts the program if the layout does not have it, because then the
+  // model and BuildLayout() disagree. The buffers also include `extra_elements` behind the tensor.
   Parameter Get(absl::string_view name, int64_t extra_elements = 0) const;
 
   int64_t num_bytes() const { return num_bytes_; }

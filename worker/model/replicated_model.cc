@@ -12,7 +12,8 @@
 namespace lodestar::model {
 namespace {
 
-// Number of blocks whose gradients travel while the first device computes the next block.
+// Number of blocks whose gradients may be in transfer while the first device computes the next
+// block.
 constexpr size_t kBlocksUnderWay = 1;
 
 kernels::Buf BlockOf(kernels::Buf vector, const Layout& layout, int block) {
@@ -45,7 +46,7 @@ class SendingGate final : public WeightsGate {
   Model* const model_;
   WeightsGate* const gate_;
   kernels::DeviceGroup* const group_;
-  // One entry per block.
+  // True for each block that was sent.
   std::vector<bool> is_sent_;
   std::optional<int64_t> last_;
 };
@@ -82,7 +83,7 @@ class ReceivingGate final : public WeightsGate {
   Model* const model_;
   const int member_;
   kernels::DeviceGroup* const group_;
-  // The operation that brings each block.
+  // The operation that receives each block. Not set means that the block is not being received.
   std::vector<std::optional<int64_t>> received_;
 };
 

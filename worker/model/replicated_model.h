@@ -1,6 +1,7 @@
 // ReplicatedModel is a model on several devices, each of which computes a part of every batch. The
 // first device holds the weights and, after a step, the gradient of the whole batch. The other
-// devices get the weights from it and send it their gradients, block by block, while they compute.
+// devices get the weights from the first device and send their gradients to it, block by block,
+// while they compute.
 #pragma once
 
 #include <cstdint>
@@ -46,11 +47,11 @@ class ReplicatedModel final : public Model {
   // Cuts the batch into contiguous parts that differ by at most one sample. The last parts may be
   // empty.
   void Split(const data::HostBatch& batch);
-  // Makes the step of the first device, with `gate` for the weights.
+  // Makes the step of the first device. `gate` is the gate of the caller, for the weights.
   absl::StatusOr<BatchResult> TrainFirst(const data::HostBatch& part, WeightsGate* gate,
                                          GradientSink* sink);
-  // Makes the step of another device. `weights_are_there` means that all weights may be sent before
-  // the step.
+  // Makes the step of another device. `weights_are_there` means that all weights are known before
+  // the step, and may be sent before it.
   absl::StatusOr<BatchResult> TrainOther(int member, const data::HostBatch& part,
                                          bool weights_are_there);
   absl::StatusOr<BatchResult> EvaluateFirst(const data::HostBatch& part, WeightsGate* gate);

@@ -61,7 +61,7 @@ TEST_F(ReplicatedModelTest, UnevenPartsGiveLossAndGradientOfOneCard) {
       difference += (summed[i] - gradient[i]) * (summed[i] - gradient[i]);
       norm += gradient[i] * gradient[i];
     }
-    // Products of other shapes may be summed in another order.
+    // Matrix products of another shape may be summed in another order.
     EXPECT_LT(difference, 1e-10 * norm) << count << " cards";
     EXPECT_GT(norm, 0.0);
     const auto evaluation = model->Evaluate(batch_, nullptr);

@@ -33,7 +33,8 @@ class StepGraphs {
 
  private:
   kernels::Device* const device_;
-  // Not set means that the step has run once and is not recorded yet.
+  // The graph of each key. Not set means that the step of the key has run once and is not recorded
+  // yet.
   std::map<std::tuple<int64_t, kernels::Accumulate, double>, std::optional<kernels::GraphId>>
       graphs_;
 };

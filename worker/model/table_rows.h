@@ -10,7 +10,8 @@
 
 namespace lodestar::model {
 
-// Keeps groups of neighbouring rows, at most kMostGroups, so that the number of ranges is small.
+// Keeps the rows in groups of neighbours. There are at most kMostGroups groups, so that the number
+// of ranges is small.
 class TableRows {
  public:
   static constexpr int64_t kMostGroups = 256;

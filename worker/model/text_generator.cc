@@ -94,8 +94,8 @@ absl::Status TextGenerator::Generate(
     if (tokens.back() == tokenizer_->end_of_text()) break;
     const absl::string_view bytes = tokenizer_->BytesOf(tokens.back());
     RETURN_IF_ERROR(emit(bytes));
-    // A token without bytes counts as one byte. A vocabulary may have such tokens behind those of
-    // its tokenizer.
+    // A token without bytes counts as one byte, so that the loop ends. A vocabulary may have tokens
+    // without bytes behind those of its tokenizer.
     bytes_left -= std::max<int64_t>(1, static_cast<int64_t>(bytes.size()));
   }
   return absl::OkStatus();

@@ -13,7 +13,7 @@ namespace lodestar::model {
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  // Returns the number of tokens. All tokens are below it.
+  // Returns a number that all tokens are below: the size of the vocabulary.
   virtual int64_t vocabulary() const = 0;
   virtual std::vector<int32_t> Encode(absl::string_view text) const = 0;
   // Returns the bytes of a token. Empty if `token` is not a token.

@@ -31,7 +31,7 @@ absl::StatusOr<Json> ParseObject(absl::string_view text) {
   return json;
 }
 
-// Returns the value of `key`, or null if there is none.
+// Returns the value of `key`, or null if the object does not have the key.
 const Json& Get(const Json& object, const std::string& key) {
   static const Json none;
   const auto entry = object.is_object() ? object.find(key) : object.end();

@@ -7,7 +7,7 @@ enum class CharacterClass {
   kLetter,  // \p{L}
   kNumber,  // \p{N}
   kSpace,   // \s
-  kOther,   // Also bytes that are no character.
+  kOther,   // Also for bytes that are not part of a character.
 };
 
 CharacterClass ClassOf(char32_t character);

@@ -29,7 +29,8 @@ Character FrontOf(absl::string_view text) {
     if ((byte_at(i) & 0xc0) != 0x80) return kInvalid;
     character = (character << 6) | (byte_at(i) & 0x3f);
   }
-  // The smallest character that takes this number of bytes.
+  // The smallest character that needs this number of bytes. A smaller character in so many bytes is
+  // invalid.
   constexpr char32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
   if (character < kLeast[num_bytes]) return kInvalid;
   return {ClassOf(character), num_bytes};

@@ -1,7 +1,7 @@
 // AwsNotice asks the metadata service of Amazon EC2 for spot/instance-action. The entry exists from
 // two minutes before the machine is stopped, terminated or hibernated. Version 2 of the service
-// needs a token, which is asked for first, and again once it has expired. Source: Amazon EC2 User
-// Guide, "Spot Instance interruption notices" and "Use IMDSv2".
+// needs a token. AwsNotice asks for the token first, and again once the token has expired. Source:
+// Amazon EC2 User Guide, "Spot Instance interruption notices" and "Use IMDSv2".
 #pragma once
 
 #include <optional>

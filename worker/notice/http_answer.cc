@@ -113,7 +113,7 @@ absl::Status HttpAnswerReader::ReadHeader() {
 
 bool HttpAnswerReader::is_complete() const {
   if (!body_begin_.has_value()) return false;
-  // Data within a chunk may look like the last chunk, so all chunks are parsed.
+  // Data within a chunk may look like the last chunk, so all chunks are parsed to be sure.
   if (is_chunked_) return absl::EndsWith(body(), kLastChunk) && JoinChunks(body()).ok();
   return body_bytes_.has_value() && body().size() >= *body_bytes_;
 }

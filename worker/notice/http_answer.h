@@ -27,8 +27,8 @@ class HttpAnswerReader {
   // Adds the next bytes. Errors: InvalidArgument if the answer is not HTTP; ResourceExhausted if it
   // is too long.
   absl::Status Add(absl::string_view bytes);
-  // Returns true if the answer is complete by its header. If the header does not give a length, the
-  // answer ends with the connection.
+  // Returns true if the answer has the length that its header gives. If the header gives no length,
+  // returns false, and the answer ends with the connection.
   bool is_complete() const;
   // Returns the answer. Call when no more bytes follow. Errors: InvalidArgument if the answer is
   // not HTTP; Unavailable if it ended too soon.

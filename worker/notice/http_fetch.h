@@ -1,5 +1,5 @@
 // Sends one request to an HTTP server and reads the answer, for the metadata service of a cloud. It
-// uses plain text and a new connection, without proxies or redirects. gRPC has such a client, but
+// uses plain text and a new connection, without proxies or redirects. The HTTP client of gRPC is
 // not in its public interface.
 #pragma once
 
@@ -32,8 +32,8 @@ using HttpFetch = std::function<absl::StatusOr<FetchedAnswer>(const HttpRequest&
 inline constexpr absl::Duration kHttpTimeout = absl::Seconds(2);
 
 // Sends the request and returns the answer. Blocks for at most `timeout`. Errors: Unavailable if
-// nothing listens there or the server closes the connection; DeadlineExceeded; those of
-// HttpAnswerReader.
+// nothing listens at the address or the server closes the connection too early; DeadlineExceeded;
+// those of HttpAnswerReader.
 absl::StatusOr<FetchedAnswer> FetchHttp(const HttpRequest& request,
                                         absl::Duration timeout = kHttpTimeout);
 

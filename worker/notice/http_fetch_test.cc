@@ -76,7 +76,7 @@ TEST(HttpFetchTest, AsksForThePathWithTheHeadersAndReturnsTheAnswer) {
     const OneConnection server([&](int connection) {
       asked = ReadRequest(connection);
       Write(connection, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nTRUE");
-      // Returns when the client closes the connection.
+      // ReadRequest() returns when the client closes the connection.
       ReadRequest(connection);
     });
     HttpRequest request = server.request();
@@ -106,7 +106,7 @@ TEST(HttpFetchTest, ARedirectIsAnAnswerAndIsNotFollowed) {
 TEST(HttpFetchTest, AServerThatSaysNothingIsLeftInTime) {
   const OneConnection server([](int connection) {
     ReadRequest(connection);
-    // Returns when the client closes the connection.
+    // ReadRequest() returns when the client closes the connection.
     ReadRequest(connection);
   });
   EXPECT_THAT(FetchHttp(server.request(), kShort), StatusIs(absl::StatusCode::kDeadlineExceeded));
@@ -118,7 +118,7 @@ TEST(HttpFetchTest, AServerThatGoesOnAndOnIsLeftInTime) {
     Write(connection, "HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n");
     while (Write(connection, "")) {
       char byte = 0;
-      // The client has closed the connection.
+      // recv() returns 0 once the client has closed the connection.
       if (recv(connection, &byte, 1, MSG_DONTWAIT) == 0) return;
       std::this_thread::yield();
     }

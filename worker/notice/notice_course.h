@@ -28,9 +28,9 @@ class NoticeCourse {
   // `grace` is the time between the notice and the end of the machine.
   explicit NoticeCourse(absl::Duration grace) : grace_(grace) {}
 
-  // Takes the result of a look that lasted from `begun` to `ended`. The notice may be as old as the
-  // last look that found none. Errors are reported only once, because a missing service stays
-  // missing.
+  // Takes the result of a look that lasted from `begun` to `ended`. A notice may have begun right
+  // after the last look without a notice, so the remaining time is counted from that look. Errors
+  // are reported only once, because a missing service stays missing.
   std::optional<Event> OnLook(absl::Time begun, absl::Time ended,
                               const absl::StatusOr<std::optional<std::string>>& found);
 

@@ -14,8 +14,7 @@ class NoticeSource {
   virtual ~NoticeSource() = default;
 
   // Returns the notice as text for messages. nullopt means that there is none yet. May block for a
-  // few seconds. Errors say why it is not known whether there is a notice. Must be called by one
-  // thread.
+  // few seconds. An error says why the source cannot be asked. Must be called by one thread.
   virtual absl::StatusOr<std::optional<std::string>> Look() = 0;
 };
 

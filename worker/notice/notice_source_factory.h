@@ -1,4 +1,4 @@
-// Makes sources of notices. No other code knows which kinds there are.
+// Makes sources of notices. No other code depends on the kinds of sources.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ class NoticeWatch {
   // `on_notice` is called at most once, on the watch's thread. `clock` must outlive the watch.
   NoticeWatch(std::unique_ptr<NoticeSource> source, const Config& config, Clock* clock,
               std::function<void(const MachineNotice&)> on_notice);
-  // Waits for the end of a look that is running.
+  // Blocks until a look that is running has ended.
   ~NoticeWatch();
 
  private:

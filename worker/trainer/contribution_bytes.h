@@ -18,8 +18,8 @@
 
 namespace lodestar::trainer {
 
-// The bytes of one contribution after another. Await(), Of() and OnDevice() may be called from any
-// thread. All other methods must be called by one thread at a time.
+// Makes the bytes of contributions, one contribution after the other. Await(), Of() and OnDevice()
+// may be called from any thread. All other methods must be called by one thread at a time.
 class ContributionBytes {
  public:
   virtual ~ContributionBytes() = default;
@@ -32,7 +32,7 @@ class ContributionBytes {
   virtual bool is_inline() const = 0;
 
   // Begins a contribution. It is `scale` times the vector, or the plain vector if is_exact(). If
-  // the last contribution was not committed, it is forgotten.
+  // Commit() was not called for the last contribution, that contribution is forgotten.
   virtual void Begin(const Registration& registration, Round round, float scale) = 0;
 
   // Queues the work that makes the bytes of a bucket, and returns an event for Await(). The bytes
@@ -47,8 +47,9 @@ class ContributionBytes {
   // Returns the bucket's bytes, in host memory. They stay until the next Begin(). If is_exact() and
   // is_inline(), they stay as long as the vector.
   virtual absl::Span<const std::byte> Of(const Bucket& bucket) const = 0;
-  // Returns the bytes if only the device's memory has them. In that case Of() must not be called.
-  // The bytes stay until the next Begin(), or as long as the vector if is_exact().
+  // Returns the bytes if they are only in the device's memory. In that case Of() must not be
+  // called. Returns nothing if Of() has the bytes. The bytes stay until the next Begin(), or as
+  // long as the vector if is_exact().
   virtual std::optional<client::DevicePayload> OnDevice(const Bucket& /*bucket*/) {
     return std::nullopt;
   }

@@ -15,8 +15,8 @@ namespace {
 client::ContributionHeader HeaderOnTheWire(client::ContributionHeader header,
                                            const ContributionBytes& bytes) {
   header.encoding = bytes.encoding();
-  // Encoded contributions are scaled before they are encoded, so that the residual is what the
-  // servers' sum lacks.
+  // Encoded contributions are scaled before they are encoded. The residual is then exactly what is
+  // missing in the servers' sum.
   if (!bytes.is_exact()) header.scale = 1.0f;
   return header;
 }
@@ -231,7 +231,7 @@ MadeContribution ContributionPush::made() const {
 std::vector<LeavingBucket> ContributionPush::leaving() const {
   std::vector<LeavingBucket> leaving;
   if (session_ == nullptr) return leaving;
-  int64_t behind = 0;  // The bytes that leave after this bucket.
+  int64_t behind = 0;  // Bytes that leave after this bucket.
   int64_t unsent = 0;
   for (const Bucket* bucket : ready_) unsent += static_cast<int64_t>(bytes_->Of(*bucket).size());
   if (leaves_ == Leaves::kAtOnce) unsent = std::min(unsent, session_->bytes_unsent());

@@ -31,7 +31,8 @@
 namespace lodestar::trainer {
 
 // The session of one contribution. Averaged tensors are neither encoded nor scaled. If the
-// contribution has averaged tensors beside others, a second session carries them.
+// contribution has averaged tensors beside other tensors, a second session carries the averaged
+// tensors.
 class ContributionSession {
  public:
   // The registration and the transport must outlive the object.
@@ -75,7 +76,7 @@ absl::StatusOr<std::vector<uint32_t>> DeliverAgain(const Registration& registrat
                                                    const MadeContribution& made,
                                                    client::ParameterTransport* transport,
                                                    Clock* clock);
-// Does the same as DeliverAgain(), and calls Commit() of the bytes.
+// Does the same as DeliverAgain(), and then calls Commit() of `bytes`.
 absl::Status PushAgain(const Registration& registration, const MadeContribution& made,
                        client::ParameterTransport* transport, Clock* clock);
 
@@ -84,8 +85,8 @@ class ContributionPush final : public model::GradientSink {
   // Says when buckets leave: as soon as they are made, or none before Finish().
   enum class Leaves : uint8_t { kAtOnce, kWithFinish };
 
-  // The device's vector behind `bytes` must have no other push meanwhile, and must not change
-  // before Finish() has returned. `base` has the versions of the weights that the vector was
+  // The device's vector behind `bytes` must have no other push at the same time, and must not
+  // change before Finish() has returned. `base` has the versions of the weights that the vector was
   // computed on. `trace` may be null. All arguments must outlive the push.
   ContributionPush(const Registration& registration, const client::ContributionHeader& header,
                    ContributionBytes* bytes, BaseVersions* base,
@@ -101,8 +102,8 @@ class ContributionPush final : public model::GradientSink {
   // BlockReady() handles the block's other buckets.
   absl::Status PartsReady(int block, absl::Span<const ElementRange> parts) override;
   absl::Status AllBlocksReady();
-  // Does the same as AllBlocksReady() for these buckets only, given by index. The contribution then
-  // has no other buckets.
+  // Does the same as AllBlocksReady() for the buckets with these indices only. The contribution
+  // then has no other buckets.
   absl::Status BucketsReady(absl::Span<const uint32_t> buckets);
 
   // Returns what DeliverAgain() needs to push the contribution again. May be called after
@@ -118,8 +119,8 @@ class ContributionPush final : public model::GradientSink {
   // Blocks until every server has acknowledged the contribution. Errors: Aborted, Cancelled,
   // refusals, and those of the device.
   absl::Status Finish();
-  // Does the same as Finish(), but returns the buckets that were not counted and does not call
-  // Commit() of the bytes. Does not use the device.
+  // Does the same as Finish() without Commit() of the bytes. Returns the buckets that were not
+  // counted. Does not use the device.
   absl::StatusOr<std::vector<uint32_t>> Deliver();
   // Return times spent in Finish() or Deliver(). blocked() is the part of the transfer that
   // computing did not hide. waited() is the time in which nothing was left to transfer, because the
@@ -141,8 +142,8 @@ class ContributionPush final : public model::GradientSink {
   // Hands over the prepared buckets, in order. Runs on pusher_.
   void HandOver() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Await(const Prepared& prepared);
-  // Waits for the end of pusher_. If `drop`, pusher_ does not wait for the buckets that are still
-  // queued.
+  // Waits for the end of pusher_. If `drop` is true, pusher_ ends without the buckets that are
+  // still queued.
   void JoinPusher(bool drop) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Add(const Bucket& bucket) { return AddTo(*session_, bucket); }
   absl::Status AddTo(ContributionSession& session, const Bucket& bucket);

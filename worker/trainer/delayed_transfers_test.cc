@@ -44,7 +44,7 @@ class DelayedTransfersTest : public ::testing::TestWithParam<DelayedDevice::Orde
   }
   float* host() const { return exchange_->weights()->data(); }
   std::vector<float> OnHost() const { return {host(), host() + 4}; }
-  // Returns the vector as it is after all that has been queued.
+  // Returns the vector after all queued work is done.
   std::vector<float> OnDevice() {
     std::vector<float> values(4);
     device_.Copy(values.data(), vector_.data, 4 * sizeof(float), kernels::StreamKind::kCompute);
@@ -223,7 +223,7 @@ TEST_P(DelayedTransfersTest, WhatAFailedDeviceComputedIsNotSent) {
   device_.FailAt(kernels::StreamKind::kDeviceToHost, 2);
   const auto push = Push(pull.get(), &transport_);
   device_.Fill(vector_, 7.0);
-  // Either call may return the device's error first.
+  // AllBlocksReady() may return the device's error already, or only Finish() does.
   absl::Status status = push->AllBlocksReady();
   if (status.ok()) status = push->Finish();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("made to fail")));

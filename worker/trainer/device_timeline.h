@@ -23,7 +23,7 @@ class DeviceTimeline {
   absl::Status BeginRound();
   bool is_on() const { return anchor_.has_value(); }
 
-  // Marks the work that the stream is given between Begin() and End() as one span. Does nothing
+  // Marks the work that the stream is given between Begin() and End() as one span. Has no effect
   // unless is_on().
   void Begin(kernels::StreamKind stream);
   void End(kernels::StreamKind stream, absl::string_view name, const TraceTag& tag = {});
@@ -31,8 +31,8 @@ class DeviceTimeline {
   // Adds the spans of the round to the trace. Blocks until the device has executed them. Errors:
   // those of the device.
   absl::Status EndRound();
-  // Adds the spans so far to the trace. Call within a round that has more spans than the device
-  // keeps event times for.
+  // Adds the spans so far to the trace. Must be called within a round that has more spans than the
+  // device keeps event times for.
   absl::Status Flush();
 
  private:

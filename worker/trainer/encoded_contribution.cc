@@ -41,8 +41,8 @@ int64_t ResidualBytes(const JobSpec& job, int64_t num_elements) {
   return job.error_feedback ? num_elements * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
-// With a second residual, the vector and the residual are read once instead of twice. On a card
-// there is only one, because memory is scarcer and faster there.
+// A second residual saves reading the vector and the residual a second time. On a card there is
+// only one residual, because memory is scarcer and faster there.
 int NumResiduals(bool memory_is_host) { return memory_is_host ? 2 : 1; }
 
 }  // namespace
@@ -206,7 +206,7 @@ void EncodedContribution::UpdateResidual(const std::vector<bool>& is_counted) {
     }
     return;
   }
-  // The two residuals are swapped if fewer elements have to be copied then.
+  // Swapping the residuals is better if fewer elements have to be copied afterwards.
   int64_t num_counted = 0;
   for (const Bucket& bucket : buckets_) {
     if (is_counted[bucket.index]) num_counted += bucket.range.size();

@@ -10,8 +10,8 @@
 // a life ended before the acknowledgement came, its contribution may have been counted, and its old
 // residual is then sent twice. ResidualKeeper avoids this by asking the servers.
 //
-// The residual belongs to one incarnation of the servers. After a restore the servers do not have
-// the contributions that it was left over from, so it is dropped.
+// The residual belongs to one incarnation of the servers. After a restore the servers lack
+// contributions whose error is in the residual, so the residual is dropped.
 //
 // Device memory: the residual, as long as the vector, and the encoded bytes. If the device's memory
 // is host memory, there is a second residual. Otherwise the encoded bytes take pinned host memory
@@ -41,11 +41,11 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
                                                                      kernels::Device* device,
                                                                      kernels::Buf vector,
                                                                      DeviceTimeline* timeline);
-  // Returns the device memory that an object takes, in bytes. `memory_is_host` is the field of the
-  // device's capabilities.
+  // Returns the device memory that an object takes, in bytes. `memory_is_host` is true if the
+  // device's memory is host memory.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
   // Returns the pinned host memory that an object takes if the host cannot read device memory. If
-  // `foresees`, that of Foresee() is included.
+  // `foresees`, the memory of Foresee() is included.
   static int64_t PinnedBytes(const JobSpec& job, const Layout& layout, bool foresees);
   // Waits for queued work.
   ~EncodedContribution() override;
@@ -74,8 +74,8 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
     absl::Span<const float> after;
   };
   // Returns the residual before and after the contribution at hand. Requires: all its buckets are
-  // prepared, and none has been sent. `is_skipped` means a contribution without elements that was
-  // not begun on this object. Errors: those of the device, ResourceExhausted.
+  // prepared, and none has been sent. `is_skipped` means that the contribution has no elements and
+  // was not begun on this object. Errors: those of the device, ResourceExhausted.
   absl::StatusOr<Foreseen> Foresee(const Registration& registration, bool is_skipped);
   // Replaces the residual. Errors: those of the device.
   absl::Status SetResidual(uint64_t server_incarnation, absl::Span<const float> residual);
@@ -123,11 +123,12 @@ class EncodedContribution final : public ContributionBytes, public client::Paylo
   std::byte* host_ = nullptr;       // The encoded bytes in host memory.
   int64_t room_ = 0;                // Capacity for encoded bytes.
   kernels::Buf residual_;           // Empty means no error feedback.
-  // The residual if the contribution is counted, in the buckets that are prepared. Commit() swaps
-  // it with residual_. Empty means that the new residual is computed in Commit().
+  // The residual after the contribution, in the buckets that are prepared. Commit() swaps it with
+  // residual_. Empty means that Commit() computes the new residual.
   kernels::Buf next_residual_;
   std::optional<uint64_t> server_incarnation_;  // The servers that the residual belongs to.
-  // The result of Foresee(): the residual before, followed by the residual after.
+  // The result of Foresee(): the residual before the contribution, followed by the residual after
+  // it.
   std::optional<model::DeviceMemory> foreseen_memory_;
   // True if residual_ is the residual after a contribution that is not committed yet.
   bool is_foreseen_ = false;

@@ -167,7 +167,7 @@ TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
     const std::vector<float> values = Gradient(round);
     const float scale = sender.bytes()->is_exact() ? 1.0f : round % 2 == 0 ? 0.25f : 1.0f;
     const std::vector<float> decoded = Decoded(sender.Send(registration_, round, values, scale));
-    // In some rounds the contribution is not counted. In others bucket 1 is late.
+    // In some rounds the contribution is not counted. In other rounds bucket 1 is late.
     if (round % 5 == 3) continue;
     const std::vector<uint32_t> late =
         round % 7 == 2 ? std::vector<uint32_t>{1} : std::vector<uint32_t>{};
@@ -177,8 +177,9 @@ TEST_P(EncodedContributionTest, WhatIsCountedIsInSumWhatWasToBeSent) {
       if (!is_late) missing[i] += static_cast<double>(scale) * values[i] - decoded[i];
     }
   }
-  // Only the last residual may be missing: the error of one encoding of values of a few units. With
-  // top-k, an element gathers its value until it is among the 64 largest of the 1000 of its bucket.
+  // The servers' sum may lack only the last residual, which is the error of one encoding of values
+  // of a few units. With top-k, an element gathers its value until it is among the 64 largest of
+  // the 1000 of its bucket.
   const double most = encoding() == Encoding::kFp32   ? 1e-12
                       : encoding() == Encoding::kInt4 ? 0.9
                       : encoding().is_topk()          ? 20.0

@@ -41,7 +41,8 @@ class ExactContribution final : public ContributionBytes {
 
  private:
   HostMirror* const vector_;
-  // One entry per bucket, which is read only after Prepare() or PrepareOnDevice() of the bucket.
+  // True for each bucket whose bytes are only in the device's memory. Read only after Prepare() or
+  // PrepareOnDevice() of the bucket.
   std::vector<uint8_t> is_on_device_;
 };
 

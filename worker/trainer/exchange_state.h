@@ -26,8 +26,9 @@ class ExchangeState {
   static absl::StatusOr<std::unique_ptr<ExchangeState>> Create(
       const JobSpec& job, const Layout& layout, kernels::Device* device, kernels::Buf weights,
       kernels::Buf contribution, DeviceTimeline* timeline = nullptr);
-  // Returns the device memory that the state takes beside the two vectors. `memory_is_host` is the
-  // field of the device's capabilities. If it is true, main memory that pulls take is included.
+  // Returns the device memory that the state takes beside the two vectors. `memory_is_host` is true
+  // if the device's memory is host memory. In that case the main memory that pulls take is
+  // included.
   static int64_t DeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
   // Returns the pinned host memory that the state takes if the device's memory is not host memory.
   // If `contributes_weights`, the pulled vector is also the pushed one. If `keeps_residual`, the
@@ -47,8 +48,8 @@ class ExchangeState {
   ExchangeState() = default;
 
   std::unique_ptr<HostMirror> weights_;
-  // The host mirror of the contribution. Null means that all of the contribution is encoded, or
-  // that it is the weights.
+  // The host mirror of the contribution. Null if all of the contribution is encoded, or if the
+  // contribution is the weights.
   std::unique_ptr<HostMirror> gradient_;
   std::unique_ptr<ContributionBytes> contribution_;
   EncodedContribution* residual_ = nullptr;  // contribution_, or a part of it.

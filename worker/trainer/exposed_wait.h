@@ -1,8 +1,8 @@
 // ExposedWait measures how long a device's compute stream was idle because of transfers. If
-// transfers took no time, a round would be shorter by that. If operations run inline, the idle time
-// is the time that the host waited. A card goes on computing while the host waits, and may wait for
-// copies while the host goes on. Idle times of a card are therefore measured by the card's own
-// clock.
+// transfers took no time, a round would be shorter by this time. If operations run inline, the idle
+// time is the time that the host waited. A card goes on computing while the host waits, and may
+// wait for copies while the host goes on. Idle times of a card are therefore measured by the card's
+// own clock.
 #pragma once
 
 #include <vector>
@@ -19,9 +19,9 @@ class ExposedWait {
   // `device` and `clock` must outlive the object.
   ExposedWait(kernels::Device* device, Clock* clock) : device_(device), clock_(clock) {}
 
-  // Mark a wait of the host for data that has to arrive or leave. Between the two calls the compute
-  // stream must be given nothing but waits for that data. A Begin() without an End() does not
-  // count. Both must be called on the thread that computes.
+  // Mark the beginning and end of a wait of the host for data that has to arrive or leave. Between
+  // the two calls the compute stream must be given nothing but waits for that data. A Begin()
+  // without an End() does not count. Both must be called on the thread that computes.
   void Begin();
   void End();
 

@@ -25,7 +25,8 @@ class GradientClipper {
   // which means no clipping, the factor is 1. Blocks until the device has computed the norm.
   // Errors: those of the device.
   absl::StatusOr<float> Scale(kernels::Buf gradient, double clip_norm);
-  // Does the same for the norm of these parts of `vector` together.
+  // Returns the factor for the norm of the parts `gradient` of `vector`, taken together. Otherwise
+  // does the same as the function above.
   absl::StatusOr<float> Scale(kernels::Buf vector, absl::Span<const ElementRange> gradient,
                               double clip_norm);
 

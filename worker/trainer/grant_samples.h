@@ -22,8 +22,8 @@ struct SampleSpan {
 };
 
 // Checks that `grant` fits the job and the data set. Its samples must be those of the job's steps.
-// If it evaluates, there must be held-out samples. After that the grant can be computed without
-// overflow, and none of its steps holds more samples than a step of the job. Errors:
+// If `grant` evaluates, there must be held-out samples. After that the grant can be computed
+// without overflow, and none of its steps holds more samples than a step of the job. Errors:
 // FailedPrecondition.
 absl::Status CheckGrant(const Grant& grant, const JobSpec& job, const data::Dataset& dataset);
 

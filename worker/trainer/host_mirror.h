@@ -7,8 +7,9 @@
 // contribution is sent again.
 //
 // If a server is on this machine, the transport copies ranges directly between the vector and the
-// memory that it shares with the server. The mirror does not get them. A range is then in one of
-// the two places, and a caller that needs it in the other place has it copied first.
+// memory that it shares with the server. These ranges are not copied to the mirror. So a range may
+// be only in the vector, or only in the mirror. A caller that needs it in the other place must have
+// it copied first.
 #pragma once
 
 #include <memory>
@@ -42,7 +43,7 @@ class HostMirror final : public client::PayloadSource, public client::PayloadSin
   bool is_shared() const { return data_ == vector_.data; }
 
   // Must be called before the host writes new values to data() and passes them to ToDevice().
-  // Blocks until earlier copies do not use data() any more. Later copies wait for all work that the
+  // Blocks until no earlier copy uses data() any more. Later copies wait for all work that the
   // compute stream has been given up to now. Once the returned event has been awaited, CopyIn() may
   // be called. Errors: those of the device.
   absl::StatusOr<kernels::EventId> BeginToDevice();

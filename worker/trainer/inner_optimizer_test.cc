@@ -68,7 +68,7 @@ TEST_F(InnerOptimizerTest, AdamWMovesByTheLearningRateAtFirst) {
 TEST_F(InnerOptimizerTest, SpoiltStateBeginsAnewAndOtherStateStays) {
   for (const OptimizerKind kind : {OptimizerKind::kMomentum, OptimizerKind::kAdamW}) {
     const auto optimizer = *InnerOptimizer::Create({.kind = kind}, layout_, device_.get());
-    // Makes one step on new weights, as each round begins with.
+    // Makes one step on new weights. Each round begins with new weights too.
     const auto step = [&](float first) {
       std::vector<float> weights = {1.0f, 1.0f, 1.0f, 1.0f};
       std::vector<float> gradient = {first, 0.5f, 0.5f, 0.5f};

@@ -20,10 +20,10 @@
 
 namespace lodestar::trainer {
 
-// Describes what a state belongs to.
+// Describes the worker, job and model that a state belongs to.
 struct InnerStateRecord {
   std::string worker_name;
-  // The settings of the job that must not differ, as text.
+  // The settings of the job that must be the same to use the state, as text.
   std::string job;
   std::string layout_hash;  // The hash of the model's layout.
   Round round;              // The first round after the state was kept.

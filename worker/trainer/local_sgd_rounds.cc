@@ -65,7 +65,8 @@ absl::Status LocalSgdRounds::Train(const LifeContext& life, const Grant& grant, 
   RETURN_IF_ERROR(deps_.on_steps_made());
   RETURN_IF_ERROR(steps_->Check(grant.round));
   MakeContribution();
-  // If the worker was told to stop meanwhile, report->num_samples is less than was granted.
+  // If the worker was told to stop meanwhile, report->num_samples is less than the grant's number
+  // of samples.
   const client::ContributionHeader header{
       .round = grant.round, .kind = contribution_kind_, .num_samples = report->num_samples};
   push.emplace(*life.registration, header, exchange_->contribution(), &pull, life.transport,

@@ -37,16 +37,16 @@ class LocalSteps {
   // already. In that case the state starts at zero.
   void Begin(uint64_t server_incarnation, Round round);
   // Keeps the state for the next process, which continues after the last round that was begun here.
-  // Call between rounds. Does nothing if there is no state, or if nothing was trained. Errors:
-  // those of the store and the device.
+  // Must be called between rounds. Does nothing if there is no state, or if nothing was trained.
+  // Errors: those of the store and the device.
   absl::Status KeepState();
 
   struct Work {
     const Grant* grant = nullptr;
     const data::SampleOrder* order = nullptr;
     double clip_norm = 0.0;
-    // Called before a block's weights are read for the first time. Null means that all weights are
-    // there.
+    // Called before a block's weights are read for the first time. Null means that all weights have
+    // arrived.
     model::WeightsGate* gate = nullptr;
     // Called before the parameters change. May be empty.
     std::function<absl::Status()> before_change = {};
@@ -58,12 +58,12 @@ class LocalSteps {
   // Decides whether a window ends before all its steps are made.
   WindowEnd& window_end() { return window_end_; }
   // Returns true if the window ends before step number `step`, for which Take() returned `taken`.
-  // This is the case if the worker was told to stop and the program that computes has left. Logs
-  // it.
+  // The window ends if the worker was told to stop and the program that computes has left. In that
+  // case logs the end.
   bool IsLeft(const Grant& grant, int step, const absl::Status& taken) const;
 
-  // Must be called after the steps of a round. If the state is not finite, sets it to zero and logs
-  // it. Errors: those of the device.
+  // Must be called after the steps of a round. If the state is not finite, sets the state to zero
+  // and logs that. Errors: those of the device.
   absl::Status Check(Round round);
 
  private:

@@ -10,7 +10,7 @@
 namespace lodestar::trainer {
 namespace {
 
-// Keeps the registration alive as long as the pull that refers to it.
+// Keeps the registration alive as long as the pull that uses it.
 struct RegisteredPull {
   std::shared_ptr<const Registration> registration;
   WeightsPull pull;
@@ -70,8 +70,8 @@ std::optional<OverlappedRounds::Acknowledged> OverlappedRounds::StopWindow() {
 
 void OverlappedRounds::Abandon() {
   const std::optional<Acknowledged> acknowledged = StopWindow();
-  // The exchange is not merged any more, but the servers have counted its contribution. The
-  // residual has to learn so.
+  // The exchange is not merged any more, but the servers have counted its contribution. So the
+  // residual must be updated.
   if (acknowledged.has_value()) Learn(*acknowledged);
 }
 
@@ -91,8 +91,8 @@ void OverlappedRounds::EndLife() {
     connection_.reset();
     pull = std::exchange(pull_, nullptr);
   }
-  // If the window waits for this pull, the window begins another pull once there is a connection
-  // again.
+  // Cancels the pull. If the window waits for this pull, it begins another pull with the next
+  // connection.
   if (pull != nullptr) pull->Cancel();
 }
 
@@ -256,7 +256,7 @@ absl::Status OverlappedRounds::EvaluateGlobal(const LifeContext& life, const Gra
     deps_.device->Copy(to.data, from.data, kernels::DTypeBytes(to.dtype) * to.num_elements,
                        kernels::StreamKind::kCompute);
   };
-  // The vector of the last contribution is free, so it keeps the local weights during the
+  // The vector of the last contribution is not in use, so it keeps the local weights during the
   // evaluation.
   move(contributed_, local);
   move(local, global_);

@@ -9,8 +9,8 @@
 //              | push ... acknowledged: report r, ask for grant r + 1 | contribute | window r + 1
 //              | pull the weights after round r .....|
 //
-// With fragments a round exchanges a part of the parameters (FragmentPlan). Its contribution is the
-// change since that part was merged last.
+// With fragments a round exchanges a part of the parameters (FragmentPlan). The contribution is the
+// change of that part since its last merge.
 //
 // Windows run on a thread of their own. While a window runs, only that thread uses the device.
 // Otherwise only Run() uses the device. If the life ends, or a round is not the next one, the steps
@@ -67,8 +67,8 @@ class OverlappedRounds final : public RoundRunner {
   };
   // A contribution that the servers have acknowledged.
   struct Acknowledged {
-    // The contribution whose residual has to learn of the acknowledgement. Null means that nothing
-    // was contributed.
+    // The contribution whose residual has to be updated for the acknowledgement. Null means that
+    // nothing was contributed.
     ContributionBytes* contributed = nullptr;
     std::vector<uint32_t> late;  // The buckets that were not counted.
   };
@@ -119,16 +119,16 @@ class OverlappedRounds final : public RoundRunner {
   std::optional<Acknowledged> StopWindow();
   // Pulls all weights from the servers, and begins anew with them.
   absl::Status Begin(const LifeContext& life, Round min_round, RoundReport* report);
-  // Waits for the end of the window, if one runs, and adds its result to *report.
+  // If a window runs, waits for its end and adds its result to *report.
   absl::Status EndWindow(RoundReport* report);
-  // Evaluates the weights of the servers instead of the worker's own.
+  // Evaluates the servers' weights, not the worker's own weights.
   absl::Status EvaluateGlobal(const LifeContext& life, const Grant& grant, RoundReport* report);
   // Pushes the change of these buckets since they were merged last. `push` gets the contribution.
   absl::Status Contribute(const LifeContext& life, const Grant& grant,
                           const std::vector<uint32_t>& due, std::optional<ContributionPush>& push);
   void StartWindow(const LifeContext& life, const Grant& grant, std::vector<uint32_t> due);
-  // Keeps the acknowledgement until the exchange is merged or given up. The residual learns of it
-  // then.
+  // Keeps the acknowledgement until the exchange is merged or given up. Then the residual is
+  // updated.
   void OnAcknowledged(Acknowledged acknowledged);
   static void Learn(const Acknowledged& acknowledged);
 
@@ -160,7 +160,7 @@ class OverlappedRounds final : public RoundRunner {
   std::shared_ptr<const Registration> registration_;  // The registration of progress_->life.
   std::optional<FragmentPlan> fragments_;             // The fragments of its buckets.
   Versions versions_;                                 // The versions of the weights in global_.
-  // The samples of each window that some fragment has not contributed yet.
+  // The number of samples of each window that at least one fragment has not contributed yet.
   std::deque<int64_t> window_samples_;
   std::thread window_thread_;
   absl::Time last_run_ended_at_ = absl::InfinitePast();
@@ -169,7 +169,7 @@ class OverlappedRounds final : public RoundRunner {
   std::optional<Connection> connection_ ABSL_GUARDED_BY(mutex_);
   // The pull of the exchange at hand.
   std::shared_ptr<WeightsPull> pull_ ABSL_GUARDED_BY(mutex_);
-  // The acknowledgement of the exchange at hand. The residual has not learned of it yet.
+  // The acknowledgement of the exchange at hand. The residual has not been updated for it yet.
   std::optional<Acknowledged> acknowledged_ ABSL_GUARDED_BY(mutex_);
   bool is_abandoned_ ABSL_GUARDED_BY(mutex_) = false;
   bool waits_for_servers_ ABSL_GUARDED_BY(mutex_) = false;

@@ -45,7 +45,7 @@ JobSpec PseudoGradient() {
 
 JobSpec Encoded() {
   JobSpec job = Average();
-  // bf16 rounds alike in all rounds.
+  // bf16 rounds equal values in the same way in every round.
   job.push_encoding = Encoding::kBf16;
   return job;
 }
@@ -90,7 +90,8 @@ double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(square);
 }
 
-// A device for one rig alone. The window that the last round has begun still computes on it.
+// A device that only one rig uses, because the window that the last round has begun still computes
+// on it.
 class OwnDevice {
  public:
   kernels::Device* get() const { return device_.get(); }
@@ -378,8 +379,8 @@ TEST_P(OverlapKindsTest, EvaluatesWithTheServersWeights) {
   ASSERT_OK(rig.RunRound(0));
   ASSERT_OK_AND_ASSIGN(const RoundReport report, rig.RunRound(1));
   EXPECT_GT(report.heldout_predictions, 0);
-  // Round 1 gives the same as in a run that begins with round 1, because nothing was contributed
-  // before.
+  // Round 1 has the same result as in a run that begins with round 1, because nothing was
+  // contributed before.
   const OwnDevice other;
   TrainingRig again(GetParam()(), other.get(), /*overlap=*/true);
   again.server().SkipRounds(1);

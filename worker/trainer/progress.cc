@@ -18,7 +18,8 @@ constexpr absl::Duration kLongestGap = absl::Seconds(2);
 
 void Progress::Add(absl::Time now, const RoundReport& report) {
   const absl::Time begin = now - report.compute - report.communication - report.wait;
-  // The round number goes back if the servers went back to a checkpoint, or began another job.
+  // The round number is lower than before if the servers went back to a checkpoint or began another
+  // job.
   const bool goes_on = last_added_at_.has_value() && begin - *last_added_at_ <= kLongestGap &&
                        report.round > last_round_;
   if (!goes_on) {
@@ -26,7 +27,7 @@ void Progress::Add(absl::Time now, const RoundReport& report) {
     window_start_ = begin;
     window_first_round_ = report.round;
   } else {
-    // A line may be shown in the middle of a round.
+    // The last line may have been shown in the middle of this round.
     window_start_ = std::min(window_start_, begin);
   }
   last_added_at_ = now;

@@ -16,10 +16,10 @@ namespace lodestar::trainer {
 class Progress {
  public:
   struct Config {
-    // If it is above 1, throughput is given in tokens/s.
+    // Tokens per sample. If it is above 1, throughput is given in tokens/s.
     int64_t tokens_per_sample = 1;
     LossUnit loss_unit = LossUnit::kNats;
-    // The shortest time between two lines. A line about an evaluation does not wait for it.
+    // The shortest time between two lines. A line about an evaluation is shown at once.
     absl::Duration interval = absl::Seconds(2);
   };
 
@@ -33,8 +33,8 @@ class Progress {
 
  private:
   void ClearWindow();
-  // Returns the speed since the last line, such as "  4740 tokens/s  exposed 32 %  ETA 1s". It is
-  // empty if no round ended since then.
+  // Returns the speed since the last line, such as " 4740 tokens/s exposed 32 % ETA 1s". Empty if
+  // no round has ended since the last line.
   std::string SpeedText(absl::Time now, int64_t total_rounds) const;
 
   const Config config_;

@@ -13,7 +13,7 @@ const absl::Time kStart = absl::UnixEpoch();
 RoundReport Report(int64_t round) {
   RoundReport report;
   report.round = Round(round);
-  // The losses are those of this worker's part. The progress line never shows them.
+  // These are the losses of this worker's part. The progress line must not show them.
   report.loss_sum = 90.0;
   report.num_predictions = 10;
   report.heldout_loss_sum = 90.0;
@@ -24,8 +24,8 @@ RoundReport Report(int64_t round) {
   return report;
 }
 
-// Returns the grant that the server gives when `round` rounds of ten are over. `loss` is that of
-// the last round.
+// Returns the grant that the server gives when `round` rounds of ten are over. `loss` is the loss
+// of the last round.
 Grant GrantAfter(int64_t round, double loss) {
   Grant grant;
   grant.kind = Grant::Kind::kTrain;

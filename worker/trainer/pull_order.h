@@ -3,9 +3,9 @@
 //
 // A server sends the buckets of a pull one after the other. It has the new weights of a bucket once
 // the contributions to the bucket are there. Backward makes last what forward needs first. If a
-// worker asked for these buckets first, nothing would come down until the end of the push. So
-// buckets whose contribution has left go first, as many as can come down in the meantime. Among the
-// buckets that are available, the one that forward needs first goes first.
+// worker asked for these buckets first, no weights would arrive until the end of the push. So the
+// worker first asks for buckets whose contribution has left, as many as can arrive in the meantime.
+// Among the buckets that are available, the one that forward needs first goes first.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace lodestar::trainer {
 // A bucket of the contribution that is being sent.
 struct LeavingBucket {
   uint32_t bucket = 0;
-  // Bytes that are sent until the whole bucket has been sent, those of earlier buckets included.
+  // Number of bytes to send until the whole bucket has been sent, including those of earlier
+  // buckets.
   int64_t bytes_until_gone = 0;
   friend bool operator==(const LeavingBucket&, const LeavingBucket&) = default;
 };

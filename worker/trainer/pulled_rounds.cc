@@ -18,7 +18,7 @@ absl::Status PulledRounds::PullWeights(const LifeContext& life, Round min_round)
 }
 
 std::vector<uint32_t> PulledRounds::NeededOrder(const Registration& registration) const {
-  // The order is of use only for the same number of buckets. Another life may have other buckets.
+  // The order of the last life can be used only if both lives have the same number of buckets.
   return last_waited_.size() == registration.buckets().size() ? last_waited_
                                                               : AllBuckets(registration);
 }
@@ -27,8 +27,8 @@ std::vector<uint32_t> PulledRounds::OrderBeside(const LifeContext& life,
                                                 const ContributionPush& push) const {
   const Registration& registration = *life.registration;
   std::vector<uint32_t> needed = NeededOrder(registration);
-  // Clipping needs the norm of the whole gradient. Until all of it has arrived, the servers change
-  // no weights.
+  // For clipping, the servers need the norm of the whole gradient. They change no weights until all
+  // of the gradient has arrived.
   if (registration.job.clip_norm > 0.0) return needed;
   std::vector<int64_t> pulled_bytes;
   for (const Bucket& bucket : registration.buckets()) {
@@ -51,7 +51,8 @@ std::unique_ptr<WeightsPull> PulledRounds::TakePull(const LifeContext& life, Rou
   CountPull();
   std::optional<Ahead> ahead = std::exchange(ahead_, std::nullopt);
   if (ahead.has_value() && ahead->min_round == min_round) return std::move(ahead->pull);
-  ahead.reset();  // Ended before another begins, because both would write into the same vector.
+  // The old pull must end before a new pull begins, because both write into the same vector.
+  ahead.reset();
   return BeginPull(life, min_round, NeededOrder(*life.registration));
 }
 

@@ -29,8 +29,8 @@ class PulledRounds : public RoundRunner {
 
  private:
   // Trains on the grant's samples while the weights still arrive. Makes `push`, puts the whole
-  // contribution into it, and adds losses and samples to *report. All weights have been waited for
-  // when it returns.
+  // contribution into it, and adds losses and samples to *report. When Train() returns, all weights
+  // must have been waited for.
   virtual absl::Status Train(const LifeContext& life, const Grant& grant, WeightsPull& pull,
                              std::optional<ContributionPush>& push, RoundReport* report) = 0;
 
@@ -52,12 +52,13 @@ class PulledRounds : public RoundRunner {
   std::vector<uint32_t> NeededOrder(const Registration& registration) const;
   // Returns the best order to pull the weights that `push` contributes to.
   std::vector<uint32_t> OrderBeside(const LifeContext& life, const ContributionPush& push) const;
-  // Blocks until all bytes of `push` are made. Returns the time since the device had nothing to
-  // compute any more. Errors: those of the device.
+  // Blocks until all bytes of `push` are made. Returns the time from the end of the device's
+  // computing until then. Errors: those of the device.
   absl::StatusOr<absl::Duration> AwaitMade(ContributionPush& push);
   // Finishes `push`, which is the last step of the round that `report` describes.
   absl::Status HandOver(const LifeContext& life, ContributionPush& push, const RoundReport& report);
-  // Begins the pull of the next round's weights, if `now` is the moment at which it may begin.
+  // Begins the pull of the next round's weights if `now` is the moment at which this class of
+  // rounds pulls ahead.
   void PullAhead(const LifeContext& life, Round next_round, PullsAhead now,
                  const ContributionPush& push);
 
@@ -70,8 +71,8 @@ class PulledRounds : public RoundRunner {
   std::optional<Ahead> ahead_;
   // The buckets of the last round, in the order in which the round waited for them.
   std::vector<uint32_t> last_waited_;
-  // The times of the last acknowledgement, which came after its round had been reported. The next
-  // report includes them.
+  // Times of the last acknowledgement, which came after the report of its round was sent. The next
+  // report includes these times.
   absl::Duration untold_communication_;
   absl::Duration untold_wait_;
 };

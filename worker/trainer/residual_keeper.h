@@ -15,8 +15,8 @@
 // One case cannot be decided. For workers that are not members any more, servers remember the last
 // counted contribution only of the 64 workers whose lives began last (DedupTable). If more than 64
 // other workers have left since, a counted contribution is taken for one that was not counted. One
-// residual is then sent twice. There is one more case: if the disk takes no new file and the old
-// file cannot be removed, a residual that is too old stays. The log says so.
+// residual is then sent twice. In one more case the residual may be wrong: if the disk takes no new
+// file and the old file cannot be removed, a residual that is too old stays. The log says so.
 //
 // A residual that cannot be used is no error. The worker logs the reason once and begins without
 // it.
@@ -54,16 +54,18 @@ class ResidualKeeper {
   // Returns true once a kept residual is in use, or this process has kept one.
   bool has_residual() const { return has_residual_; }
 
-  // Writes a contribution that is made, before any of it is sent. Errors: those of the device.
+  // Writes a contribution whose bytes are all made. Must be called before any of them is sent.
+  // Errors: those of the device.
   absl::Status Keep(const Registration& registration, const MadeContribution& made,
                     const RoundReport& report);
-  // Removes the file, because the job is done.
+  // Removes the file of the store, because the job is done.
   void Forget();
 
  private:
   absl::StatusOr<std::optional<RoundReport>> TakeUp(const LifeContext& life, Round round,
                                                     const ResidualStore::Stored& stored);
-  // Returns one entry per bucket: true if the bucket has counted the contribution.
+  // Asks the servers which buckets have counted the stored contribution. Returns one entry per
+  // bucket: true if the bucket has counted it.
   absl::StatusOr<std::vector<bool>> AskWhatCounted(const LifeContext& life,
                                                    const ResidualStore::Stored& stored);
   absl::StatusOr<bool> AskOfEndedLife(const LifeContext& life, const ResidualStore::Stored& stored,

@@ -51,7 +51,7 @@ using Key = std::pair<int64_t, uint32_t>;  // Round and bucket.
 // the bucket, its round has ended without it.
 struct Servers {
   uint64_t living = 1;
-  // The incarnation that was counted, and the bytes.
+  // For each counted bucket: the incarnation of the worker, and the bytes.
   std::map<Key, std::pair<uint64_t, std::vector<std::byte>>> counted;
   std::set<Key> over;
 };
@@ -125,7 +125,7 @@ std::unique_ptr<kernels::Device> MakeIt(Kind kind) {
   return nullptr;
 }
 
-// The part of a worker's process that takes part in the exchange.
+// The part of a worker's process that exchanges data with the servers.
 class Process {
  public:
   Process(Encoding encoding, Kind kind, Servers* servers, ResidualStore* store)
@@ -290,8 +290,8 @@ TEST_P(ResidualKeeperTest, AProcessMayEndBetweenRounds) {
   EXPECT_EQ(BytesOf(servers), expected);
 }
 
-// In another life, the buckets that were not counted are lost. The residual is that of the counted
-// buckets.
+// In another life, the buckets that were not counted are lost. The residual includes only the
+// counted buckets.
 TEST_P(ResidualKeeperTest, AnotherLifeLearnsFromTheServersWhatWasCounted) {
   const std::map<End, std::set<uint32_t>> lost = {
       {End::kBeforeAnythingIsSent, {0, 1, 2}}, {End::kAfterTwoBuckets, {2}}, {End::kAfterAll, {}}};
@@ -338,7 +338,7 @@ TEST_P(ResidualKeeperTest, ASkippedStepLeavesTheResidualAsItIs) {
   }
 }
 
-// Ends the process at each file operation of a round in turn.
+// Runs a round again and again. Each time the process ends one file operation later than before.
 TEST_P(ResidualKeeperTest, AProcessMayEndWhileItWrites) {
   const auto expected = BytesOf(Undisturbed());
   for (const bool power_goes : {false, true}) {
@@ -354,7 +354,7 @@ TEST_P(ResidualKeeperTest, AProcessMayEndWhileItWrites) {
         has_ended = true;
         return absl::AbortedError("killed");
       });
-      // The process ends at that file operation, so nothing is sent.
+      // The process ends at the failing file operation, so it sends nothing.
       process->Run(3, 1, End::kBeforeAnythingIsSent);
       disk_.SetFaultHook(nullptr);
       std::mt19937_64 chance(last);

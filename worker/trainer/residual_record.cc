@@ -170,7 +170,8 @@ absl::Status CheckBelongs(const ResidualRecord& record, absl::string_view worker
         ": they have begun anew from a checkpoint, which need not have the rounds that "
         "it is of, or with another job"));
   }
-  // If the servers' disks went back to an older state, the servers go on with the same incarnation.
+  // Servers whose disks went back to an older state keep their incarnation. The round of the record
+  // is then too high for these servers.
   const bool is_later =
       registration.next_round > Round(0) && record.header.round >= registration.next_round;
   if (is_later || record.life.incarnation > registration.life.incarnation) {

@@ -2,10 +2,10 @@
 // folder. If the process is killed, the next process of the same name goes on with the residual.
 //
 // The file is written before a contribution is sent. It is written whole, under another name, and
-// synced before it replaces the file of the round before. It has the residual if the contribution
-// is not counted, the residual if it is counted, the contribution as it travels, and a
-// ResidualRecord. If the same bytes are sent again, the servers say for each bucket which of the
-// two residuals holds (ResidualKeeper). So a process may end at any moment:
+// synced before it replaces the file of the round before. It has two residuals (for a contribution
+// that is not counted, and for one that is counted), the contribution as it travels, and a
+// ResidualRecord. If the same bytes are sent again, the servers' answers show for each bucket which
+// of the two residuals is right (ResidualKeeper). So a process may end at any moment:
 //   before the file is replaced   nothing of this round was sent; the file is that of the round
 //                                 before, and the servers know all its buckets
 //   after the file is replaced    the servers know what was counted

@@ -13,7 +13,7 @@
 namespace lodestar::trainer {
 
 // The retries of one transfer. Their number has no limit. If a server stays away, missed heartbeats
-// end the worker's life, which cancels the transfer.
+// end the worker's life, and the end of the life cancels the transfer.
 class TransferRetry {
  public:
   explicit TransferRetry(Clock* clock) : clock_(clock) {}

@@ -123,8 +123,8 @@ absl::Status RoundRunner::EvaluateHeldout(const LifeContext& life, const Grant& 
   for (int64_t k = begin; k < end;) {
     RETURN_IF_ERROR(life.Check());
     if (deps_.stop_requested()) return CutEvaluation(grant, k - begin, report);
-    // Passes end at this sample. So their sizes, and the last bit of their sums, depend only on
-    // whole reads.
+    // A pass must not go beyond the next multiple of kSamplesPerRead from `begin`. So the sizes of
+    // passes, and the last bits of their sums, do not depend on where reads end.
     const int64_t border = begin + ((k - begin) / kSamplesPerRead + 1) * kSamplesPerRead;
     const int64_t pass_end = std::min({end, border, k + per_pass});
     samples.clear();

@@ -45,26 +45,26 @@ struct RoundStep {
   uint64_t server_incarnation = 0;  // Incarnation of the servers. It changes when they restart.
 };
 
-// The parts that a runner uses from life to life. It does not own them. They must outlive the
-// runner.
+// The parts that a runner uses from life to life. The runner does not own these parts, and they
+// must outlive the runner.
 struct RoundRunnerDeps {
   model::Model* model = nullptr;
   kernels::Device* device = nullptr;
   const data::Dataset* dataset = nullptr;
   Clock* clock = nullptr;
-  // If false, all weights are pulled before forward, and nothing is pushed before backward has
-  // ended. For measuring what overlap gains.
+  // False means that all weights are pulled before forward, and that nothing is pushed before
+  // backward has ended. This is for measuring what overlap gains.
   bool overlap = true;
   TraceRecorder* trace = nullptr;  // Null means no trace.
   // If true, the next round's weights are pulled before the round is granted. Must be false if the
-  // caller reads the parameters between rounds. No effect if the version that the next round begins
-  // with is not known.
+  // caller reads the parameters between rounds. Has no effect if it is not known with which version
+  // the next round begins.
   bool pulls_ahead = false;
   // If true, the model makes local steps itself: TrainStep() changes parameters().
   bool model_has_optimizer = false;
   // Called with the report of a round once the whole contribution to the round is on its way,
-  // before it is acknowledged. Null means no call. Not called if contributions are deferred,
-  // because the windows then hide the transfer.
+  // before it is acknowledged. May be null. Not called if contributions are deferred, because the
+  // windows then hide the transfer.
   std::function<void(const RoundReport&)> on_contributed = nullptr;
   // Keeps the residual of error feedback on disk. Nothing is then pushed before the whole
   // contribution is made and written. Null means that the residual is lost when the process ends.
@@ -86,7 +86,8 @@ struct RoundRunnerDeps {
   // Returns the time that is left once the worker was told to stop. Local steps that fit into this
   // time are still made. Zero means that no step is made after the present one.
   std::function<absl::Duration()> time_left = [] { return absl::ZeroDuration(); };
-  // Called with the present activity: "compute", or "pull" or "push" while it waits for servers.
+  // Called with the present activity: "compute", or "pull" or "push" while the runner waits for
+  // servers.
   std::function<void(absl::string_view)> on_activity;
 };
 
@@ -95,9 +96,9 @@ class RoundRunner {
   virtual ~RoundRunner() = default;
 
   // Carries out a kTrain or kEvaluate grant. Returns when every server has acknowledged the
-  // contribution. If the same life is granted a round again whose contribution was made but not
-  // acknowledged, the same contribution is pushed again without computing it. So a local optimizer
-  // makes each step once, and the worker's state matches what a server has counted.
+  // contribution. A contribution may have been made but not acknowledged. If the same life is
+  // granted its round again, the same contribution is pushed again and not computed again. So a
+  // local optimizer makes each step once, and the worker's state matches what a server has counted.
   //
   // Errors: Aborted if this life is over and the worker must register again; Cancelled;
   // Unimplemented, see UnknownCalls. Any other error is final. Errors of this machine's data and
@@ -132,7 +133,7 @@ class RoundRunner {
                                       : ContributionPush::Leaves::kWithFinish;
   }
   // Must be called before a contribution is begun. Returns the result of ResidualKeeper::Settle().
-  // If this process goes on for an earlier one without its residual, reports the loss once.
+  // If this process continues an earlier process whose residual is lost, reports the loss once.
   absl::StatusOr<std::optional<RoundReport>> SettleResidual(const LifeContext& life, Round round);
   // Evaluates the grant's held-out samples with the model's present weights. Adds loss, accuracy
   // and computing time to *report. Time spent waiting for `pull`, which brings the weights, is left
@@ -145,7 +146,8 @@ class RoundRunner {
   absl::Status EvaluateHeldout(const LifeContext& life, const Grant& grant, WeightsPull* pull,
                                RoundReport* report);
   // Keeps `push`, which has the whole contribution to the round of `report`, until servers have
-  // counted it. If the round is granted again, it is pushed again. Errors: those of the device.
+  // counted it. If the round is granted again, the kept contribution is pushed again. Errors: those
+  // of the device.
   absl::Status Keep(const LifeContext& life, ContributionPush& push, const RoundReport& report);
   // Counts a pull whose weights are used. Must be called by one thread at a time.
   void CountPull() { ++num_pulls_; }
@@ -181,7 +183,7 @@ class RoundRunner {
   std::atomic<int64_t> num_pulls_ = 0;
   // True once SettleResidual() has succeeded in this process.
   bool has_settled_ = false;
-  // Rounds whose residual is lost. The next report includes them.
+  // Number of rounds whose residual is lost. The next report includes it.
   int64_t lost_residual_rounds_ = 0;
 };
 

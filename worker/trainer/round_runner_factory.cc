@@ -14,11 +14,12 @@ namespace lodestar::trainer {
 
 namespace {
 
-// Returns the norm to which the worker clips its gradients. If each gradient is applied alone, the
-// worker clips it. If a round is averaged, the servers clip the average.
+// Returns the norm to which the worker clips its gradients. 0 means that it does not clip. If each
+// gradient is applied alone, the worker clips it. If a round is averaged, the servers clip the
+// average instead.
 double ClientClipNorm(const JobSpec& job) { return HasRosters(job) ? 0.0 : job.clip_norm; }
 
-// Returns true if each round begins with the weights after the round before. With a quorum, or
+// Returns true if each round begins with the weights after the last round. With a quorum, or
 // without rosters, a worker may begin with other weights.
 bool BeginsWhereTheLastEnds(const JobSpec& job) { return HasRosters(job) && job.quorum == 0; }
 

@@ -16,7 +16,7 @@ absl::StatusOr<std::unique_ptr<RoundRunner>> MakeRoundRunner(const JobSpec& job,
                                                              const RoundRunnerDeps& deps);
 
 // Returns the device memory that the job's runner takes beside the model, for the state of a local
-// optimizer and for encodings. `memory_is_host` is the field of the device's capabilities.
+// optimizer and for encodings. `memory_is_host` is true if the device's memory is host memory.
 int64_t RunnerDeviceBytes(const JobSpec& job, const Layout& layout, bool memory_is_host);
 // Returns the part of RunnerDeviceBytes() that only local steps take: the state of a local
 // optimizer, and copies of the weights.

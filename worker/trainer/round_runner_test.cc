@@ -108,7 +108,7 @@ TEST_P(RoundRunnerTest, AFailureOfTheDeviceEndsTheRoundWhereverItHappens) {
       ASSERT_OK(training.RunRound(0));
       device.FailAt(stream, count);
       absl::Status status = training.RunRound(1).status();
-      // The round may not need the copy that fails, so later rounds may report it.
+      // Round 1 may not need the copy that fails, so the error may come in a later round.
       if (status.ok()) status = training.RunRound(2).status();
       if (status.ok()) status = training.RunRound(3).status();
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal, HasSubstr("made to fail")))
@@ -400,8 +400,8 @@ TEST_F(PullsAheadTest, RowsThatTheDataDoesNotHaveLeaveFirstAndComeLast) {
   EXPECT_THAT(std::vector<uint32_t>(asked.end() - 3, asked.end()), ElementsAre(2, 3, 4));
   EXPECT_THAT(std::vector<uint32_t>(left.begin(), left.begin() + 3), ElementsAre(2, 3, 4));
   EXPECT_THAT(std::vector<uint32_t>(left.end() - 3, left.end()), ElementsAre(0, 1, 5));
-  // Later tokens need the other buckets of the table. They are waited for, and keep their place in
-  // the order.
+  // Later tokens need the other buckets of the table. The worker waits for these buckets, and they
+  // keep their place in the order.
   training_->LimitTokens(40);
   ASSERT_OK(training_->RunRound(1));
   pulls_->Await(3);
@@ -501,7 +501,7 @@ TEST(LocalSgdTest, AStopWithinTheWindowEndsItOnceTheRestDoesNotFit) {
   const auto cpu = *factory::MakeDevice("cpu", 1, nullptr);
   SimulatedClock clock;
   TrainingRig training(AverageJob(), cpu.get(), /*overlap=*/true, /*trace=*/nullptr, &clock);
-  // Each step takes 10 s. When the second begins, 11 s are left, which is too short for a third
+  // Each step takes 10 s. When the second step begins, 11 s are left. That is too short for a third
   // step with its margin and for handing in.
   training.on_step_ = [&](const RoundStep& step) {
     clock.AdvanceTime(absl::Seconds(10));
@@ -565,7 +565,7 @@ TEST_F(InnerStateTest, AWorkerThatWasStoppedGoesOnToTheBit) {
   EXPECT_NE(cold.server().weights(), whole);
 }
 
-// The worker's process goes on while the servers restart.
+// Tests a worker's process that goes on while the servers restart.
 TEST_F(InnerStateTest, ServersThatGoOnWhereTheyWereLeaveTheStateAndThoseThatGoBackDoNot) {
   const auto train = [&](bool are_started_again, const std::vector<int64_t>& last_rounds) {
     TrainingRig training(PseudoGradientJob(), cpu_.get(), /*overlap=*/true);

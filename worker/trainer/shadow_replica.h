@@ -2,7 +2,7 @@
 // (see ParameterService.Pull in proto/parameter_service.proto). All workers at the same version
 // have the same bits.
 //
-// It takes as much memory as the parameters, and less for the changes of one pull.
+// It takes as much memory as the parameters, and a smaller amount for the changes of one pull.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ class ShadowReplica {
   // Returns the main memory that a shadow takes, in bytes. It is 0 for fp32, which needs no shadow.
   static int64_t Bytes(Encoding encoding, int64_t num_elements);
 
-  // Must be called before the first pull of a life. The shadow stays if the servers are still the
-  // same. Otherwise it is cleared.
+  // Must be called before the first pull of a life. If the servers are still the same, the shadow
+  // stays. Otherwise it is cleared.
   void Attach(const Registration& registration);
 
   // Returns the target of a pull of this bucket into `weights`.
@@ -43,7 +43,8 @@ class ShadowReplica {
   std::vector<std::byte> changes_;
   // Where each bucket begins in changes_.
   std::vector<int64_t> places_;
-  // The version of each bucket in the shadow. Not set means none.
+  // The version of each bucket in the shadow. Not set means that the shadow does not have the
+  // bucket.
   std::vector<std::optional<Version>> held_;
 };
 

@@ -24,8 +24,8 @@ Registration SomeRegistration(int64_t num_elements) {
   return registration;
 }
 
-// The parameter is the number of elements. Weights of kLongPullBytes and more are written past the
-// caches, shorter ones through them.
+// The parameter is the number of elements. Weights of kLongPullBytes or more are written past the
+// caches. Shorter weights are written through the caches.
 class ShadowReplicaTest : public testing::TestWithParam<int64_t> {
  protected:
   ShadowReplicaTest() : registration_(SomeRegistration(GetParam())), weights_(GetParam(), 0.0f) {
@@ -88,8 +88,8 @@ TEST_P(ShadowReplicaTest, ChangesAreAddedToWhatIsHeldWhateverBecameOfTheWeights)
   EXPECT_EQ(Target(1).held, Version(5));
 }
 
-// Tests a bucket that came whole, of which only a part arrived. The weights are then torn, but the
-// shadow is not.
+// Tests a bucket that comes whole, but of which only a part arrives. The weights are then mixed,
+// but the shadow stays unchanged.
 TEST_P(ShadowReplicaTest, BrokenPullLeavesWhatIsHeld) {
   ArriveWhole(0, 4, 1.0f);
   const client::PullTarget broken = Target(0);

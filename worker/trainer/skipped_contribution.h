@@ -8,7 +8,7 @@ namespace lodestar::trainer {
 
 class SkippedContribution final : public ContributionBytes {
  public:
-  // `encoding` must be that of the job's other contributions.
+  // `encoding` must be the encoding of the job's other contributions.
   explicit SkippedContribution(Encoding encoding) : encoding_(encoding) {}
 
   Encoding encoding() const override { return encoding_; }

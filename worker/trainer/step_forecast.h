@@ -1,8 +1,8 @@
 // StepForecast tells programs that load data ahead which samples the next steps will have. Within
 // the present grant the forecast is certain. Beyond it the forecast is a guess: each grant has as
-// many samples as the last one, and begins as far after it as this worker's last two grants are
-// apart. If there are not two grants yet, grants are taken to follow each other without a gap. The
-// guess holds while no worker joins or leaves.
+// many samples as the last grant, and the distance between grants stays that of this worker's last
+// two grants. Before the second grant, the guess is that grants follow each other without a gap.
+// The guess holds while no worker joins or leaves.
 #pragma once
 
 #include <optional>

@@ -49,7 +49,7 @@ TEST(StepForecastTest, ASteadyRosterIsForetold) {
 }
 
 TEST(StepForecastTest, BeforeThereAreTwoGrantsTheyFollowEachOther) {
-  // This is right for a single worker, and for a worker with its own data.
+  // This forecast is right for a single worker, and for a worker with its own data.
   StepForecast forecast = Forecast();
   forecast.OnGrant(TrainingGrant(3, 24, 8));
   forecast.step = 0;

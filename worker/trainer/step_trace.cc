@@ -44,8 +44,8 @@ absl::Status StepTrace::Wait(int block, absl::FunctionRef<absl::Status()> wait) 
 }
 
 void StepTrace::BackwardBegins() {
-  // The span includes the loss. With several micro-batches it also includes all work of the
-  // micro-batches before the last.
+  // The span of forward includes the loss. With several micro-batches it also includes all work of
+  // the micro-batches before the last.
   Close("forward", forward_block_);
   Open();
 }

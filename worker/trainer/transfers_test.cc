@@ -174,8 +174,8 @@ TEST_F(TransfersTest, EncodedPushIsSentAgainWithTheSameBytes) {
   WeightsPull pull(registration_, Round(0), AllBuckets(registration_), exchange_->weights(),
                    nullptr, &transport_, &clock_);
   ASSERT_OK(pull.WaitForAll());
-  // bf16 drops a part of the halved value. With that residual added, the next contribution is
-  // rounded up.
+  // bf16 drops a part of the halved value. The next contribution includes this part, and is
+  // therefore rounded up.
   values_.assign(4, 2.0f + 3 * 0x1p-9f);
   JobSpec job;
   job.push_encoding = Encoding::kBf16;
@@ -214,8 +214,8 @@ TEST_F(TransfersTest, RepeatsRefusedPushThreeTimes) {
   ASSERT_OK(pull.WaitForAll());
   const auto push = [&](int num_refusals) {
     transport_.pushes_.clear();
-    // The transport has answered OK so far. Other failures between refusals do not count as
-    // refusals.
+    // The script of answers has refusals and one other failure. The other failure does not count as
+    // a refusal.
     transport_.script_.assign(num_refusals, absl::InvalidArgumentError("encoding is 0"));
     transport_.script_.insert(transport_.script_.begin() + 1, absl::DataLossError("checksum"));
     ContributionPush push(registration_, {.round = Round(7)}, exchange_->contribution(), &pull,
@@ -279,7 +279,7 @@ class PartsOfBlocksTest : public ::testing::Test {
 };
 
 TEST_F(PartsOfBlocksTest, PullAsksInTheOrderThatItIsGivenAndOfAPartNeedsNoMore) {
-  // The pull fails after the first bucket has arrived, which is bucket 3.
+  // The first bucket of the pull, bucket 3, arrives. Then the pull fails.
   transport_.script_ = {absl::AbortedError("register again")};
   const auto pull = Pull({3, 0, 1, 2, 4});
   EXPECT_OK(pull->WaitForParts(0, {{7, 8}}));
@@ -318,7 +318,8 @@ TEST_F(PartsOfBlocksTest, PushTellsWhatHasNotLeft) {
   const auto push = Push(pull.get());
   ASSERT_OK(push->AllBlocksReady());
   EXPECT_THAT(push->leaving(), ElementsAre());
-  // The buckets leave in the order 4, 0, 1, 2, 3. Unsent are half of bucket 1, and buckets 2 and 3.
+  // The buckets leave in the order 4, 0, 1, 2, 3. The unsent bytes are half of bucket 1, and
+  // buckets 2 and 3.
   transport_.bytes_unsent_ = 20;
   EXPECT_THAT(push->leaving(),
               ElementsAre(LeavingBucket{1, 4}, LeavingBucket{2, 12}, LeavingBucket{3, 20}));

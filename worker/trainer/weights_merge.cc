@@ -38,7 +38,8 @@ void CopyRange(kernels::Device* device, kernels::Buf to, kernels::Buf from, Elem
   device->Copy(Part(to, range).data, Part(from, range).data, BytesOf(Part(to, range)), kStream);
 }
 
-// Replaces the local weights by the new ones. No step is computed before the new weights are there.
+// Replaces the local weights by the servers' weights. No step is computed before the new weights
+// have arrived.
 class ReplacingMerge final : public WeightsMerge {
  public:
   explicit ReplacingMerge(const Vectors& vectors) : vectors_(vectors) {}
@@ -108,7 +109,8 @@ class KeepingMerge final : public WeightsMerge {
 // and the worker goes on at once. The servers' weights after the round are needed only for the next
 // contribution.
 //
-// If all workers of a round contribute, the sum of their weights and the servers' stays the same.
+// If all workers of a round contribute, the sum of the workers' weights and the servers' weights
+// stays the same.
 class ElasticMerge final : public WeightsMerge {
  public:
   ElasticMerge(const Vectors& vectors, double rate) : vectors_(vectors), rate_(rate) {}
@@ -130,8 +132,8 @@ class ElasticMerge final : public WeightsMerge {
 
 // Makes eager updates of the outer step (arXiv:2502.12996), from the weights that servers send. The
 // next window begins where the servers' outer step would lead from `global` with this worker's part
-// of the round alone. The other workers' part arrives with the round's weights, while the window
-// after that is computed. With one worker, both steps lead to the same weights.
+// of the round alone. The other workers' part arrives with the round's weights, during the next
+// window. With one worker, both steps lead to the same weights.
 //
 // The servers' step is
 //   global - rate * ((1 + beta) * share * contributed + beta^2 * momentum)
@@ -147,7 +149,7 @@ class EagerMerge final : public WeightsMerge {
  public:
   struct OwnVectors {
     OwnVector start;  // The weights at the start of the window.
-    // `global` of the round before. Empty means that no momentum is known.
+    // `global` before the last round. Empty means that no momentum is known.
     OwnVector before;
     OwnVector momentum;  // Empty means that no momentum is known.
   };
@@ -166,7 +168,7 @@ class EagerMerge final : public WeightsMerge {
     kernels::Device* const device = vectors_.device;
     for (const ElementRange& range : ranges) {
       if (has_momentum()) CopyRange(device, own_.before.buf(), vectors_.global, range);
-      // A worker without a share has just begun, and has contributed nothing.
+      // Without a share, this worker has just begun and has contributed nothing.
       if (!share.has_value()) continue;
       const kernels::Buf local = Part(vectors_.local, range);
       CopyRange(device, vectors_.local, vectors_.global, range);
@@ -202,7 +204,7 @@ class EagerMerge final : public WeightsMerge {
 };
 
 // Returns true if the momentum can be computed from the weights. If the rate is 0, weights never
-// change, and the momentum is neither known nor needed.
+// change, and the momentum cannot be computed and is not needed.
 bool KnowsMomentum(const JobSpec& job) {
   return job.outer_optimizer == OuterOptimizerKind::kNesterov && job.outer_momentum > 0.0 &&
          job.outer_learning_rate > 0.0;

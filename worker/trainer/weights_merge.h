@@ -31,7 +31,7 @@ class WeightsMerge {
 
   virtual ~WeightsMerge() = default;
 
-  // Returns the vector that contributions are the change from: origin() - local.
+  // Returns the vector from which changes are measured. A contribution is origin() - local.
   virtual kernels::Buf origin() const = 0;
   // Called when a life begins, with local equal to global.
   virtual void Begin() = 0;
@@ -47,7 +47,8 @@ class WeightsMerge {
 absl::StatusOr<std::unique_ptr<WeightsMerge>> MakeWeightsMerge(
     const JobSpec& job, const WeightsMerge::Vectors& vectors);
 
-// Returns how many vectors the merge takes beside those three. Each is as long as the parameters.
+// Returns how many vectors the merge takes beside those in Vectors. Each is as long as the
+// parameter space.
 int NumMergeVectors(const JobSpec& job);
 
 }  // namespace lodestar::trainer

@@ -120,7 +120,7 @@ bool WeightsPull::MayGoToDevice(const Bucket& bucket) const {
 void WeightsPull::OnBucket(const client::PulledBucket& pulled) {
   const Bucket& bucket = registration_.buckets()[pulled.bucket];
   if (trace_ != nullptr) {
-    // The span includes the time until the server had this version.
+    // The span includes the time until the server had the version that it sent.
     trace_->Add("pull", "pull", started_at_, clock_->Now(), {.bucket = pulled.bucket});
   }
   if (shadow_ != nullptr) {

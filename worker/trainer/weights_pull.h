@@ -69,7 +69,8 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   // Does the same as WaitForBlock() for all blocks.
   absl::Status WaitForAll();
 
-  // Returns the version of a bucket that a wait has returned for.
+  // Returns the version of a bucket. Requires: WaitForBlock(), WaitForParts() or WaitForAll() has
+  // returned for the bucket.
   Version version(uint32_t bucket) override;
   // Returns the versions of all buckets, by index. Requires: the pull is of all buckets, and
   // WaitForAll() has returned.
@@ -80,8 +81,8 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   // Returns the time that the caller spent waiting for servers.
   absl::Duration blocked() const { return blocked_; }
   // Returns the time that the device had nothing to compute because weights had not arrived, over
-  // all waits so far. Blocks until the device has reached the last of them. Errors: those of the
-  // device.
+  // all waits so far. Blocks until the device has reached the end of the last wait. Errors: those
+  // of the device.
   absl::StatusOr<absl::Duration> Exposed() { return exposed_.Total(); }
 
  private:
@@ -94,7 +95,7 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   // Returns the pulled buckets of the block that overlap one of the parts, ascending. Buckets that
   // have been waited for are left out.
   std::vector<uint32_t> BucketsToWaitFor(int block, absl::Span<const ElementRange> parts) const;
-  // Blocks until `buckets` have arrived, or nothing will arrive any more.
+  // Blocks until `buckets` have arrived, or until the pull has ended without them.
   absl::Status Await(absl::Span<const uint32_t> buckets) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Registration& registration_;
@@ -106,7 +107,7 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   Clock* const clock_;
   TraceRecorder* const trace_;
   const absl::Time started_at_;
-  // Happens when the device does not use the earlier weights any more.
+  // The event after which the device does not use the earlier weights any more.
   absl::StatusOr<kernels::EventId> weights_free_;
   std::function<void(absl::string_view)> on_activity_ = [](absl::string_view) {};
 
@@ -115,7 +116,7 @@ class WeightsPull final : public model::WeightsGate, public BaseVersions {
   std::vector<std::optional<Version>> versions_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> is_awaited_ ABSL_GUARDED_BY(mutex_);         // One entry per bucket.
   std::vector<bool> arrived_on_device_ ABSL_GUARDED_BY(mutex_);  // One entry per bucket.
-  // Buckets that were asked for and have not arrived.
+  // Number of the buckets that the caller waits for and that have not arrived.
   int num_awaited_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;

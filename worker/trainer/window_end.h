@@ -43,16 +43,16 @@ class WindowEnd {
   // Must be called when all servers have acknowledged a contribution, with the time since the
   // contribution was made.
   void OnHandedIn(absl::Duration duration);
-  // Must be called with the time that pulling the weights took. Until handing in has been measured,
-  // the same time is assumed for handing in.
+  // Must be called with the time that pulling the weights took. This time is used as an estimate
+  // for handing in, until handing in has been measured.
   void OnPulled(absl::Duration duration);
 
   // Returns true if the window ends before local step `step` of `grant`, in [0, grant.local_steps].
-  // Then logs the samples that are not trained on. If the worker was told to stop and the window
+  // If so, logs the samples that are not trained on. If the worker was told to stop and the window
   // goes on, logs once per round that the rest is computed.
   bool IsDue(const Grant& grant, int step);
   // Logs which samples of `grant` are not trained on, because the window ends after `num_steps`
-  // steps for this reason. Logs nothing if there are none.
+  // steps for this reason. Logs nothing if all samples are trained on.
   static void TellCut(const Grant& grant, int num_steps, const std::string& reason);
 
  private:
@@ -70,7 +70,7 @@ class WindowEnd {
   std::optional<absl::Duration> waited_step_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Duration> handing_in_ ABSL_GUARDED_BY(mutex_);
   absl::Duration pulling_ ABSL_GUARDED_BY(mutex_);
-  // The last round for which the log says that the rest is computed.
+  // The last round for which the log has said that the rest is computed.
   std::optional<Round> told_round_ ABSL_GUARDED_BY(mutex_);
 };
 

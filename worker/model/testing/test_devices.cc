@@ -8,7 +8,7 @@ namespace lodestar::model {
 std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int threads) {
   const std::optional<CudaTestDevice> cuda = CudaTestDeviceOf(name);
   if (!cuda.has_value()) return *factory::MakeDevice(name, threads, nullptr);
-  // Runs threads and streams in an unusual order, because no code may depend on the order.
+  // Runs threads and streams in an unusual order. If code depends on the order, its tests fail.
   emulator::Settings settings;
   settings.threads = emulator::ThreadOrder::kReversed;
   settings.streams = emulator::StreamOrder::kOthersFirst;

@@ -35,11 +35,11 @@ inline std::optional<CudaTestDevice> CudaTestDeviceOf(absl::string_view name) {
 }
 
 // Returns the device "cpu", "oracle" or one of kCudaTestDevices. There may be only one CUDA device
-// at a time. `threads` are those of the CPU.
+// at a time. `threads` is the number of threads of the CPU.
 std::unique_ptr<kernels::Device> MakeTestDevice(const std::string& name, int threads);
 
-// Returns `count` cards in fp32, without fusion, that compute parts of one step. One real card may
-// stand for several.
+// Returns `count` cards in fp32, without fusion, that compute parts of one step. If there are fewer
+// real cards, one real card stands for several.
 kernels::DeviceSet MakeTestCards(int count);
 
 // Returns models that are too large for the emulated card. Empty if the card is emulated.

@@ -30,7 +30,7 @@ class DelayedDevice final : public kernels::Device {
 
   explicit DelayedDevice(Order order);
 
-  // Makes the `count`-th piece of work of the stream from now on fail. The device then fails for
+  // Makes a piece of work of the stream fail: the `count`-th from now on. The device then fails for
   // good.
   void FailAt(kernels::StreamKind stream, int count);
   // Returns the number of pieces of work of the stream that have run.

@@ -40,7 +40,7 @@ class LocalParameterServer final : public client::ParameterTransport {
     outer_learning_rate_ = static_cast<float>(learning_rate);
     outer_momentum_ = static_cast<float>(momentum);
   }
-  // Counts rounds in which this worker took no part and the weights did not change.
+  // Adds rounds in which this worker took no part and the weights did not change.
   void SkipRounds(int64_t rounds) {
     absl::MutexLock lock(&mutex_);
     rounds_done_ += rounds;
@@ -66,7 +66,7 @@ class LocalParameterServer final : public client::ParameterTransport {
   const std::vector<std::vector<std::byte>>& pushed() const { return pushed_; }
   // Returns the header of the last contribution.
   const client::ContributionHeader& last_header() const { return last_header_; }
-  // Called when a worker adds a bucket to a push.
+  // Called when the worker adds a bucket to a push.
   std::function<void(uint32_t bucket)> on_add_ = [](uint32_t) {};
   // Called on the thread that pulls, once the earlier rounds are over and before the weights are
   // sent.
@@ -80,8 +80,8 @@ class LocalParameterServer final : public client::ParameterTransport {
     absl::MutexLock lock(&mutex_);
     return asked_;
   }
-  // If not OK, the answer to the next push. counts_before_failing_ says whether the push is
-  // counted.
+  // If not OK, push_failure_ is the answer to the next push. counts_before_failing_ says whether
+  // that push is counted.
   absl::Status push_failure_;
   bool counts_before_failing_ = false;
 

@@ -33,7 +33,8 @@ class TrainingRig {
   // `trace` must outlive the rig. `trace` may be null.
   TrainingRig(JobSpec job, kernels::Device* device, bool overlap, TraceRecorder* trace = nullptr,
               Clock* clock = &Clock::Real(), bool pulls_ahead = false);
-  // Does the same with `model`, which may use other devices beside `device`.
+  // Does the same as the other constructor, with `model`. The model may use other devices beside
+  // `device`.
   TrainingRig(JobSpec job, kernels::Device* device, std::unique_ptr<model::Model> model,
               bool overlap, TraceRecorder* trace = nullptr, Clock* clock = &Clock::Real(),
               bool pulls_ahead = false);
@@ -90,7 +91,7 @@ class TrainingRig {
   std::unique_ptr<RoundRunner> runner_;
 };
 
-// Returns the job as the rig changes it.
+// Returns `job` with the changes that the rig makes.
 JobSpec SmallJob(JobSpec job);
 
 struct TrainingOutcome {
@@ -102,7 +103,8 @@ struct TrainingOutcome {
 
 // Trains three rounds. With overlap, weights are pulled ahead. The test fails if a round fails.
 TrainingOutcome TrainThreeRounds(const JobSpec& job, kernels::Device* device, bool overlap);
-// Does the same with a rig that has other devices or another micro-batch.
+// Trains three rounds like the function above, with `rig`. The rig may have other devices or
+// another micro-batch.
 TrainingOutcome TrainThreeRounds(TrainingRig& rig);
 
 }  // namespace lodestar::trainer
