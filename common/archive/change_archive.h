@@ -1,8 +1,8 @@
 // Writes the changes between two values of a record, and applies changes to a record. See
-// json_archive.h for how a record describes its fields. Two records are walked side by side by the
-// addresses of their fields. So the Describe() of such a record uses only archive() and Optional(),
-// gives no field another form (As), describes the same fields for all values, and describes no
-// local variables. It must be declared before a ChangeWriter or ChangeReader is used.
+// json_archive.h for how a record describes its fields. The two records are compared field by
+// field, by the addresses of the fields. So the Describe() of such a record uses only archive() and
+// Optional(), gives no field another form (As), describes the same fields for all values, and
+// describes no local variables. It must be declared before a ChangeWriter or ChangeReader is used.
 #pragma once
 
 #include <bit>
@@ -76,11 +76,11 @@ Value& ValueOf(Value& entry) {
 inline constexpr char kGone[] = "gone";  // List of removed keys.
 inline constexpr char kNew[] = "new";    // In a map: pairs of a key and a value. In a list: values.
 inline constexpr char kChanged[] = "changed";  // Pairs of a key and the change of its value.
-// Index of the first old entry that is kept. The new list begins with `keep` old entries from
-// there.
+// kFrom is the index of the first old entry that is kept. kKeep is the number of old entries from
+// there with which the new list begins.
 inline constexpr char kFrom[] = "from";
 inline constexpr char kKeep[] = "keep";
-inline constexpr char kEnd[] = "end";  // Number of last old entries behind the new ones.
+inline constexpr char kEnd[] = "end";  // Number of old entries after the new ones.
 
 // Makes JSON of the difference between two values of one type:
 //   a structure: an object with the changes of its fields
@@ -129,7 +129,7 @@ class ChangeWriter {
   template <typename Value>
   SortedJson Change(std::vector<Value>& before, std::vector<Value>& after) const {
     const auto is_same = [this](Value& a, Value& b) { return Change(a, b).is_null(); };
-    // Finds how many entries were dropped in front, kept, changed in the middle, and kept at the
+    // Finds how many entries were removed in front, kept, replaced in the middle, and kept at the
     // end.
     size_t from = 0;
     if (!after.empty()) {
@@ -153,7 +153,8 @@ class ChangeWriter {
   }
 
  private:
-  // Walks the fields of the structure's new value, with the addresses of the old value's fields.
+  // Walks the fields of a structure's new value, together with the addresses of the old value's
+  // fields.
   struct Walk {
     Walk(const ChangeWriter& writer, FieldAddresses fields)
         : writer(writer), before(std::move(fields)) {}

@@ -54,7 +54,7 @@ struct FiniteForm {
   }
 };
 
-// Stores a number or a StrongInt. Reading fails if it is less than `kMinimum`.
+// Stores a number or a StrongInt. If a stored number is less than `kMinimum`, reading fails.
 template <int64_t kMinimum>
 struct AtLeast {
   template <typename Number>
@@ -90,7 +90,8 @@ struct MillisecondsForm {
   }
 };
 
-// Stores text that another process has written. Reading makes it safe to show: see PeerText().
+// Stores text that another process has written. Reading replaces what is not safe to show: see
+// PeerText().
 struct PeerTextForm {
   static std::string Store(const std::string& text) { return text; }
   static absl::Status Load(const std::string& stored, std::string& text) {

@@ -6,9 +6,9 @@
 //     archive.Optional("num_samples", member.num_samples);
 //   }
 //
-// Describe() stands in the namespace of the record's type, and a program has one of it per type.
-// Describe(archive, part) in another Describe() puts the fields of `part` beside its own. Writers
-// call Describe() also, so it may change the record only `if constexpr (Archive::kReads)`.
+// Describe() stands in the namespace of the record's type, and a program must have only one of them
+// per type. Describe(archive, part) in another Describe() puts the fields of `part` beside its own.
+// Writers call Describe() also, so it may change the record only `if constexpr (Archive::kReads)`.
 // JsonWriter and JsonReader offer:
 //
 //   archive(name, field)           The key must be there.
@@ -53,8 +53,8 @@
 
 namespace lodestar {
 
-// A type that is always stored as another type specialises StoredForm with Store() and Load(): see
-// As. For ChangeWriter it also needs bool IsSame(const Value&, const Value&).
+// Must be specialised for a type that is always stored as another type, with Store() and Load() as
+// in a form: see As(). ChangeWriter also needs bool IsSame(const Value&, const Value&) in it.
 template <typename Value>
 struct StoredForm;
 

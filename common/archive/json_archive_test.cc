@@ -210,7 +210,7 @@ TEST(JsonArchiveTest, NamesTheFieldThatCannotBeRead) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad.path;
     EXPECT_THAT(status.message(), HasSubstr(bad.named));
   }
-  // Without a text for them in the style, numbers that JSON does not have are refused.
+  // Numbers that JSON does not have are refused if the style has no texts for them.
   Json special = RecordToJson(Example());
   special["number"] = "inf";
   Everything read;

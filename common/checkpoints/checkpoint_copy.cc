@@ -16,7 +16,8 @@
 namespace lodestar {
 namespace {
 
-// The manifest is the last, because a folder without it is not a checkpoint.
+// Returns the names of the checkpoint's files. The manifest is the last, because a folder without a
+// manifest is not a checkpoint.
 std::vector<std::string> FilesOf(const Manifest& manifest) {
   std::vector<std::string> names;
   for (const ShardManifest& shard : manifest.shards) {
@@ -67,7 +68,7 @@ absl::Status Explain(FileSystem& file_system, const std::string& source, absl::S
 absl::StatusOr<bool> IsCopy(FileSystem& file_system, const std::string& path,
                             const Manifest& manifest) {
   ASSIGN_OR_RETURN(Manifest there, VerifyCheckpoint(file_system, path));
-  // Restoring changes this mark, so the comparison ignores it.
+  // The comparison ignores is_complete, because a restore changes this mark.
   there.journal.is_complete = manifest.journal.is_complete;
   return FormatManifest(there) == FormatManifest(manifest);
 }

@@ -16,12 +16,12 @@ inline constexpr char kFinishedCheckpointVariable[] = "LODESTAR_CHECKPOINT";
 inline constexpr char kSetAsideVariable[] = "LODESTAR_SET_ASIDE";
 
 // Copies the checkpoint at `source` into the folder `root`, which is created if needed, under the
-// name for its round. The copy gets that name only when all of it is on disk and agrees with its
-// manifest. Until then, and after any error, it does not count as a checkpoint. Blocks on the disk.
-// Returns the path of the copy, which may have existed already. Errors: NotFound (there is no
-// checkpoint at `source`); Unavailable (it was removed meanwhile); DataLoss (it is damaged);
-// AlreadyExists (`root` has another checkpoint of that round); InvalidArgument (`root` is a
-// checkpoint or lies in one); those of files.
+// name for its round. The copy has a temporary name until all of it is on disk and agrees with its
+// manifest. Until then, and after any error, the copy does not count as a checkpoint. Blocks on the
+// disk. Returns the path of the copy, which may have existed already. Errors: NotFound (there is no
+// checkpoint at `source`); Unavailable (`source` was removed meanwhile); DataLoss (`source` or the
+// copy is damaged); AlreadyExists (`root` has another checkpoint of that round); InvalidArgument
+// (`root` is a checkpoint or lies in one); those of files.
 absl::StatusOr<std::string> CopyCheckpoint(FileSystem& file_system, const std::string& source,
                                            const std::string& root);
 

@@ -103,7 +103,7 @@ TEST_F(CheckpointCopyTest, DamageIsThatOfTheSourceAndNothingIsLeft) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/runs/MANIFEST.json")));
 }
 
-// Servers remove checkpoints that are not among the newest, also during a copy.
+// Servers remove old checkpoints, also while one is being copied.
 TEST_F(CheckpointCopyTest, OneThatIsRemovedMeanwhileIsSaidToBe) {
   bool is_removed = false;
   disk_.SetFaultHook([&](FileOperation operation, const std::string& path) {

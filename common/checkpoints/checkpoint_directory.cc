@@ -88,7 +88,8 @@ absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_sy
     }
   }
   std::sort(entries.begin(), entries.end(), [](const CheckpointEntry& a, const CheckpointEntry& b) {
-    // If two numbers differ in length, the longer is the higher.
+    // Abandoned checkpoints of the same round have numbers in their names. If two numbers differ in
+    // length, the longer number is the higher.
     return std::tuple(-a.round.value(), a.suffix, b.path.size(), b.path) <
            std::tuple(-b.round.value(), b.suffix, a.path.size(), a.path);
   });

@@ -16,12 +16,12 @@ namespace lodestar {
 // Suffix of a directory that is being written or removed, and is not a checkpoint:
 // "round-00001234.<attempt>.tmp".
 inline constexpr char kTemporarySuffix[] = ".tmp";
-// Suffix of a directory that was replaced by a newer one of the same round. It counts only if the
-// newer one is missing.
+// Suffix of a directory that was replaced by a newer one of the same round. It counts as a
+// checkpoint only if the newer directory is missing.
 inline constexpr char kReplacedSuffix[] = ".old";
 // Suffix of an abandoned checkpoint: a run resumed from an earlier round, so its later rounds do
 // not count any more. It is used only if an operator names it, and is never removed. If the name is
-// taken, a number follows: "round-00001234.abandoned.2".
+// taken, a number is appended: "round-00001234.abandoned.2".
 inline constexpr char kAbandonedSuffix[] = ".abandoned";
 
 // Folder in the root directory, beside the checkpoints, where servers keep their journal by
@@ -42,12 +42,12 @@ std::optional<CheckpointEntry> ParseCheckpointName(const std::string& root,
 
 // Returns true if `name` has the suffix of an abandoned checkpoint.
 bool IsAbandonedName(absl::string_view name);
-// Returns the first unused name for `path` as an abandoned checkpoint.
+// Returns a name for the checkpoint `path` as an abandoned one. No other file has this name.
 std::string AbandonedPath(FileSystem& file_system, absl::string_view path);
 
 // Returns all directories in `root` that are named like a checkpoint. The newest round comes first.
-// Within a round, a directory without a suffix comes first, and of abandoned ones the last
-// abandoned comes first. Empty if there is no such directory.
+// Within a round, a directory without a suffix comes first. Of several abandoned ones, the one that
+// was abandoned last comes first. Returns an empty list if `root` does not exist.
 absl::StatusOr<std::vector<CheckpointEntry>> ListCheckpoints(FileSystem& file_system,
                                                              const std::string& root);
 // Returns the checkpoints that are complete and not abandoned or replaced.
@@ -79,8 +79,8 @@ std::optional<std::string> CheckpointAround(FileSystem& file_system, const std::
 absl::Status CheckIsOutsideCheckpoints(FileSystem& file_system, const std::string& folder);
 
 // Removes the directory. It gets a temporary name first, so that a program that copies it at that
-// time does not take an incomplete directory for a checkpoint. Never fails: ListCheckpoints() finds
-// again what could not be removed.
+// time does not take an incomplete directory for a checkpoint. Never fails: if a part could not be
+// removed, ListCheckpoints() finds it again.
 void RemoveDirectory(FileSystem& file_system, const std::string& path);
 
 }  // namespace lodestar

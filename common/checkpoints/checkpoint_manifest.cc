@@ -291,8 +291,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat("its checksum is ", ChecksumText(actual),
                                                    ", written was ", ChecksumText(expected)));
   }
-  // Every version has the checksum, so it is checked before the version: otherwise a damaged number
-  // would look like a later version.
+  // Every version has the checksum, so the checksum is checked before the version. Otherwise a
+  // damaged number would look like a later version.
   if (version > kCheckpointFormatVersion) {
     return absl::UnimplementedError(absl::StrCat(
         "a later release has written it: format version ", version, ", and this release reads ",

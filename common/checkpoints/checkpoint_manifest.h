@@ -29,7 +29,7 @@ inline constexpr int kCheckpointFormatVersion = 1;
 inline constexpr char kManifestName[] = "MANIFEST.json";
 
 struct CheckpointFile {
-  std::string name;  // within the directory
+  std::string name;  // file name in the checkpoint's directory
   int64_t num_bytes = 0;
   uint32_t crc32c = 0;
 };
@@ -44,13 +44,13 @@ struct CountedRow {
 // The usual norm of a contribution to a bucket.
 struct NormRow {
   double norm = 0.0;
-  // Number of contributions that the norm is computed from. 0 means that it is not known.
+  // Number of contributions that the norm is computed from. 0 means that the norm is not known.
   int64_t contributions = 0;
 };
 
 // State of an outer step that is made in parts, as contributions arrive (async_local_sgd).
 struct DelayedStepRow {
-  int64_t num_parts = 0;  // 0 means that no step has begun
+  int64_t num_parts = 0;  // 0 means that no outer step has begun
   int64_t arrived = 0;
   int64_t planned_weight = 0;
   int64_t arrived_weight = 0;
@@ -59,7 +59,7 @@ struct DelayedStepRow {
 struct BucketManifest {
   ElementRange range;
   Version version;
-  std::vector<CountedRow> counted;  // ascending by worker
+  std::vector<CountedRow> counted;  // in ascending order of the workers
   NormRow usual_norm = {};
   DelayedStepRow delayed = {};
 };
@@ -92,18 +92,18 @@ struct Manifest {
 };
 
 // Returns true if a leader wrote `manifest` after another leader had replaced it: `other` has a
-// higher revision and no higher round.
+// higher revision, and its round is not higher.
 bool IsOvertaken(const Manifest& manifest, const Manifest& other);
 
-// Convert between the part of a shard and its text, which is small enough for a message, because
-// equal dedup tables are written once. Errors: InvalidArgument naming what is wrong where.
+// FormatShardManifest() turns the part of a shard into text, and ParseShardManifest() reads that
+// text. Equal dedup tables are written once, so the text is small enough for a message. Errors:
+// InvalidArgument naming what is wrong where.
 std::string FormatShardManifest(const ShardManifest& shard);
 absl::StatusOr<ShardManifest> ParseShardManifest(absl::string_view text);
 
 std::string FormatManifest(const Manifest& manifest);
 // Parses a manifest. Checks also that shards and buckets cover the parameter space exactly. Errors:
-// those of ParseShardManifest(); Unimplemented (the manifest is not damaged, but of a later
-// version).
+// those of ParseShardManifest(); Unimplemented (a later version wrote the manifest).
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 
 // Reads the manifest of a checkpoint directory. Errors: those of files; DataLoss (it cannot be
@@ -111,18 +111,19 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 absl::StatusOr<Manifest> ReadManifest(FileSystem& file_system, const std::string& directory);
 
 // Returns true if a checkpoint that could not be verified because of `status` may still be whole.
-// Unimplemented: a later release wrote it. PermissionDenied: this process may not read it.
-// ResourceExhausted: this process has no descriptors or memory for it. Unavailable: its file server
-// does not answer. If a disk cannot read its data (EIO), the checkpoint counts as damaged.
+// This is so for Unimplemented (a later release wrote the checkpoint), PermissionDenied (this
+// process may not read it), ResourceExhausted (this process has no descriptors or memory for it)
+// and Unavailable (its file server does not answer). If a disk cannot read its data (EIO), the
+// checkpoint counts as damaged.
 bool MayBeWhole(const absl::Status& status);
 
-// Marks the checkpoint as complete: see JournalManifest. The manifest is replaced at once or not at
-// all, and is on disk when this returns. Changes nothing if it is marked already, or if servers
-// without a journal wrote it. Errors: those of ReadManifest() and of files.
+// Marks the checkpoint as complete: see JournalManifest. The manifest is replaced atomically, and
+// is on disk when the function returns. Changes nothing if the checkpoint is marked already, or if
+// servers without a journal wrote it. Errors: those of ReadManifest() and of files.
 absl::Status MarkComplete(FileSystem& file_system, const std::string& directory);
 // Removes the mark of MarkComplete(). Later rounds are in the coordinator's journal `journal_id`,
-// after `record`. It may be another journal than when the checkpoint was written. Errors: as
-// MarkComplete().
+// after `record`. `journal_id` may differ from the journal at the time when the checkpoint was
+// written. Errors: as MarkComplete().
 absl::Status MarkIncomplete(FileSystem& file_system, const std::string& directory,
                             uint64_t journal_id, uint64_t record);
 

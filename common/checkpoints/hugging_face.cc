@@ -27,7 +27,7 @@ absl::Status Unlike(absl::string_view field, const Json& seen, absl::string_view
                                                  "; our models have ", wanted));
 }
 
-// Returns a field of the config, which may have either of two names. If it is missing, returns
+// Returns a field of the config, which may have one of two names. If the field is missing, returns
 // `otherwise`, the default of GPT2Config().
 absl::StatusOr<int> GetDimension(const Json& config, absl::string_view field,
                                  absl::string_view second_name, int otherwise) {

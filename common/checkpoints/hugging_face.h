@@ -1,5 +1,5 @@
 // The files beside the weights in a folder that Hugging Face's save_pretrained() writes for a
-// GPT-2: reads the model from them, and writes them for our models. Pure. Source:
+// GPT-2: reads the model from such files, and writes such files for our models. Pure. Source:
 // configuration_gpt2.py and modeling_gpt2.py of github.com/huggingface/transformers.
 #pragma once
 
@@ -15,7 +15,7 @@
 namespace lodestar {
 
 inline constexpr char kHuggingFaceWeights[] = "model.safetensors";
-// Lists several weights files.
+// Name of the file that lists the weights files, if a model has several.
 inline constexpr char kHuggingFaceIndex[] = "model.safetensors.index.json";
 inline constexpr char kHuggingFaceConfig[] = "config.json";
 // Prefix that GPT2LMHeadModel puts before the tensor names of its inner model.
@@ -23,12 +23,13 @@ inline constexpr absl::string_view kHuggingFacePrefix = "transformer.";
 inline constexpr int64_t kMaxHuggingFaceJsonBytes = 64 << 20;
 
 // Returns the model that a config.json describes, without dropout, which is a setting of the job.
-// Errors: InvalidArgument naming the field, its value and the value that our models have. Refused
-// are another architecture than GPT-2, another activation, epsilon, inner width or attention scale,
-// and a head that is not tied.
+// Errors: InvalidArgument naming the field, its value and the value that our models have. Only
+// GPT-2 with its own activation, epsilon, inner width and attention scale, and with a tied head, is
+// accepted.
 absl::StatusOr<ModelSpec> ModelSpecFromHuggingFace(absl::string_view config);
 
-// Returns true if the config.json describes a GPT-2. Other programs use files of that name also.
+// Returns true if the config.json describes a GPT-2. Programs that are not from Hugging Face use
+// files of that name also.
 bool IsConfigOfGpt2(absl::string_view config);
 
 // Returns the names of the weights files, ascending. Errors: InvalidArgument if the text is not an

@@ -36,14 +36,16 @@ std::vector<std::string> NamesIn(FileSystem& file_system, const std::string& fol
   return names;
 }
 
-// Returns true if the folder can be opened: it is a checkpoint, or a folder of Hugging Face.
+// Returns true if TrainedWeights can open the folder: it is a checkpoint, or a folder of Hugging
+// Face.
 bool HasWeights(FileSystem& file_system, const std::string& folder) {
   return file_system.Exists(absl::StrCat(folder, "/", kManifestName)) ||
          file_system.Exists(absl::StrCat(folder, "/", kHuggingFaceWeights)) ||
          file_system.Exists(absl::StrCat(folder, "/", kHuggingFaceIndex));
 }
 
-// Returns why the weights in the folder cannot be read. Empty means that no such weights are there.
+// Returns why the weights in the folder cannot be read, and what to do. Empty means that the folder
+// has no weights.
 std::string WhyNotRead(FileSystem& file_system, const std::string& path) {
   for (const char* const name : kPickledWeights) {
     if (!file_system.Exists(absl::StrCat(path, "/", name))) continue;
@@ -195,8 +197,8 @@ absl::Status TrainedWeights::OpenHuggingFace(FileSystem& file_system) {
   for (const std::string& name : names) {
     RETURN_IF_ERROR(OpenFile(file_system, absl::StrCat(path_, "/", name)));
   }
-  // Our own files describe the whole model, and a config.json may have been changed, so it is read
-  // only without them.
+  // Our own files describe the whole model. A config.json beside them may have been changed, so it
+  // is read only if our files have no model.
   return model_.empty() ? ReadConfig(file_system, path_, /*is_of_weights=*/true) : absl::OkStatus();
 }
 
@@ -304,7 +306,8 @@ absl::Status TrainedWeights::CheckUnused(const Layout& layout, const std::string
 TrainedWeights::Match TrainedWeights::Find(const TensorSpec& wanted) const {
   const EarlierTensor earlier = EarlierGptTensor(wanted.name);
   Match match;
-  // safetensors.torch.save_model() writes only one of two tensors that share memory: the head.
+  // safetensors.torch.save_model() writes only one of two tensors that share memory: the head, and
+  // not the token table.
   const std::string tied(wanted.name == kTokenTable ? kHead : "");
   for (const std::string& name :
        {wanted.name, absl::StrCat(kHuggingFacePrefix, wanted.name), earlier.name, tied}) {

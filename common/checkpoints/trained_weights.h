@@ -37,12 +37,12 @@ class TrainedWeights {
   // one.
   absl::StatusOr<ModelSpec> Spec() const;
 
-  // Checks that the model in the files has as many heads as `spec`, which no tensor's shape shows.
-  // Errors: InvalidArgument with both numbers.
+  // Checks that the model in the files has as many heads as `spec`. The shapes of tensors do not
+  // show the number of heads. Errors: InvalidArgument with both numbers.
   absl::Status CheckHeads(const ModelSpec& spec) const;
   // Checks that the tensors are exactly those of `layout`. Their names may begin with
-  // "transformer.". In a GPT-2 of Hugging Face, masks are ignored, and also a head that equals the
-  // token table. Errors: InvalidArgument naming the first tensor that is missing, not wanted, or of
+  // "transformer.". In a GPT-2 of Hugging Face, masks and a head that equals the token table are
+  // ignored. Errors: InvalidArgument naming the first tensor that is missing, not wanted, or of
   // another shape or type.
   absl::Status CheckTensors(const Layout& layout) const;
   // Reads a range of the parameter space of `layout` into `weights`. Requires: CheckTensors() is
@@ -68,7 +68,7 @@ class TrainedWeights {
   absl::Status OpenCheckpoint(FileSystem& file_system);
   absl::Status OpenHuggingFace(FileSystem& file_system);
   // Reads the model from a config.json in `folder`, if there is one. If `is_of_weights` is false,
-  // the file may belong to something else, and is used only if it describes a GPT-2.
+  // the file may not belong to the weights, and is used only if it describes a GPT-2.
   absl::Status ReadConfig(FileSystem& file_system, const std::string& folder, bool is_of_weights);
   Match Find(const TensorSpec& wanted) const;
   // Checks that a model with the tensors of `layout` does not need `tensor`.

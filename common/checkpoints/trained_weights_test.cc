@@ -31,7 +31,7 @@ TensorSpec Tensor(const std::string& name, std::vector<int64_t> shape) {
   return tensor;
 }
 
-// Element i of the parameter space has the weight i.
+// Tests with files in which element i of the parameter space has the weight i.
 class TrainedWeightsTest : public testing::Test {
  protected:
   TrainedWeightsTest() {
@@ -161,7 +161,7 @@ TEST_F(TrainedWeightsTest, ADamagedCheckpointIsNotRead) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("shard-1.safetensors")));
 }
 
-// A gpt in files of Hugging Face. Element i of each tensor is i, except in the head.
+// Tests with a gpt in files of Hugging Face. Element i of each tensor is i, except in the head.
 class HuggingFaceWeightsTest : public testing::Test {
  protected:
   HuggingFaceWeightsTest() {
@@ -266,7 +266,7 @@ TEST_F(HuggingFaceWeightsTest, AHeadMustBeTheTokenTable) {
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("lm_head.weight"), HasSubstr("tied")));
 }
 
-// safetensors.torch.save_model() writes tensors that share memory like this.
+// If two tensors share memory, safetensors.torch.save_model() writes only one of them.
 TEST_F(HuggingFaceWeightsTest, HeadAloneIsTheTokenTable) {
   ASSERT_EQ(entries_.front().name, "wte.weight");
   for (SafetensorsEntry& entry : entries_) entry.name = "transformer." + entry.name;

@@ -17,7 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 // A remainder modulo the Castagnoli polynomial has the coefficient of x^0 in its highest bit.
-constexpr uint32_t kPolynomial = 0x82F63B78;  // without the term x^32
+constexpr uint32_t kPolynomial = 0x82F63B78;  // x^32 is left out, because it is always there
 constexpr uint32_t kOne = 0x80000000;         // x^0
 
 constexpr uint32_t TimesX(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
@@ -88,9 +88,9 @@ inline uint64_t Load(const uint8_t* data) {
   return word;
 }
 
-// Length of a stream. The crc32 instruction takes 3 cycles, but one can start every cycle, so three
-// streams are computed at once and joined afterwards. Streams are short, because gRPC receives data
-// in pieces of 64 KiB.
+// Length of a stream. The crc32 instruction takes 3 cycles, but a new one can start every cycle. So
+// three streams are computed at the same time and joined afterwards. Streams are short, because
+// gRPC receives data in pieces of 64 KiB.
 constexpr size_t kStreamBytes = 1024;
 
 using ShiftTables = std::array<std::array<uint32_t, 256>, 4>;

@@ -16,8 +16,8 @@ void JoinNeighbours(std::vector<HistoryPoint>& points);
 // Keeps every second point, and always the last.
 void DropEveryOther(std::vector<HeldoutPoint>& points);
 
-// Shortens each curve to at most `max_points`, which is at least 1. Afterwards `rounds_per_point`
-// is that of the remaining points.
+// Shortens each curve to at most `max_points`, which is at least 1. Sets `rounds_per_point` to the
+// value for the remaining points.
 void ThinCurves(size_t max_points, RunHistory& history);
 
 }  // namespace lodestar

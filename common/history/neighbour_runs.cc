@@ -51,8 +51,8 @@ absl::StatusOr<FileDescriptor> OpenFolder(const std::string& path) {
   return folder;
 }
 
-// Returns the names in `folder`, without hidden ones. At most `most` are returned. *is_cut says if
-// there are more.
+// Returns the names in `folder`, without hidden ones. At most `most` are returned. Sets *is_cut to
+// true if the folder has more.
 absl::StatusOr<std::vector<std::string>> NamesIn(const FileDescriptor& folder,
                                                  const std::string& path, int most, bool* is_cut) {
   const int own = openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -125,7 +125,7 @@ class Search {
 };
 
 absl::StatusOr<Search> FindRuns(const std::string& run_folder, std::string* around) {
-  // Links in the operator's own path are followed.
+  // Links are followed in the path that the operator has given. (All other links are not followed.)
   std::error_code error;
   const std::filesystem::path own = std::filesystem::canonical(run_folder, error);
   if (error) return ErrnoStatus(error.value(), "find", run_folder);
@@ -186,7 +186,7 @@ class HistoryFile {
     return bytes;
   }
 
-  // Reads the whole file in a state between two changes.
+  // Reads the whole file. The bytes are a state between two changes of the file.
   absl::StatusOr<std::string> ReadWhole() const {
     for (int i = 0; i < kReads; ++i) {
       const std::optional<State> before = Look();
@@ -209,7 +209,8 @@ class HistoryFile {
     friend bool operator==(const State&, const State&) = default;
   };
 
-  // Returns nullopt during a change, while SQLite keeps a journal beside the file.
+  // Returns the state of the file. Returns nullopt during a change, while SQLite keeps a journal
+  // beside the file.
   std::optional<State> Look() const {
     struct stat facts;
     const std::string journal = absl::StrCat(kHistoryFileName, "-journal");

@@ -47,8 +47,8 @@ class NeighbourRuns {
 
   // Returns the curves, without events, of the run with this name in the list. Errors: NotFound (no
   // run of that name is in the list); FailedPrecondition (the history is not a regular file, or is
-  // too large); Unavailable (it is being written, or was left half written); DataLoss (it is
-  // damaged or is not a history of ours); those of files.
+  // too large); Unavailable (the history is being written, or was left half written); DataLoss (the
+  // history is damaged, or is not a file of ours); those of files.
   absl::StatusOr<RunHistory> Read(const std::string& name) const;
 
  private:

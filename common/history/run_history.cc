@@ -27,7 +27,8 @@ constexpr int kApplication = 0x4c4f4445;  // "LODE"
 constexpr int kForm = 1;
 constexpr int kPatienceMs = 2000;  // maximum wait for another process that uses the file
 
-// SQLite stores the text of each definition after CREATE TABLE like this, and it is compared.
+// The definitions of our tables. SQLite stores the text after CREATE TABLE as it is given, and this
+// text is compared.
 constexpr absl::string_view kTables[] = {
     "trained (first_round INTEGER, last_round INTEGER, samples INTEGER, seconds REAL, loss REAL,"
     " num_losses INTEGER)",
@@ -40,16 +41,16 @@ constexpr absl::string_view kTables[] = {
     "settings (flag TEXT, value TEXT)",
 };
 
-// Limits for reading, because the file may come from anywhere. They are far above what we write,
-// and small for memory. kStepsPerLook is the number of instructions of the machine of SQLite
-// between two looks at the count.
-constexpr int kMaxRows = 10'000;            // of one table
-constexpr int kMaxValueBytes = 256 * 1024;  // of one field
+// Limits for reading, because the file may come from anywhere. They are far above the sizes that we
+// write, and small enough for memory. kStepsPerLook is the number of SQLite's instructions between
+// two calls of the function that counts to kMaxLooks.
+constexpr int kMaxRows = 10'000;            // maximum number of rows of one table
+constexpr int kMaxValueBytes = 256 * 1024;  // maximum size of one field
 constexpr size_t kMaxTextBytes = 4096;      // of one event; the rest is cut off
 constexpr size_t kMaxSettings = 500;
 constexpr size_t kMaxSettingBytes = 512;  // of one flag or one value; the rest is cut off
-constexpr int kStepsPerLook = 10'000;     // of SQLite's machine
-constexpr int kMaxLooks = 2000;           // maximum number of looks: about a second
+constexpr int kStepsPerLook = 10'000;     // in instructions of SQLite
+constexpr int kMaxLooks = 2000;           // maximum number of calls of the function: about a second
 // Rounds or samples; the sum of all rows fits into int64_t.
 constexpr int64_t kMaxCount = int64_t{1} << 48;
 
@@ -74,9 +75,9 @@ absl::Status Foreign(const std::string& path) {
   return absl::DataLossError(absl::StrCat(path, " is no history of this release"));
 }
 
-// Checks that this process may write the file `path` or create it. SQLite cannot tell: it reports
-// the errno of its second attempt, which opens for reading only. The first attempt may have failed
-// for another reason.
+// Checks that this process may write the file `path` or create it. SQLite cannot report this: if it
+// cannot open the file for writing, it tries to open it for reading only, and reports the errno of
+// that second attempt.
 absl::Status CheckWritable(const std::string& path) {
   constexpr mode_t kMode = 0644;
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
@@ -182,15 +183,16 @@ class Database {
   absl::Status Error(int result) const {
     const int why = sqlite3_system_errno(handle_.get());
     if (result == SQLITE_CANTOPEN && why != 0) {
-      // If statements exist, the file itself is open, so the file that could not be opened is the
-      // journal.
+      // Statements exist only if the file itself is open. So the file that could not be opened is
+      // the journal.
       if (is_open_) RETURN_IF_ERROR(CheckWritable(absl::StrCat(path_, "-journal")));
       return ErrnoStatus(why, "open", path_);
     }
     return absl::Status(CodeOf(result), absl::StrCat(path_, ": ", sqlite3_errmsg(handle_.get())));
   }
 
-  // Must outlive SQLite's callback, which counts here.
+  // Counter of the callback that LimitReading() gives to SQLite. It must outlive the database
+  // handle.
   std::unique_ptr<int> looks_ = std::make_unique<int>(0);
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_;
   std::string path_;
@@ -204,8 +206,8 @@ std::string TextOf(sqlite3_stmt* row, int column) {
   return std::string(text, std::min(size, kMaxTextBytes));
 }
 
-// Returns true if the database has our tables and nothing else. Returns false if it has no tables,
-// as after a full disk: it can then be filled. Errors: any other content.
+// Returns true if the database has our tables and nothing else. Returns false if the database is
+// empty, as after a full disk. It can then be filled. Errors: any other content.
 absl::StatusOr<bool> IsFilled(Database& database) {
   bool is_filled = false;
   bool is_foreign = false;
@@ -457,10 +459,11 @@ absl::StatusOr<RunHistory> ReadHistory(const std::string& path) {
 bool MayBeHistory(absl::string_view beginning) {
   // https://www.sqlite.org/fileformat2.html, "The Database Header".
   constexpr absl::string_view kMagic("SQLite format 3\0", 16);
-  // Offset; 1 there means that changes go into the file itself, as all of ours do.
+  // Offset of a byte in the header. The value 1 means that changes go into the file itself. All our
+  // files have this value.
   constexpr size_t kFormOfWrites = 18;
   constexpr size_t kApplicationId = 68;
-  constexpr absl::string_view kOurs("LODE");  // kApplication, highest byte first
+  constexpr absl::string_view kOurs("LODE");  // kApplication as bytes, the highest byte first
   if (beginning.empty()) return true;
   return beginning.size() >= kHistoryHeaderBytes && absl::StartsWith(beginning, kMagic) &&
          beginning[kFormOfWrites] == 1 && beginning.substr(kApplicationId, kOurs.size()) == kOurs;

@@ -26,9 +26,9 @@ struct HistoryPoint {
   Round last_round;
   int64_t samples = 0;      // samples of the job up to the end of these rounds
   double seconds = 0.0;     // seconds of training up to the end of these rounds
-  double train_loss = 0.0;  // nats per prediction: mean over those of these rounds that have a loss
+  double train_loss = 0.0;  // nats per prediction: mean over those rounds that have a loss
   int64_t num_losses = 0;
-  double learning_rate = 0.0;  // of the last of these rounds; 0 means that it is not known
+  double learning_rate = 0.0;  // rate of the last of these rounds; 0 means not known
   friend bool operator==(const HistoryPoint&, const HistoryPoint&) = default;
 };
 
@@ -41,7 +41,7 @@ struct HeldoutPoint {
 };
 
 struct HistoryEvent {
-  absl::Time time;  // the file keeps microseconds
+  absl::Time time;  // rounded to microseconds in the file
   bool is_alarm = false;
   std::string text;
   friend bool operator==(const HistoryEvent&, const HistoryEvent&) = default;
@@ -50,8 +50,8 @@ struct HistoryEvent {
 struct RunHistory {
   std::vector<HistoryPoint> trained;
   std::vector<HeldoutPoint> heldout;
-  std::vector<HistoryEvent> events;  // newest last
-  // Rounds per point of the curve `trained`, for points that are added.
+  std::vector<HistoryEvent> events;  // the newest event is the last
+  // Rounds per point of the curve `trained`. New points get this number.
   int64_t rounds_per_point = 1;
   // 1 means that samples are not made of tokens. 0 means that this is not known.
   int64_t tokens_per_sample = 0;
@@ -82,7 +82,8 @@ absl::Status WriteHistory(const std::string& path, const RunHistory& history);
 absl::StatusOr<RunHistory> ReadHistory(const std::string& path);
 
 // Returns true if a file with this beginning may be a history. `beginning` has kHistoryHeaderBytes,
-// or the whole file if it is shorter. An empty file may become a history.
+// or the whole file if it is shorter. Returns true for an empty file, because it may become a
+// history.
 inline constexpr size_t kHistoryHeaderBytes = 100;
 bool MayBeHistory(absl::string_view beginning);
 

@@ -57,8 +57,8 @@ HttpQuery QueryOf(const httplib::Request& request) {
   return query;
 }
 
-// Returns true if the library has read the body as a form. It does so only if the type is spelt
-// exactly like this.
+// Returns true if the library has read the body as a form. The library does so only if the content
+// type is spelt exactly like this.
 bool IsForm(const httplib::Request& request) {
   return absl::StartsWith(request.get_header_value("Content-Type"), kFormType);
 }
@@ -148,7 +148,7 @@ class OneRequest : private httplib::Server {
 
   // Returns the foreign site whose page sent an order. Empty means that a page of this server, or a
   // program, sent it. Browsers name the site in headers that no page can set or leave out. Older
-  // browsers use Origin, and some of them do not send it with forms. Newer browsers also send
+  // browsers use Origin, but some of them do not send it with forms. Newer browsers also send
   // Sec-Fetch-Site, if the address is https or of this machine.
   std::string ForeignPage(const httplib::Request& request) const {
     const std::string site = request.get_header_value("Sec-Fetch-Site");
@@ -163,8 +163,9 @@ class OneRequest : private httplib::Server {
     // Another port of the same machine counts as another site, because another program listens
     // there.
     const bool is_own = absl::EqualsIgnoreCase(place, request.get_header_value("Host"));
-    // A proxy may change Host, so Origin may differ from it. Sec-Fetch-Site then shows that the
-    // browser takes both for one site, and the name must be one of this server's.
+    // A proxy may change Host, so that Origin differs from Host. If the browser has sent
+    // Sec-Fetch-Site, it takes both for one site. The name in Origin must then be a name of this
+    // server.
     const bool is_of_proxy = !site.empty() && IsOwnName(std::string(place));
     if (has_scheme && (is_own || is_of_proxy)) return "";
     return absl::StrCat("Origin: ", PeerText(origin, kMaxShownBytes));
@@ -213,15 +214,16 @@ class OneRequest : private httplib::Server {
       return true;
     }
     const bool is_unknown = absl::IsUnauthenticated(caller.status());
-    // The browser then asks its user for a token, and sends the token with all later requests.
+    // With this header the browser asks its user for a token, and sends the token with all later
+    // requests.
     if (is_unknown) response.set_header("WWW-Authenticate", "Basic realm=\"lodestar\"");
     Write({.status = is_unknown ? 401 : 403, .body = absl::StrCat(caller.status().message(), "\n")},
           response);
     return false;
   }
 
-  // Returns a hint that names the flag which makes another name of this page known, such as that of
-  // a proxy.
+  // Returns a hint with the flag that makes this server known under another name, such as the name
+  // of a proxy.
   std::string NamesHint() const {
     if (config_.names_flag.empty()) return "";
     return absl::StrCat("; if that is a proxy's name for this page: ", config_.names_flag);
@@ -242,7 +244,7 @@ class OneRequest : private httplib::Server {
   void ShowPage(const httplib::Request& request, httplib::Response& response) {
     const HttpRoutes& routes = config_.routes;
     if (request.path == routes.events_path) {
-      begins_events_ = request.method == "GET";  // only GET, not HEAD
+      begins_events_ = request.method == "GET";  // HEAD gets only the header
       return;
     }
     if (!routes.orders_path.empty() && request.path == routes.orders_path) {
@@ -292,7 +294,8 @@ class OneRequest : private httplib::Server {
       return Write({.status = 404, .body = "no such order\n"}, response);
     }
     // A browser adds its user's token or certificate also to requests of another site's page. But
-    // such a page cannot send this header without asking first (CORS), and it is refused then.
+    // such a page cannot send this header unless the server allows it (CORS), and this server does
+    // not.
     constexpr const char* kHeader = HttpResponder::kOrderHeader;
     if (!request.has_header(kHeader)) {
       return Write(
@@ -302,8 +305,9 @@ class OneRequest : private httplib::Server {
     if (!HasOrderKey(request)) {
       return Write({.status = 401, .body = absl::StrCat(kNeedsKey, "\n")}, response);
     }
-    // A body of another type, such as JSON, would be ignored and the order obeyed. The library
-    // removes multipart bodies from `request.body`, so they are checked separately.
+    // The library would ignore a body of another type, such as JSON, and the order would be obeyed
+    // without it. The library removes multipart bodies from `request.body`, so they are checked
+    // separately.
     const bool has_body = !request.body.empty() || request.is_multipart_form_data();
     if (has_body && !IsForm(request)) {
       return Write({.status = 415,

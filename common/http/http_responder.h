@@ -1,6 +1,6 @@
 // Answers one whole request: bytes in, bytes out. Checks that the request names this server as its
-// host, that an order comes from a page of this server, and that the caller may do it. Then gets
-// the answer. Has no sockets and no threads of its own. Thread-safe.
+// host, that an order comes from a page of this server, and that the caller is allowed to ask. Then
+// gets the answer from the routes. Has no sockets and no threads. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -21,14 +21,16 @@ class HttpResponder {
     // Checks callers. Null means that every client may do everything, except that orders need
     // `order_key`.
     HttpAccess access;
-    // Host names under which browsers reach this server, besides the loopback names.
+    // Host names under which browsers reach this server, besides the loopback names such as
+    // localhost.
     std::vector<std::string> names;
     // Flag that adds such names, for messages; empty means that there is none.
     std::string names_flag;
-    // True means that browsers may also use an IP address. An attack that makes a foreign site's
-    // name point to this server ("DNS rebinding") always uses a name, never an address.
+    // True means that browsers may also use an IP address. This is safe: an attack that makes a
+    // foreign site's name point to this server ("DNS rebinding") always uses a name, never an
+    // address.
     bool allows_addresses = false;
-    // Called when an order from a foreign page is refused. `address` is that of the browser, and
+    // Called when an order from a foreign page is refused. `address` is the browser's address, and
     // `why` is the reason, for the log.
     std::function<void(const std::string& address, const std::string& why)> on_foreign_order =
         [](const std::string&, const std::string&) {};
@@ -47,12 +49,13 @@ class HttpResponder {
 
   const HttpRoutes& routes() const { return config_.routes; }
   // Returns the answer. `peer` has no token, because the token is in the request. Requires:
-  // JudgeRequest(request) is kComplete. Other requests can cost any amount of memory.
+  // JudgeRequest(request) is kComplete. Without this check, parsing a request could cost any amount
+  // of memory.
   Reply Answer(absl::string_view request, const HttpCredentials& peer) const;
-  // Returns true if `reader`, whose earlier request was answered, may still look. For streams of
-  // events.
+  // Returns true if `reader` is still allowed to read. For streams of events, whose request was
+  // checked and answered earlier.
   bool MayStillLook(const HttpCredentials& reader) const;
-  // Returns the answer to a reader for whose stream there is no room.
+  // Returns the answer to a reader who gets no stream, because `allowed` streams are open already.
   static std::string TooManyReaders(int allowed);
   static std::string EventText(const HttpEvent& event);
 

@@ -29,7 +29,7 @@ struct HttpEvent {
   std::string data;  // one line
 };
 
-// Returns the events since the last call.
+// Returns the events since the last call of the function.
 using HttpEventSource = std::function<std::vector<HttpEvent>()>;
 
 // What a peer has shown to prove its identity.
@@ -56,10 +56,9 @@ using HttpAccess =
     std::function<absl::StatusOr<HttpCaller>(const HttpCredentials& credentials, HttpDeed deed)>;
 
 struct HttpRoutes {
-  // By path, such as "/healthz".
+  // Pages by path, such as "/healthz".
   std::map<std::string, std::function<HttpAnswer(const HttpQuery&)>> pages;
-  // Pages by path for callers that have shown no credentials, if others need them. Other paths are
-  // closed to such callers.
+  // Pages that callers without credentials get if all other pages need credentials. By path.
   std::map<std::string, std::function<HttpAnswer()>> open_pages;
   std::string events_path;  // such as "/api/events"
   // Called once per reader. The source that it returns is asked at once, and then every
@@ -69,10 +68,10 @@ struct HttpRoutes {
   // Orders by path. `caller` is HttpCaller::text. Empty means that there is no HttpAccess.
   std::map<std::string, std::function<HttpAnswer(const HttpQuery&, const std::string& caller)>>
       orders;
-  // Required value of the order header; empty means that any value is allowed.
+  // Value that the order header must have; empty means that any value is allowed.
   std::string order_key;
   // Path that answers which orders the caller may give, such as "/api/orders". Every path in
-  // `orders` begins with it. The answer is one line: {"orders": [names without that path],
+  // `orders` begins with this path. The answer is one line: {"orders": [names without that path],
   // "why_none": sentence that says why there are none}. Empty means that there is no such path.
   std::string orders_path;
 };

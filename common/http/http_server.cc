@@ -27,7 +27,7 @@ namespace {
 constexpr int kNumWorkers = 4;
 constexpr int kMaxEvents = 64;  // maximum number of events per epoll_wait()
 constexpr size_t kReadBytes = 16384;
-// Maximum bytes that are read and ignored after a request.
+// Maximum number of bytes that are read and ignored after a request.
 constexpr size_t kMaxIgnoredBytes = 65536;
 // Time that a peer has to close the connection after it was sent everything.
 constexpr absl::Duration kLeavePatience = absl::Seconds(1);
@@ -139,7 +139,8 @@ void HttpServer::Run() {
       if (is_stopping_) give_up = now + kStallPatience;
     }
     if (give_up.has_value()) {
-      // Every client that has asked gets an answer, in particular the client that ordered the stop.
+      // The server waits until every pending answer is sent. In particular, the client that ordered
+      // the stop gets its answer.
       sockets_.sockets.clear();
       bool is_any_left = false;
       for (auto it = connections_.begin(); it != connections_.end();) {
@@ -224,7 +225,8 @@ void HttpServer::Accept(int listener, absl::Time now) {
     FileDescriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length,
                                   SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
-      // The waiting connection keeps the listener ready, so accepting is paused or room is made.
+      // The failed accept() leaves the connection waiting, and the listener would be ready again at
+      // once. So accepting is paused, or room is made.
       if (errno == ENOMEM || errno == ENOBUFS) return SetAccepting(false);
       if (errno != EMFILE && errno != ENFILE) return;
       if (!MakeRoom()) return SetAccepting(false);
@@ -345,7 +347,7 @@ HttpServer::Outcome HttpServer::Answer(uint64_t id, const std::string& request,
     }
     ++num_readers_;
   }
-  // Frees the reader's place when the stream is destroyed, for any reason.
+  // Frees the reader's place whenever and for whatever reason the stream is destroyed.
   std::shared_ptr<void> place(nullptr, [this](void*) {
     absl::MutexLock lock(&mutex_);
     --num_readers_;

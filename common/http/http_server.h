@@ -9,8 +9,8 @@
 // One thread handles all connections and never blocks on a peer. A whole request is handed to one
 // of a few other threads. So a client that sends or reads slowly, or never, only uses one of
 // kMaxConnections places for a time, and training is not affected. If all places are taken, a new
-// connection replaces an old one that is not being answered: see place_keeping.h. Each time that a
-// stream of events goes on, the server checks again that its reader may look.
+// connection replaces an old one that is not being answered: see place_keeping.h. Before each new
+// part of a stream of events, the server checks again that the reader is allowed to read it.
 #pragma once
 
 #include <atomic>
@@ -53,7 +53,8 @@ class HttpServer {
   // Time for a reader to take some bytes of a stream, and for a client to take all of an answer.
   static constexpr absl::Duration kStallPatience = absl::Seconds(2);
   static constexpr absl::Duration kAnswerPatience = absl::Seconds(20);
-  // Maximum bytes of all unsent answers. An answer that would exceed it is not given.
+  // Maximum size of all unsent answers together. If an answer would exceed it, the connection is
+  // closed instead.
   static constexpr size_t kMaxPendingBytes = size_t{64} << 20;
 
   struct Config {
@@ -61,7 +62,7 @@ class HttpServer {
     HttpResponder::Config pages;
     std::optional<CredentialFiles> tls;                               // nullopt means plain text
     TlsContextSource::ReadFiles read_tls_files = TlsContext::Create;  // may block on the disk
-    std::string shown_host;  // host in url() if the address is a wildcard
+    std::string shown_host;  // host in url() if the server listens on all addresses
     // Called on the server's thread for each peer whose TLS handshake fails.
     std::function<void()> on_failed_handshake = [] {};
     Clock* clock = &Clock::Real();
@@ -83,10 +84,11 @@ class HttpServer {
     kAnswering,  // another thread makes the answer
     kWriting,    // the answer is being sent
     kStreaming,  // events are being sent
-    // Everything was sent: waits for the peer to close, so that the peer can read all of it.
+    // Everything was sent. The server waits until the peer has closed the connection, so that the
+    // peer can read everything.
     kLeaving,
   };
-  // Returns the bytes of new events. nullopt means that the reader may not look any more.
+  // Returns the bytes of new events. nullopt means that the reader is not allowed to read any more.
   using EventStream = std::function<std::optional<std::string>()>;
   struct Connection {
     FileDescriptor socket;
@@ -118,21 +120,22 @@ class HttpServer {
   void Run();
   int TimeoutMs(absl::Time now) const;
   void OnTime(absl::Time now);
-  // Starts a check of the TLS files, unless one is running: if the disk hangs, it blocks at most
-  // one thread.
+  // Starts a check of the TLS files, unless a check is still running. So a disk that hangs blocks
+  // at most one thread.
   void LookAtFiles();
   void SetAccepting(bool is_accepting);
   void Accept(int listener, absl::Time now);
   // Closes the connection that ChooseToGo() returns. Returns true if there is room now.
   bool MakeRoom();
   void OnEvent(uint64_t id, uint32_t events, absl::Time now);
-  // The functions below may close the connection, which is then no longer in `connections_`.
+  // The functions below may close and remove the connection. After that the iterator must not be
+  // used.
   void OnReadable(Connections::iterator connection, absl::Time now);
   void OnRequestBytes(Connections::iterator connection, absl::string_view bytes, absl::Time now);
   void TakeOutcomes(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnOutcome(Outcome outcome, absl::Time now);
   void AskForEvents(uint64_t id, Connection& connection);
-  // Sends `bytes`, which are not encrypted yet. The state becomes `next`.
+  // Sends `bytes`, which are not encrypted yet. The new state is `next`.
   void Send(Connections::iterator connection, absl::string_view bytes, State next, absl::Time now);
   void Flush(Connections::iterator connection, absl::Time now);
   void Watch(uint64_t id, const Connection& connection);

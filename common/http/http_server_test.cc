@@ -208,7 +208,7 @@ TEST_F(HttpServerTest, APlaceOfAReaderIsFreeWhenItHasGone) {
   for (int i = 0; i < 3 * HttpServer::kMaxReaders; ++i) {
     std::string seen;
     int status = 0;
-    // The server notices only after some time that the reader before has gone.
+    // The server notices only after some time that the last reader has gone.
     while (status != 200) {
       const auto answer = MakeClient().Get(
           "/events",
@@ -244,7 +244,7 @@ TEST_F(HttpServerTest, ManyThatSayNothingKeepNobodyOut) {
 }
 
 TEST_F(HttpServerTest, WhoDoesNotReadIsLetGoAndKeepsNobodyWaiting) {
-  // More than the system's buffers of one connection hold.
+  // More bytes than the system buffers for one connection.
   constexpr size_t kLargeBytes = size_t{32} << 20;
   routes_.pages["/large"] = [](const HttpQuery&) {
     return HttpAnswer{.type = "x/y", .body = std::string(kLargeBytes, 'x')};
@@ -391,7 +391,7 @@ TEST_F(HttpServerTlsTest, RenewedFilesAreTakenWhileItRuns) {
   EXPECT_EQ(StatusWith(theirs), 0);
   other.Renew(*config_.tls, {Role::kServer, "s", "1"});
   clock_.AdvanceTime(absl::Seconds(6));
-  // The server reads the files on another thread, so this waits.
+  // The server reads the files on another thread, so the test waits for the change.
   const absl::Time patience = absl::Now() + absl::Seconds(30);
   while (StatusWith(theirs) != 200) ASSERT_LT(absl::Now(), patience);
 }

@@ -11,8 +11,8 @@ std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders) {
   std::map<absl::string_view, int> num_of_address;
   for (const PlaceHolder& holder : holders) ++num_of_address[holder.address];
   const PlaceHolder* chosen = nullptr;
-  // A holder goes sooner if its address has more places, if it is not being told anything, and if
-  // it is older.
+  // A connection is closed earlier if its address has more connections, then if no answer or events
+  // are being sent to it, then if it is older.
   const auto rank = [&](const PlaceHolder& holder) {
     return std::make_tuple(-num_of_address[holder.address], holder.is_told, holder.since);
   };

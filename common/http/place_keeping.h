@@ -1,5 +1,5 @@
-// Chooses the connection to close if there is no room for a new one. So a client cannot keep others
-// out by opening many connections that send or read nothing. Pure.
+// Chooses the connection to close if there is no room for a new one. So a client cannot keep other
+// clients out by opening many connections that send or read nothing. Pure.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,8 @@ struct PlaceHolder {
 };
 
 // Returns the connection to close. It belongs to the address with the most connections, and does
-// not have `stays`. If some of them are not being told anything, it is the oldest of these,
-// otherwise the oldest of all. So one address cannot keep others out, whatever it does. nullopt
-// means that all stay.
+// not have `stays`. Among these, connections without `is_told` come first, and then the oldest. So
+// one address cannot keep other addresses out. nullopt means that every connection has `stays`.
 std::optional<uint64_t> ChooseToGo(const std::vector<PlaceHolder>& holders);
 
 }  // namespace lodestar

@@ -21,7 +21,7 @@ bool IsControl(char c) { return absl::ascii_iscntrl(c) && c != '\t'; }
 
 // The cost of the library that parses requests is not bounded by their length: it decompresses
 // bodies, and matches ranges with std::regex, whose stack grows with the text. So this function
-// refuses every request that the library might read in another way than this function does.
+// refuses every request that it and the library might understand differently.
 RequestProgress JudgeHead(absl::string_view head, uint64_t& body_bytes) {
   const absl::string_view method = head.substr(0, head.find(' '));
   if (method != "GET" && method != "HEAD" && method != "POST") return RequestProgress::kNoMethod;

@@ -27,8 +27,8 @@ enum class RequestProgress : uint8_t {
 };
 
 // Returns the state of a request of which `bytes` have arrived so far. The length of a body is its
-// Content-Length. A chunked body is malformed, because no browser sends forms that way. Parsing a
-// complete request costs no more than these limits allow.
+// Content-Length. A chunked body is malformed, because no browser sends forms that way. If the
+// result is kComplete, the limits above bound the cost of parsing.
 RequestProgress JudgeRequest(absl::string_view bytes);
 
 // Returns the whole answer to a request that is refused. Requires: `progress` is neither

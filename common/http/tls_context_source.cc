@@ -25,8 +25,8 @@ std::shared_ptr<const TlsContext> TlsContextSource::Current() const {
 }
 
 void TlsContextSource::Refresh() {
-  // The version is taken before the files are read, so that a change during the reading is noticed
-  // the next time.
+  // The version is taken before the files are read. If the files change during the reading, the
+  // next Refresh() notices the change.
   const std::string version = Version();
   {
     absl::MutexLock lock(&mutex_);

@@ -24,8 +24,8 @@ class TlsContextSource {
       CredentialFiles files, ReadFiles read = TlsContext::Create);
 
   std::shared_ptr<const TlsContext> Current() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Reads the files if they have changed. If they cannot be used, logs that once, keeps the current
-  // context, and tries again the next time. Blocks on the disk.
+  // Reads the files if they have changed. If the new files cannot be used, logs that once, keeps
+  // the current context, and tries again in the next call. Blocks on the disk.
   void Refresh() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -38,7 +38,7 @@ class TlsContextSource {
   const ReadFiles read_;
   mutable absl::Mutex mutex_;
   std::string version_ ABSL_GUARDED_BY(mutex_);  // version of the files in current_
-  // Version that could not be used and was logged last.
+  // The last version of the files that could not be used and was logged.
   std::string refused_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const TlsContext> current_ ABSL_GUARDED_BY(mutex_);
 };

@@ -41,8 +41,8 @@ absl::Status Believe(SSL_CTX* context, const CredentialFiles& files, const Crede
                    CertificatesFromPem(files.authority, own.authority));
   X509_STORE* const store = SSL_CTX_get_cert_store(context);
   for (const OwnedCertificate& authority : authorities) {
-    // The server names its authorities. Browsers offer only certificates from these, and do not ask
-    // users that have none.
+    // The server names its authorities. A browser offers only certificates of these authorities. If
+    // its user has no such certificate, it does not ask.
     if (X509_STORE_add_cert(store, authority.get()) != 1 ||
         SSL_CTX_add_client_CA(context, authority.get()) != 1) {
       return Refused(files.authority);

@@ -1,6 +1,6 @@
 // The server's side of TLS as bytes in and bytes out: no socket, no thread, no blocking. TLS 1.3
-// only, without resumption, so that each connection shows its certificate again. A client may show
-// a certificate. If it does, the authority must have issued it.
+// only, without resumption, so that each connection shows its certificate again. A client need not
+// show a certificate. If it shows one, the authority must have issued it.
 #pragma once
 
 #include <memory>
@@ -44,7 +44,8 @@ class TlsSession {
   absl::Status Receive(absl::string_view bytes, std::string& plain);
   // Encrypts `plain` for the peer. Requires: is_open().
   void Send(absl::string_view plain);
-  // Tells the peer that no more data comes. An attacker that cuts the connection cannot forge this.
+  // Tells the peer that no more data comes. An attacker that cuts the connection cannot forge this
+  // message.
   void Close();
   // Returns the bytes to send to the peer, in this order.
   std::string TakeOutput();

@@ -1,6 +1,5 @@
-// kEndlessRounds: a job with this number of rounds or more has no end of its own. Examples are a
-// job that is still in its trial and a job that an operator will stop. Messages leave the number
-// out.
+// A job with kEndlessRounds or more rounds does not end by itself. Examples are a job that is still
+// in its trial and a job that an operator will stop. Messages leave this number of rounds out.
 #pragma once
 
 #include <cstdint>

@@ -13,8 +13,8 @@
 namespace lodestar {
 namespace {
 
-// Number of local steps in a round of the trial. It is enough to measure a step besides the time of
-// the exchange, and few for slow workers.
+// Number of local steps in a round of the trial. They are enough to measure the time of a step
+// beside the time of the exchange, and few enough for slow workers.
 constexpr int kTrialSteps = 5;
 
 int64_t InRounds(int64_t steps, double steps_per_round) {
@@ -111,7 +111,8 @@ JobSpec InRounds(JobSpec job, const OpenSettings& open) {
   const double steps_per_round = StepsPerRound(job);
   LearningRateSchedule& schedule = job.schedule;
   schedule.total_rounds = std::max<int64_t>(1, InRounds(schedule.total_rounds, steps_per_round));
-  // The last round computes nothing, so one more is needed.
+  // With deferred contributions, the last round only contributes and computes nothing. So the job
+  // needs one more round.
   if (DefersContributions(job)) ++schedule.total_rounds;
   schedule.warmup_rounds =
       std::min(InRounds(schedule.warmup_rounds, steps_per_round), schedule.total_rounds);

@@ -1,6 +1,6 @@
 // Settings that say how a job exchanges, of which the job may choose some itself (--mode=auto,
-// --local_steps=auto, ...). Says which are open, reads them from checkpoints, and computes the
-// lengths in rounds. Pure.
+// --local_steps=auto, ...). Says which settings are open, reads settings from checkpoints, and
+// computes the lengths of the job in rounds. Pure.
 #pragma once
 
 #include <set>
@@ -15,10 +15,10 @@ namespace lodestar {
 
 // Settings that a job chooses itself. All other settings stay as the operator has given them.
 struct OpenSettings {
-  bool mode = false;  // also the outer optimizer, which combines contributions
+  bool mode = false;  // the mode, and the outer optimizer, which combines contributions
   bool local_steps = false;
   bool fragments = false;
-  bool overlap = false;  // overlap_steps and overlap_rounds
+  bool overlap = false;  // the settings overlap_steps and overlap_rounds
   bool push_encoding = false;
   bool pull_encoding = false;
 
@@ -29,14 +29,15 @@ struct OpenSettings {
   bool are_lengths_in_steps() const { return mode || local_steps || fragments; }
 };
 
-// Returns the mode that a job with an open mode has until it has chosen. In this mode all settings
-// that the operator has given have an effect.
+// Returns the mode that a job with an open mode has before it has chosen a mode. In this mode all
+// settings that the operator has given have an effect.
 Mode ModeUntilChosen(const OpenSettings& open);
 
-// Returns true if the settings of `asked` that are not open fit modes without local steps.
+// Returns true if the settings that the operator has fixed are possible in modes without local
+// steps.
 bool GoesWithoutLocalSteps(const JobSpec& asked, const OpenSettings& open);
 
-// Returns `asked` with those settings of `chosen` that are open according to `open`.
+// Returns `asked`, with the open settings taken from `chosen`.
 JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& open);
 
 // Returns `job` with the settings of `saved` that say how it exchanges. JobSettings() has written
@@ -44,13 +45,14 @@ JobSpec WithOpenOf(const JobSpec& chosen, JobSpec asked, const OpenSettings& ope
 // value is not valid.
 absl::StatusOr<JobSpec> WithExchangeOf(const std::vector<JobSetting>& saved, JobSpec job);
 
-// Returns the job with which `asked` measures before it chooses. Its exchange settings do not
-// depend on `asked`. It has a few local steps and small encodings, so that it measures both
-// directions of a path and the inner optimizer. It has no evaluations and no end.
+// Returns the trial job: it runs before the job `asked` chooses its settings, to measure. The
+// exchange settings of the trial do not depend on `asked`. A few local steps and small encodings
+// make it measure both directions of a path and the inner optimizer. The trial has no evaluations
+// and does not end by itself.
 JobSpec TrialOf(JobSpec asked);
 
-// Returns the modes among which a job chooses: those in which all workers meet. The other modes are
-// for workers of unequal speed.
+// Returns the modes among which a job chooses. In these modes all workers take part in each round.
+// The other modes are for workers of unequal speed.
 std::vector<Mode> ModesToChooseFrom();
 
 // Returns the number of each worker's steps in a round.

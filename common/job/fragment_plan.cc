@@ -17,7 +17,7 @@ FragmentPlan::FragmentPlan(absl::Span<const Bucket> buckets, int num_fragments)
     while (end < buckets.size() && buckets[end].shard == buckets[begin].shard) {
       shard_elements += buckets[end++].range.size();
     }
-    // A bucket belongs to the fragment that its middle lies in.
+    // If a bucket lies across the end of a fragment, the middle of the bucket decides its fragment.
     int64_t before = 0;
     for (; begin < end; ++begin) {
       const int64_t size = buckets[begin].range.size();

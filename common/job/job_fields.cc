@@ -30,7 +30,7 @@ constexpr int64_t kMaxBucketBytes = int64_t{1} << 30;
 // Limits far above useful values, such that products of them fit into fp32.
 constexpr double kMaxRate = 1e6;
 constexpr double kMaxNorm = 1e30;
-// Norms of honest contributions differ by this factor.
+// Norms of contributions from workers without faults differ by up to this factor.
 constexpr double kMinNormLimit = 2.0;
 // A smaller value is 0 in fp32, and AdamW would then divide 0 by 0 for elements without a gradient.
 constexpr double kMinEpsilon = 1e-30;
@@ -330,7 +330,7 @@ constexpr JobField kFields[] = {
                 "its last rounds, so that a round waits for nobody; the samples of a step are "
                 "the same, and contributions weigh as many as they have. In async_local_sgd each "
                 "gets as many of the --local_steps."}),
-    // In lock step no contribution is stale.
+    // Without lateness (in lock step) no contribution is stale.
     Row<&JobSpec::staleness_scaling>({
         .name = "staleness_scaling", .group = kModeGroup, .wire = "staleness_scaling",
         .absent = Absent::kIsRefused,
@@ -555,7 +555,7 @@ std::string TextOfDouble(double value) {
   return text;
 }
 
-// Reads a value. Errors: InvalidArgument with what is wanted.
+// Reads a value. Errors: InvalidArgument that says which form is wanted.
 absl::StatusOr<JobValue> ParseValue(Type type, absl::string_view text) {
   bool flag = false;
   int32_t small = 0;

@@ -23,7 +23,7 @@ using JobValue = std::variant<bool, int64_t, uint64_t, double, std::string>;
 
 struct NumberRange {
   enum class Kind : uint8_t {
-    kAny,         // no range here; ValidateJobSpec() may check more
+    kAny,         // no limits in the table; ValidateJobSpec() may check more
     kWhole,       // whole numbers from `lowest` to `highest`
     kReal,        // numbers from `lowest` to `highest`
     kZeroOrReal,  // numbers from `lowest` to `highest`, or 0
@@ -36,8 +36,8 @@ struct NumberRange {
 
 struct JobField {
   enum class Type : uint8_t { kBool, kInt32, kInt64, kUint64, kDouble, kText };
-  // Meaning of a message that does not have the field or has its zero value: the zero value itself,
-  // the default of JobSpec, or an error.
+  // What a missing field, or its zero value, means in a message: the zero value itself, the default
+  // of JobSpec, or an error.
   enum class Absent : uint8_t { kIsValue, kIsDefault, kIsRefused };
   // Which side sets the field for the workers of a site: the servers upstream, or the site itself.
   // The site sets it always, or only if its workers make local steps.
@@ -52,24 +52,25 @@ struct JobField {
   // Path of the field in the message JobSpec. Empty means that its conversion is written by hand.
   absl::string_view wire = {};
   Absent absent = Absent::kIsValue;
-  // Field of the message whose absence means that this field is absent also. Empty means the
-  // field's own.
+  // Another field of the message. If that field is absent, this field is absent also. Empty means
+  // that only this field's own absence counts.
   absl::string_view absent_with = {};
   // Returns false if no value of the field has an effect in `job`. Null means that every value has
   // an effect.
   bool (*counts)(const JobSpec& job) = nullptr;
   absl::string_view counts_with = {};  // flags with which the field would have an effect
   Site site = Site::kUpstream;
-  // If upstream changes the field, a site's saved results are no longer valid.
+  // True means that a change of the field by the servers upstream makes a site's saved results
+  // invalid.
   bool is_site_state = false;
   bool is_inner_state = false;  // the state of a worker's inner optimizer depends on the field
-  bool is_exchange = false;     // OpenSettings may leave the choice to the job
+  bool is_exchange = false;     // true: OpenSettings may let the job choose the value
   bool is_planned = false;      // `psctl plan` uses the field
   // Servers and workers learn the field only from the coordinator's orders.
   bool is_of_coordinator = false;
   absl::string_view help;
 
-  // The next three are derived from the member of JobSpec.
+  // The members type, get and set are derived from the member of JobSpec.
   Type type = Type::kText;
   JobValue (*get)(const JobSpec& job) = nullptr;
   // Requires: the value has this type. Errors: InvalidArgument naming the flag and what is allowed.

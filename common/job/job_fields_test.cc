@@ -76,8 +76,8 @@ std::vector<std::string> TextsOf(const JobSpec& job) {
 }
 
 TEST(JobFieldsTest, EveryMemberHasARow) {
-  // If a member is added to the job, this does not compile until the member is named here. Give it
-  // a row then, and raise the number of rows.
+  // If a member is added to JobSpec, this does not compile until the member is named here. Then add
+  // a row to the table, and raise the number of rows below.
   const JobSpec job;
   const auto& [model, mode, quorum, max_rounds_ahead, max_staleness, balance, staleness_scaling,
                local_steps, fragments, overlap_steps, merge, merge_alpha, overlap_rounds,

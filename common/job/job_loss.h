@@ -1,5 +1,5 @@
 // The loss of a job, which every program shows. The server measures it over all workers and sends
-// it to them, so that no program shows the loss of some of the data as the job's loss.
+// it to them, so that no program shows the loss on a part of the data as the job's loss.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace lodestar {
 // Losses are means in nats per prediction. A loss with round number r belongs to the weights after
 // the first r updates, in training and in evaluation: round r starts from those weights.
 struct JobLoss {
-  std::optional<double> train;  // mean over all reports for train_round
+  std::optional<double> train;  // mean over all workers' reports for train_round
   Round train_round;
-  std::optional<double> heldout;           // mean over the evaluation set
+  std::optional<double> heldout;           // mean loss over the evaluation set
   std::optional<double> heldout_accuracy;  // share of correct predictions
   Round heldout_round;
   friend bool operator==(const JobLoss&, const JobLoss&) = default;

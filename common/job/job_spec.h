@@ -30,21 +30,21 @@ enum class OuterReduction : uint8_t { kMean, kDirection };
 // How a contribution of local steps is changed if it points against the outer momentum. For kHeloco
 // see MomentumCorrection in server/optimizer/momentum_correction.h.
 enum class MomentumCorrectionKind : uint8_t { kNone, kHeloco };
-// async_local_sgd: from which weights a contribution measures its change. kWorker means the weights
-// that its worker began with. kServer means the servers' weights when it is applied. They are the
-// same if no update came in between.
+// For async_local_sgd: the weights from which a contribution measures its change. kWorker means the
+// weights from which the worker started. kServer means the servers' weights at the time when the
+// contribution is applied. Both are the same if there was no update in between.
 enum class Anchor : uint8_t { kWorker, kServer };
 enum class StalenessScaling : uint8_t { kNone, kInverse };
 // How a worker combines its local weights of a fragment with the new weights, which arrive after
 // --overlap_steps steps. kMix takes a mean of both. kKeep takes the new weights and adds the steps
 // made since.
 enum class MergeKind : uint8_t { kMix, kKeep };
-// How much of a round each worker computes. kEqual: all compute the same. kSpeed: each computes
-// what it can in the same time. This sets its samples of a step or, in async_local_sgd, its local
-// steps.
+// How much of a round each worker computes. kEqual: all workers compute the same amount. kSpeed:
+// each worker computes as much as it can in the same time. The amount is the worker's number of
+// samples of a step or, in async_local_sgd, its number of local steps.
 enum class Balance : uint8_t { kEqual, kSpeed };
-// Divisor of the sum of top-k contributions, per element. kWorkers: the weight of all
-// contributions. kSenders: the weight of those contributions that sent the element.
+// What the sum of top-k contributions is divided by, per element. kWorkers: by the weight of all
+// contributions. kSenders: by the weight of only those contributions that sent the element.
 enum class TopKDivisor : uint8_t { kWorkers, kSenders };
 
 template <>
@@ -141,8 +141,9 @@ inline constexpr double kDefaultNormLimit = 10.0;
 // Default of --outer_learning_rate for kEasgd, where it is beta: the best value in Zhang et al.
 // 2015.
 inline constexpr double kDefaultElasticRate = 0.9;
-// Default outer momentum if each contribution of local steps gets an outer step, or part of one, of
-// its own. Late contributions act as further momentum (Mitliagkas et al. 2016, arXiv:1605.09774).
+// Default outer momentum of modes in which each contribution of local steps makes its own outer
+// step, or a part of one. Late contributions act like additional momentum (Mitliagkas et al. 2016,
+// arXiv:1605.09774).
 inline constexpr double kDefaultAsynchronousMomentum = 0.8;
 
 struct JobSpec {
@@ -151,7 +152,8 @@ struct JobSpec {
   // Number of contributions that end a round in sync, or make an outer step in async_local_sgd. 0
   // means the number of members.
   int quorum = 0;
-  // For async and async_local_sgd. -1 means no limit. In async, 0 means lock step.
+  // For async and async_local_sgd: maximum number of rounds that a worker may be ahead of the
+  // slowest. -1 means no limit. In async, 0 means lock step.
   int max_rounds_ahead = -1;
   // For async_local_sgd: maximum staleness, the number of updates of a bucket since the weights
   // that a contribution was computed on. A contribution with more is not counted. -1 means no
@@ -167,12 +169,12 @@ struct JobSpec {
   // an exchange.
   int overlap_steps = 0;
   MergeKind merge = MergeKind::kKeep;  // how weights that arrive during a window are merged
-  double merge_alpha = 0.5;            // share of the local weights in kMix
-  // local_sgd: an exchange may take the whole next window; see EagerMerge.
+  double merge_alpha = 0.5;            // share of the worker's local weights in kMix
+  // local_sgd: true means that an exchange may take the whole next window; see EagerMerge.
   bool overlap_rounds = false;
   OuterOptimizerKind outer_optimizer = OuterOptimizerKind::kNesterov;
-  double outer_learning_rate = 0.7;  // beta for kEasgd
-  double outer_momentum = 0.9;       // beta1 for kAdam
+  double outer_learning_rate = 0.7;  // for kEasgd: beta
+  double outer_momentum = 0.9;       // for kAdam: beta1
   double outer_beta2 = 0.95;
   double outer_epsilon = 0.1;
   OuterReduction outer_reduction = OuterReduction::kMean;  // for local_sgd
@@ -194,12 +196,12 @@ struct JobSpec {
   Encoding push_encoding = Encoding::kFp32;  // encoding of contributions
   // Encoding of weights; if not kFp32, changes of the weights are sent.
   Encoding pull_encoding = Encoding::kFp32;
-  // Adds what encoding loses of a contribution or change to the next one.
+  // True means that the part that encoding loses is added to the next contribution or change.
   bool error_feedback = true;
-  // Factor, above 0 and at most 1, for what the encoding of a contribution loses before it is added
-  // to the next.
+  // Factor, above 0 and at most 1, by which the lost part of a contribution is multiplied before it
+  // is added to the next contribution.
   double feedback_decay = 1.0;
-  TopKDivisor topk_divisor = TopKDivisor::kWorkers;  // if push_encoding is top-k
+  TopKDivisor topk_divisor = TopKDivisor::kWorkers;  // used if push_encoding is top-k
   RobustMean robust_mean;  // how a round's contributions are combined, if HasRosters()
   // Maximum norm of a contribution to a bucket, as a multiple of the usual norm. 0 means no limit.
   // See NormWatch.
@@ -228,9 +230,9 @@ bool IsAnchoredAtServer(const JobSpec& job);
 // Returns the number of samples of one step that one worker computes if it is alone.
 int64_t StepSamples(const JobSpec& job);
 
-// Returns true if a worker contributes to a round what it has computed on earlier grants, and
-// computes on a round's grant during that round's exchange. True with fragments, with overlap and
-// if IsElastic().
+// Returns true if a worker contributes to a round the steps that it has made on earlier grants, and
+// makes the steps of a round's grant during that round's exchange. True with fragments, with
+// overlap and if IsElastic().
 bool DefersContributions(const JobSpec& job);
 
 // Returns true if the servers only combine gradients, for programs that make the steps themselves.
@@ -244,8 +246,8 @@ bool DividesBySenders(const JobSpec& job);
 // server/shard/contribution_mean.cc.
 bool AveragesDirections(const JobSpec& job);
 
-// Returns the default factor for what this encoding of contributions loses, before it is added to
-// the next contribution. It is 0.95 for top-k (SparseLoCo, arXiv:2508.15706), else 1.
+// Returns the default of feedback_decay for this encoding of contributions. It is 0.95 for top-k
+// (SparseLoCo, arXiv:2508.15706), and 1 for all other encodings.
 double DefaultFeedbackDecay(Encoding push_encoding);
 
 // Message that says why a job with ReducesOnly() has no trained weights.

@@ -21,7 +21,7 @@ double OuterStepRatio(const JobSpec& job) {
 }
 
 bool IsOuterStepLong(const JobSpec& job) {
-  // 0.75 / (1 - 0.5) is 1.5 except for the last bits.
+  // In floating point, 0.75 / (1 - 0.5) may differ from 1.5 in the last bits.
   constexpr double kRounding = 1e-9;
   return OuterStepRatio(job) > kSafeOuterStepRatio + kRounding;
 }

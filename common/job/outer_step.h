@@ -8,11 +8,12 @@
 
 namespace lodestar {
 
-// Defaults of a job whose operator sets neither. JobSpec itself has the published values of DiLoCo.
+// Defaults of these settings if the operator sets neither of the two. The defaults in JobSpec are
+// the published values of DiLoCo.
 inline constexpr double kDefaultOuterLearningRate = 0.7;
 inline constexpr double kDefaultOuterMomentum = 0.5;
 
-// Maximum OuterStepRatio() of the defaults and of what `auto` chooses. Source:
+// Maximum OuterStepRatio() of the default settings and of settings that `auto` chooses. Source:
 // tests/bench/results/local_steps.md.
 inline constexpr double kSafeOuterStepRatio = 1.5;
 

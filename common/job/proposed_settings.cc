@@ -12,7 +12,7 @@ namespace {
 constexpr char kOptimizer[] = "optimizer";
 constexpr char kBatchSize[] = "batch_size";
 
-// A setting that is a number, in ProposedSettings and in JobSpec.
+// A setting that is a number, with its members in ProposedSettings and in JobSpec.
 struct Number {
   const char* flag;
   bool is_of_optimizer;

@@ -1,6 +1,6 @@
 // Settings of a job that the training program may propose. A client that brings the model knows the
-// best optimizer for it, and the operator need not repeat it. Settings that the operator has given
-// stay. Wire form: ProposedSettings in proto/job.proto. Pure.
+// best optimizer for the model, so the operator need not set the optimizer again. Settings that the
+// operator has given are not changed. Wire form: ProposedSettings in proto/job.proto. Pure.
 #pragma once
 
 #include <cstdint>
@@ -38,26 +38,26 @@ struct ProposedSettings {
 absl::Status SetProposed(absl::string_view setting, absl::string_view value,
                          ProposedSettings& proposed);
 
-// Returns those settings in `saved`, by flag, that a program might have proposed. Values that
-// cannot be read are left out.
+// Returns the settings in `saved`, by flag, that a program can propose. Values that cannot be read
+// are left out.
 ProposedSettings ProposedBySaved(const std::vector<JobSetting>& saved);
 
 // A job after a proposal.
 struct SettledJob {
   JobSpec job;
-  std::vector<JobSetting> taken;  // accepted settings, with the proposed values
+  std::vector<JobSetting> taken;  // settings that were accepted, with the proposed values
   // Proposed settings that are ignored because the operator has given others.
   std::vector<JobSetting> not_taken;
 };
 
-// Applies a proposal to `job`. `given` has the flags of the operator's command line. An operator
-// that gives --optimizer decides all settings of it (momentum, beta1, beta2, epsilon,
-// weight_decay), and a given global batch size counts as a batch size also. The result is not
-// validated.
+// Applies a proposal to `job`. `given` has the flags of the operator's command line. If the
+// operator has given --optimizer, all its settings (momentum, beta1, beta2, epsilon, weight_decay)
+// count as given. If the operator has given a global batch size, the batch size counts as given
+// also. The result is not validated.
 SettledJob Settle(const JobSpec& job, const std::set<std::string>& given,
                   const ProposedSettings& proposed);
 
-// Checks the proposed values, as far as that does not depend on the job's other settings. Errors:
+// Checks the proposed values by themselves, without the other settings of a job. Errors:
 // InvalidArgument, as ValidateJobSpec().
 absl::Status ValidateProposed(const ProposedSettings& proposed);
 

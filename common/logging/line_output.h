@@ -14,7 +14,7 @@ namespace lodestar {
 
 class LineOutput {
  public:
-  // Maximum time that a line waits for a reader that has kept up so far.
+  // Maximum time that a line waits for the reader, if the line before was written in time.
   static constexpr absl::Duration kPatience = absl::Milliseconds(200);
 
   // Does not own `descriptor`, which other code may use also.

@@ -26,8 +26,8 @@ bool IsLogKey(absl::string_view word) {
 // Maximum number in JSON. Every reader can represent whole numbers up to it exactly.
 constexpr uint64_t kMaxNumber = uint64_t{1} << 53;
 
-// Returns the digits at the beginning of `word`, or nothing if a letter follows: "7:" gives 7,
-// "7th" gives nothing.
+// Returns the digits at the beginning of `word`, or an empty text if a letter follows the digits:
+// "7:" gives 7, "7th" gives nothing.
 absl::string_view NumberOf(absl::string_view word) {
   size_t length = 0;
   while (length < word.size() && absl::ascii_isdigit(word[length])) ++length;
@@ -39,7 +39,7 @@ absl::string_view NumberOf(absl::string_view word) {
              : absl::string_view();
 }
 
-// Returns the text between the quotes, such as "a" for "'a'" and "'a';".
+// Returns the text between the quotes at the beginning of `word`, such as "a" for "'a'" and "'a';".
 absl::string_view QuotedOf(absl::string_view word) {
   if (word.empty() || word[0] != '\'') return "";
   const size_t end = word.find('\'', 1);

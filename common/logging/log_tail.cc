@@ -11,14 +11,14 @@
 namespace lodestar {
 namespace {
 
-// Returns true if the name of a worker may have `c`.
+// Returns true if `c` may be part of a worker's name.
 bool IsWordByte(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; }
 
 bool HasWord(absl::string_view text, absl::string_view word) {
   for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
     const size_t end = at + word.size();
     const bool begins = at == 0 || !IsWordByte(text[at - 1]);
-    // A name may be followed by the point that ends a sentence.
+    // A name may be followed by the full stop of a sentence.
     const bool ends = end == text.size() || !IsWordByte(text[end]) ||
                       (text[end] == '.' && (end + 1 == text.size() || text[end + 1] == ' '));
     if (begins && ends) return true;
@@ -27,7 +27,8 @@ bool HasWord(absl::string_view text, absl::string_view word) {
 }
 
 bool IsOfWorker(const LogLineRecord& line, const LogQuery& query) {
-  // A worker's name that is only digits is not searched in the text, because it may be any number.
+  // A worker's name that is only digits is not searched in the text, because a number in the text
+  // may be anything else.
   const bool is_number = std::all_of(query.worker.begin(), query.worker.end(), absl::ascii_isdigit);
   if (!is_number && HasWord(line.text, query.worker)) return true;
   for (const auto& [key, value] : LogFields(line.text)) {

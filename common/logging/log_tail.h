@@ -38,15 +38,15 @@ struct LogQuery {
   std::optional<int64_t> round = {};
   size_t most_lines = 1000;  // the newest lines, or the oldest if `oldest_first`
   size_t most_bytes = 1 << 20;
-  // If there are more lines than allowed, returns the oldest, and the newest are left for the next
-  // query.
+  // If more lines meet the conditions than allowed, true means that the oldest lines are returned.
+  // The newest lines are left for the next query.
   bool oldest_first = false;
 };
 
 struct LogExcerpt {
   std::vector<LogLineRecord> lines;  // newest last
   uint64_t last_number = 0;          // number of the last line that was examined
-  uint64_t num_gone = 0;             // number of lines after `after` that are not kept any more
+  uint64_t num_gone = 0;             // number of lines after `after` that were dropped
   bool has_more = false;             // with oldest_first: there are more lines after last_number
 };
 

@@ -80,11 +80,12 @@ class StderrSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
 };
 
 struct LockedFilter {
-  absl::Mutex mutex;  // also keeps the lines of one call together
+  absl::Mutex mutex;  // also keeps the lines of one call of LogLine() together
   RepeatFilter filter ABSL_GUARDED_BY(mutex);
 };
 
-// The objects below are never destroyed, because threads that outlive main() may still log.
+// Repeats() and the functions below keep objects that are never destroyed, because threads that
+// outlive main() may still log.
 LockedFilter& Repeats() {
   static auto* const repeats = new LockedFilter;
   return *repeats;
@@ -175,7 +176,7 @@ void InitLogging(absl::string_view process_name, LogLevel level, LogFormat forma
 bool IsLogged(LogLevel level) { return Logger()->should_log(ToSpdlog(level)); }
 
 // Messages quote flags and files, which may hold join strings by mistake, and names of files, which
-// may have any bytes. Both are made safe here.
+// may have any bytes. Join strings are hidden here, and unsafe bytes are replaced.
 void LogLine(LogLevel level, absl::string_view line) {
   if (!IsLogged(level)) return;
   LockedFilter& repeats = Repeats();

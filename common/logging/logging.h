@@ -41,8 +41,8 @@ absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view name);
 void InitLogging(absl::string_view process_name, LogLevel level,
                  LogFormat format = LogFormat::kText);
 
-// Adds every line written from now on to `tail` also, which must outlive all threads that log. Null
-// means that no lines are kept.
+// From now on adds every line that is written to `tail` also. `tail` must outlive all threads that
+// log. Null means that no lines are kept.
 void KeepLog(LogTail* tail);
 
 // Return one line in the format kText or kJson, without its newline. kText uses the time zone of
@@ -53,9 +53,10 @@ std::string LogJson(LogLevel level, absl::string_view process_name, absl::string
                     absl::Time now);
 
 bool IsLogged(LogLevel level);
-// Writes a line. Thread-safe, as are the functions below.
+// Writes a line. Thread-safe, like the functions below.
 void LogLine(LogLevel level, absl::string_view line);
-// Writes the counts of repeated lines that are not written yet. Call before the process ends.
+// Writes the counts of repeated lines that are not written yet. Must be called before the process
+// ends.
 void FlushLog();
 
 template <typename... Args>
@@ -86,8 +87,8 @@ void LogError(fmt::format_string<Args...> format, Args&&... args) {
 
 // Counts repeated lines, and from time to time writes the count in their place. A line is a repeat
 // if it equals the line written last, or was written kFreeRepeats times within its window. So a
-// state that comes back is logged again, but a loop that fails every second does not fill the log.
-// Pure: the time is passed in. Not thread-safe.
+// message that comes back later is logged again, but a loop that fails every second does not fill
+// the log. Pure: the time is passed in. Not thread-safe.
 class RepeatFilter {
  public:
   struct Line {
@@ -96,8 +97,8 @@ class RepeatFilter {
     friend bool operator==(const Line&, const Line&) = default;
   };
 
-  // The first count of a line is written after this time, and each further count after twice the
-  // time before.
+  // The count of a line is written after this time for the first time. Each further count comes
+  // after twice the time before, up to kLongestWindow.
   static constexpr absl::Duration kFirstWindow = absl::Seconds(10);
   static constexpr absl::Duration kLongestWindow = absl::Minutes(10);
   static constexpr int kFreeRepeats = 3;
@@ -105,8 +106,9 @@ class RepeatFilter {
   // is forgotten.
   static constexpr size_t kMaxLines = 64;
 
-  // Returns the lines to write now, in order: counts of lines whose window has ended, then this
-  // line with its count, if any. A repeat is left out.
+  // Returns the lines to write now, in order. First come the counts of lines whose window has
+  // ended, then the count of this line, if any, and then this line. If this line is a repeat, it is
+  // left out.
   std::vector<Line> Admit(LogLevel level, absl::string_view text, absl::Time now);
   // Returns all counts that are not written yet.
   std::vector<Line> Flush(absl::Time now);
@@ -121,7 +123,7 @@ class RepeatFilter {
   };
 
   static Line Counted(const Entry& entry, absl::Time now);
-  // Appends the count of an entry that is removed.
+  // Appends the count of an entry that is about to be removed.
   static void Close(const Entry& entry, absl::Time now, std::vector<Line>& lines);
 
   std::list<Entry> entries_;  // ordered by the time of writing, latest last

@@ -37,7 +37,7 @@ void ForEachControlGroup(const std::string& root, absl::string_view controller,
     visit(version, mount, "/");
     std::string group;
     for (absl::string_view part : absl::StrSplit(fields[2], '/', absl::SkipEmpty())) {
-      if (part == "..") break;  // outside the part of the tree that this process may see
+      if (part == "..") break;  // a path outside the part of the tree that this process may see
       absl::StrAppend(&group, "/", part);
       visit(version, absl::StrCat(mount, group), group);
     }

@@ -36,7 +36,7 @@ std::optional<int64_t> CountBehind(absl::string_view text, absl::string_view nam
   return std::nullopt;
 }
 
-// Takes over `limit` if it has less available memory than `memory`.
+// Sets *memory to `limit` if `limit` has less available memory.
 void Narrow(HostMemory limit, HostMemory* memory) {
   limit.available_bytes = std::clamp<int64_t>(limit.available_bytes, 0, limit.total_bytes);
   if (memory->total_bytes == 0) {
@@ -94,7 +94,7 @@ void NarrowByOwnLimits(const std::string& root, HostMemory* memory) {
       absl::StrSplit(counts, absl::ByAnyChar(" \n"), absl::SkipEmpty());
   if (statm.size() < 6) return;
   const auto narrow = [&](absl::string_view line, absl::string_view pages, const char* name) {
-    const auto limit = CountBehind(limits, line);  // nullopt means "unlimited"
+    const auto limit = CountBehind(limits, line);  // nullopt: the text is "unlimited"
     const auto used = ParseCount(pages);
     if (!limit.has_value() || !used.has_value()) return;
     Narrow(

@@ -8,7 +8,7 @@
 namespace lodestar {
 
 struct HostMemory {
-  // Total memory under that limit. 0 means that nothing here is known.
+  // Total memory under the limit that counts. 0 means that no limit could be read.
   int64_t total_bytes = 0;
   // Memory that can be taken now without swapping: free memory and cached files.
   int64_t available_bytes = 0;

@@ -21,7 +21,7 @@ namespace {
 int CoresOfAffinity() {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
-  // The machine has more cores than cpu_set_t has room for.
+  // sched_getaffinity() has failed, because the machine has more cores than cpu_set_t has room for.
   return static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 }
 

@@ -10,8 +10,8 @@ namespace lodestar {
 // the quota, rounded up. At least 1.
 int UsableCores();
 
-// Returns the same number for a process that may run on `num_cores`. `root` is the folder that
-// contains /proc and /sys.
+// Returns the result of UsableCores() for a process that may run on `num_cores`. `root` is the
+// folder that contains /proc and /sys.
 int CoresWithinQuota(int num_cores, const std::string& root);
 
 }  // namespace lodestar

@@ -1,6 +1,7 @@
 // Logs the calls between workers and servers, in the same words on both sides: a line for each
-// failed call, and at debug level for every call. A stranger whose calls fail again and again
-// cannot fill the disk: of many failures only some are logged, with the number of those left out.
+// failed call, and at debug level for every call. A stranger cannot fill the disk with calls that
+// fail again and again: if there are many failures, only some are logged, with the number of those
+// left out.
 #pragma once
 
 #include <cstdint>
@@ -39,11 +40,11 @@ std::string CallText(const CallFacts& facts);
 class CallQuota {
  public:
   static constexpr int kMostAtOnce = 32;
-  // Beyond those, one line per this time.
+  // After a burst of lines, one line is allowed per this time.
   static constexpr absl::Duration kPerLine = absl::Milliseconds(500);
 
   // Returns nullopt if a failure is not to be logged. Otherwise returns the number of failures that
-  // were left out since the last one that was logged.
+  // were left out since the last logged failure.
   std::optional<int64_t> Take(absl::Time now);
 
  private:

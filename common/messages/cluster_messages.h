@@ -20,7 +20,7 @@
 
 namespace lodestar {
 
-// One life of a worker. Every call except Register has it.
+// One life of a worker. Every call except Register says which life it belongs to.
 struct WorkerLife {
   WorkerId worker;
   Incarnation incarnation;
@@ -45,7 +45,8 @@ struct ClusterMap {
 // The tensors of a training program. The servers may not know its model.
 struct OfferedLayout {
   Layout layout;
-  // True means that the program takes over the order and the blocks that the job has.
+  // True means that the program uses the order and the blocks of the job's layout instead of its
+  // own.
   bool adopts_order = false;
 };
 
@@ -57,7 +58,7 @@ struct AcknowledgedReport {
   friend bool operator==(const AcknowledgedReport&, const AcknowledgedReport&) = default;
 };
 
-// What a process has done before it registers.
+// What the coordinator is told about a process when it registers.
 struct ProcessHistory {
   std::optional<absl::Duration> age = {};  // nullopt means that the process has contributed before
   std::optional<AcknowledgedReport> acknowledged = {};
@@ -120,20 +121,20 @@ struct Standstill {
 // Recent speed of the path between a worker and all its servers together. 0 means not known, for
 // example because payloads go through shared memory, or too few bytes have moved.
 struct PathFacts {
-  double up_bytes_per_second = 0.0;    // from the worker
-  double down_bytes_per_second = 0.0;  // to the worker
+  double up_bytes_per_second = 0.0;    // speed of transfers from the worker
+  double down_bytes_per_second = 0.0;  // speed of transfers to the worker
   absl::Duration round_trip;
   friend bool operator==(const PathFacts&, const PathFacts&) = default;
 };
 
 struct HeartbeatCall {
   WorkerLife life;
-  uint64_t bytes_pushed = 0;  // since Register
+  uint64_t bytes_pushed = 0;  // payload bytes since Register
   uint64_t bytes_pulled = 0;
   std::string activity;
   std::optional<Standstill> standstill = {};
   // Version of the map whose addresses the worker has. nullopt means that the worker does not want
-  // other addresses.
+  // to be told new addresses.
   std::optional<uint64_t> map_version = {};
   PathFacts path = {};
   // The last round of this incarnation whose report the coordinator has acknowledged.
@@ -159,11 +160,11 @@ struct Grant {
   ViewId view;
   int64_t first_sample = 0;    // position in the order of this worker's data set
   int64_t first_position = 0;  // position among all samples of the job
-  int64_t num_samples = 0;     // for all local steps together
+  int64_t num_samples = 0;     // number of samples of all local steps together
   int local_steps = 1;
-  std::vector<double> learning_rates;  // one per local step
-  // If DefersContributions(): number of samples, of all workers, behind the contributions to this
-  // round.
+  std::vector<double> learning_rates;  // one rate per local step
+  // If DefersContributions(): number of samples, over all workers, that the contributions to this
+  // round were computed on.
   int64_t round_samples = 0;
   Round min_round;  // the pulled weights must include every round before this one
   int64_t first_heldout_sample = 0;
@@ -183,13 +184,13 @@ struct RoundReport {
   int64_t num_samples = 0;
   absl::Duration compute;
   // Exposed communication: time in which nothing could be computed because weights had not arrived
-  // (also if the servers had none yet) or gradients had not left. On a GPU it is measured with the
-  // GPU's own clock.
+  // (also if the servers had none yet) or gradients had not left. On a GPU this time is measured
+  // with the GPU's own clock.
   absl::Duration communication;
   // Time spent waiting for grants, and for other workers whose pushes came first.
   absl::Duration wait;
-  absl::Duration evaluation;  // part of `compute`; not sent
-  // The part of `compute` that was over before the grant came. Not sent.
+  absl::Duration evaluation;  // time of evaluation, a part of `compute`; not sent
+  // The part of `compute` that the worker had computed before the grant came. Not sent.
   absl::Duration computed_ahead;
   double heldout_loss_sum = 0.0;
   int64_t heldout_correct = 0;
@@ -199,7 +200,8 @@ struct RoundReport {
   // With error feedback, in the first report of a process: the number of earlier rounds whose
   // residual is lost.
   int64_t lost_residual_rounds = 0;
-  // If DefersContributions(): true means that nothing is computed on the grant.
+  // If DefersContributions(): true means that the worker computes nothing on this grant, so that no
+  // steps are left for the next round.
   bool leaves_nothing_in_hand = false;
 };
 

@@ -13,10 +13,10 @@ namespace lodestar {
 enum class ContributionKind : uint8_t { kGradient, kPseudoGradient, kInitialWeights, kWeights };
 
 // Returns what workers contribute to the rounds of a job: gradients in sync and async. With local
-// steps they contribute weights, if the servers measure changes from their own weights, or if the
-// outer optimizer is `average` and no encoding loses anything. Otherwise they contribute
-// pseudo-gradients. Encoded weights would lose more than encoded changes of a round. And weights of
-// workers that start from inexact weights would pull the servers back to these.
+// steps they contribute weights if the servers measure changes from their own weights, or if the
+// outer optimizer is `average` and no encoding loses anything. In all other cases they contribute
+// pseudo-gradients: encoded weights would lose more than encoded changes, and workers that start
+// from inexact weights would pull the servers back to these inexact weights.
 inline ContributionKind RoundContributionKind(const JobSpec& job) {
   if (!HasLocalSteps(job)) return ContributionKind::kGradient;
   if (IsAnchoredAtServer(job)) return ContributionKind::kWeights;
@@ -46,8 +46,8 @@ inline absl::string_view ContributionKindName(ContributionKind kind) {
 }
 
 // Limit of the absolute value of each element that a worker contributes, times the scale of its
-// push. It is far above any gradient or weight of a run that has not diverged, and its square is
-// finite in fp32.
+// push. In a run that has not diverged, gradients and weights are far smaller. The square of the
+// limit is finite in fp32.
 inline constexpr float kMaxContribution = 1e18f;
 inline constexpr float kMaxContributionScale = 65536.0f;
 

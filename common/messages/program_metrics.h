@@ -35,8 +35,8 @@ struct MetricMeans {
   std::map<std::string, Mean> means;
   int64_t num_dropped = 0;  // number of dropped values
 
-  // Adds the metrics of one worker. Drops values that are not finite or above kMaxMetric, and new
-  // names if there are kMaxMetricsOfRound.
+  // Adds the metrics of one worker. Drops values that are not finite or above kMaxMetric. Drops new
+  // names once there are kMaxMetricsOfRound.
   void Add(const Metrics& metrics);
   Metrics Values() const;
   friend bool operator==(const MetricMeans&, const MetricMeans&) = default;

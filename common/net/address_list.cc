@@ -13,7 +13,7 @@
 namespace lodestar {
 namespace {
 
-// Maximum number of servers that may redirect one call to another server. More are an error.
+// Maximum number of times that a call may be redirected from one server to another.
 constexpr int kMaxHops = 3;
 
 }  // namespace
@@ -47,7 +47,7 @@ absl::Status AskCoordinator(absl::Span<const std::string> servers,
       answer = ask(*coordinator);
     }
     // The coordinator's refusal is final. Other servers do not know the reason for it, or do not
-    // answer, so asking them would hide it.
+    // answer, so asking them would hide the reason.
     if (answer.ok() || absl::IsPermissionDenied(answer) || absl::IsUnauthenticated(answer)) break;
   }
   return answer;
@@ -63,8 +63,8 @@ bool AddressSearch::GoesOn(const absl::Status& answer) {
 absl::Status AddressSearch::Outcome() const {
   const absl::Status& last = answers_.back();
   if (addresses_.size() == 1 || !AddressList::IsElsewhere(last)) return last;
-  // The answers do not show which of the servers is the coordinator, so it may only be away for
-  // now.
+  // The answers do not show which server is the coordinator, so the coordinator may only be away
+  // for now.
   absl::Status outcome = absl::UnavailableError(
       absl::StrCat("none of ", addresses_.ToString(), " answers as the coordinator: ",
                    absl::StrJoin(answers_, "; ", [](std::string* out, const absl::Status& answer) {

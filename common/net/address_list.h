@@ -1,5 +1,6 @@
-// Addresses that the coordinator may have: several, if another process may take its place, such as
-// a promoted replica. They are tried in turn, beginning with the address that answered last. Pure.
+// The addresses at which the coordinator may be. There are several if another process, such as a
+// promoted replica, may become the coordinator. They are tried in turn, beginning with the address
+// that answered last. Pure.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +51,7 @@ class AddressList {
 absl::Status AskCoordinator(absl::Span<const std::string> servers,
                             absl::FunctionRef<absl::Status(const std::string& server)> ask);
 
-// Tries each address of the list once, for a caller that needs an answer.
+// Tries each address of the list once, until the coordinator has answered.
 class AddressSearch {
  public:
   // `addresses` must outlive this object.
@@ -60,7 +61,8 @@ class AddressSearch {
   // current one, is to be tried. Returns false if the coordinator has answered, or all addresses
   // have been tried.
   bool GoesOn(const absl::Status& answer);
-  // Returns the last answer or, if all addresses have been tried, an error with the answers of all.
+  // Returns the last answer. If all addresses have been tried, returns an error that contains the
+  // answers of all.
   absl::Status Outcome() const;
 
  private:

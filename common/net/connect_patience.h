@@ -1,5 +1,5 @@
-// ConnectPatience: how long a program keeps trying if no server answers. Every answer counts, also
-// a refusal that may be temporary. Pure: the time is passed in.
+// ConnectPatience decides how long a program keeps trying if no server answers. Every answer begins
+// the time anew, also a refusal that may be temporary. Pure: the time is passed in.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,9 @@ namespace lodestar {
 
 class ConnectPatience {
  public:
-  // Default time that a server of shard 0 may be away. Moving a server to another machine takes
-  // minutes: Kubernetes waits five minutes for a node, and six more for a volume of a lost node.
+  // Default timeout: the time that the server of shard 0 may be away. Moving a server to another
+  // machine takes minutes: Kubernetes waits five minutes for a node, and six more for a volume of a
+  // lost node.
   static constexpr absl::Duration kDefault = absl::Hours(1);
   static constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
@@ -26,8 +27,8 @@ class ConnectPatience {
     std::string servers;                                // the addresses that are tried
   };
 
-  // Returns the timeout for the time that a user has given. 0 means for ever. Errors:
-  // InvalidArgument naming `setting`.
+  // Returns the timeout for a time that a user has set. 0 means that the program tries for ever.
+  // Errors: InvalidArgument naming `setting`.
   static absl::StatusOr<absl::Duration> TimeoutOf(absl::string_view setting, absl::Duration given);
 
   explicit ConnectPatience(Config config) : config_(std::move(config)) {}
@@ -47,7 +48,7 @@ class ConnectPatience {
 
  private:
   Config config_;
-  // Begin of the first unanswered attempt; nullopt means that the last attempt was answered.
+  // Beginning of the first unanswered attempt. nullopt means that the last attempt was answered.
   std::optional<absl::Time> since_;
 };
 

@@ -20,8 +20,8 @@ constexpr int kMaxPort = 65535;
 // RFC 1035 allows names of 253 characters. The rest is for brackets, zone, colon and port.
 constexpr size_t kMaxAddressBytes = 300;
 
-// Returns true if `host` is a name or an address. With a scheme or a path in it, gRPC would ask a
-// name that never answers, or open a file.
+// Returns true if `host` is a name or an address. If a scheme or a path were in it, gRPC would look
+// up a name that does not exist, or open a file.
 bool IsHost(absl::string_view host, bool had_brackets) {
   const absl::string_view punctuation = had_brackets ? ":.%-_" : ".-_";
   const bool has_only_letters = std::all_of(host.begin(), host.end(), [punctuation](char c) {

@@ -30,8 +30,8 @@ bool Set(int fd, int level, int option, int value) {
 
 bool IsWildcard(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
-// Returns false if `list` has an equal address before `address`, which is an element of `list`: a
-// name may have the same address twice.
+// Returns false if `list` has an equal address before `address`, because a name may have the same
+// address twice. `address` is an element of `list`.
 bool IsFirst(const addrinfo& address, const addrinfo* list) {
   while (list != &address &&
          (list->ai_addrlen != address.ai_addrlen ||
@@ -92,7 +92,7 @@ class Try {
     result_.sockets.push_back(std::move(socket));
   }
 
-  // True: another process has the port on at least one address.
+  // Returns true if another process has the port on at least one address.
   bool is_taken() const { return is_taken_; }
   bool is_done() const { return !is_taken_ && !result_.sockets.empty(); }
   int error() const { return error_; }

@@ -16,15 +16,16 @@ namespace lodestar {
 struct ListeningSockets {
   std::vector<FileDescriptor> sockets;  // at least one; non-blocking
   int port = 0;                         // the same for all sockets
-  // Addresses of all sockets, if no other machine can reach any of them. Otherwise empty.
+  // The addresses of the sockets, if all of them are addresses that only this machine can reach.
+  // Otherwise empty.
   std::vector<std::string> loopback_only;
 };
 
 // Listens on `address`. Port 0 means that the system chooses the port. 0.0.0.0 and :: mean all
 // addresses of both families, as in gRPC. Accepted connections send at once (TCP_NODELAY), and
-// break if sent data is not acknowledged for `unacknowledged_timeout`. Only a port that another
-// process listens on counts as taken, not a port with ended connections. Errors: Unavailable with
-// the system's reason and what to do with `flag` ("--listen").
+// break if sent data is not acknowledged for `unacknowledged_timeout`. A port counts as taken only
+// if another process listens on it. Connections that have ended do not matter. Errors: Unavailable
+// with the system's reason and what to do with `flag` ("--listen").
 absl::StatusOr<ListeningSockets> Listen(const HostPort& address, absl::string_view flag,
                                         absl::Duration unacknowledged_timeout);
 

@@ -25,13 +25,14 @@ class RoundTripTime {
   }
 
   // Notes that no answer came within `waited`. A single lost answer or a dead connection says
-  // nothing about the path. After several in a row the waiting time may have been too short, so it
-  // is doubled. (5.5)
+  // nothing about the path. After several lost answers in a row, the waiting time may have been too
+  // short, so it is doubled. (5.5)
   void OnUnanswered(absl::Duration waited) {
     if (++num_unanswered_ >= kUnansweredInARow) longest_ = 2 * waited;
   }
 
-  // Returns how long to wait for an answer: as measured, but within these bounds.
+  // Returns how long to wait for an answer: the time that follows from the measurements, but at
+  // least `least` and at most `most`.
   absl::Duration Patience(absl::Duration least, absl::Duration most) const {
     return std::clamp(std::max(smoothed_ + 4 * variation_, longest_), least, most);
   }
@@ -41,7 +42,7 @@ class RoundTripTime {
 
   absl::Duration smoothed_;  // zero means that nothing was measured
   absl::Duration variation_;
-  absl::Duration longest_;  // zero means that the last call was answered
+  absl::Duration longest_;  // zero means that the last call was answered in time
   int num_unanswered_ = 0;
 };
 

@@ -22,12 +22,13 @@ namespace lodestar {
 // files.
 absl::StatusOr<std::string> ResolveOutput(const std::string& path);
 
-// Checks that the path of `flag` can be written now: resolves it and creates, for a moment, another
-// file beside it. An empty path is allowed. Errors: those of both, with the flag and its value.
+// Checks that the path of `flag` can be written now: resolves the path, and creates and removes
+// another file beside it. An empty path is allowed. Errors: those of ResolveOutput() and of
+// creating a file, with the flag and its value.
 absl::Status CheckOutput(absl::string_view flag, const std::string& path);
 
-// Replaces a file at once when the new file is complete. Until then the new file has a temporary
-// name beside it. Blocks on the disk. Not thread-safe.
+// Replaces a file atomically when the new file is complete. Until then the new file has a temporary
+// name in the same folder. Blocks on the disk. Not thread-safe.
 class ReplacementFile {
  public:
   // Creates the temporary file. An existing file's permissions are kept.
@@ -35,15 +36,15 @@ class ReplacementFile {
 
   ReplacementFile(ReplacementFile&& other) noexcept;
   ReplacementFile& operator=(ReplacementFile&&) = delete;
-  ~ReplacementFile();  // without Commit(): removes the temporary file
+  ~ReplacementFile();  // removes the temporary file unless Commit() was called
 
   absl::Status Append(absl::string_view bytes) { return writer_.Append(bytes); }
   // Writes everything to the temporary file. Returns its name, under which it can be examined
   // before Commit().
   absl::StatusOr<std::string> Finish();
-  // Gives the file its name. Returns when that is on disk.
+  // Gives the new file its final name. Returns when that is on disk.
   absl::Status Commit() { return CommitAs(target_); }
-  // Gives the file another name in the same folder, and not its own.
+  // Gives the new file the name `target` in the same folder, instead of its own name.
   absl::Status CommitAs(const std::string& target);
   // Returns the path that Commit() uses, with links resolved.
   const std::string& target() const { return target_; }
@@ -64,8 +65,8 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
 class LineFile {
  public:
   // Creates the file, or appends to an existing one. The open file is locked, so that no other
-  // object or process opens it. If `may_share`, it is opened even if it is locked. Errors:
-  // AlreadyExists (it is locked); those of ResolveOutput() and of files.
+  // object or process opens it. If `may_share`, the file is opened even if another process has
+  // locked it. Errors: AlreadyExists (it is locked); those of ResolveOutput() and of files.
   static absl::StatusOr<LineFile> Open(const std::string& path, bool may_share = false);
 
   LineFile(LineFile&& other) noexcept;

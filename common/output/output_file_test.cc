@@ -129,7 +129,7 @@ constexpr char kCheckpoint[] = "/round-00000039";
 
 TEST_F(OutputFileTest, RefusesEveryFileInACheckpoint) {
   fs::create_directories(PathOf("round-00000039/below"));
-  // The manifest makes the folder a checkpoint.
+  // The manifest makes the folder of the file a checkpoint.
   ASSERT_OK(WriteFileAtomically(PathOf("round-00000039/weights"), "trained"));
   ASSERT_OK(WriteFileAtomically(PathOf("round-00000039/MANIFEST.json"), "{}"));
   fs::create_symlink("round-00000039/weights", PathOf("link_to_file"));

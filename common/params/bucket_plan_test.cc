@@ -40,7 +40,7 @@ TEST(PlanBucketsTest, EveryElementOnceWithinBlockShardAndSize) {
       if (num_servers > layout.num_elements()) continue;
       ASSERT_OK_AND_ASSIGN(const auto shards, PlanShards(layout, num_servers));
       for (int64_t bucket_bytes : {1000, 65537, 1 << 20, 4 << 20}) {
-        if (layout.num_elements() * 4 / bucket_bytes > 100'000) continue;  // keeps the test short
+        if (layout.num_elements() * 4 / bucket_bytes > 100'000) continue;  // skips slow cases
         SCOPED_TRACE(name + ", servers: " + std::to_string(num_servers) +
                      ", bytes: " + std::to_string(bucket_bytes));
         ExpectKeepsItsPromises(layout, shards, bucket_bytes);

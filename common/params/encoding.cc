@@ -13,7 +13,8 @@
 namespace lodestar {
 
 int64_t ElementsIn(Encoding encoding, int64_t bytes, int64_t room) {
-  // Two int4 elements share a byte, so the last of an odd number takes a whole byte.
+  // Two int4 elements share a byte, so the last one of an odd number of elements takes a whole
+  // byte.
   if (bytes == EncodedBytes(encoding, room)) return room;
   const int64_t block = BlockElements(encoding);
   const int64_t block_bytes = EncodedBytes(encoding, block);

@@ -27,10 +27,11 @@ class Encoding {
     // and rounded as in kInt8. An unused half is 0.
     kInt4,
     // Only the topk() elements of largest magnitude of each block are sent, or all if the block has
-    // fewer. The others are 0. Per block: low and step (bf16), then the positions in the block,
-    // ascending, 12 bits each, then codes of topk_bits() bits each. The upper bit of a code is the
-    // sign, the other bits are the level. The element's value is +-(low + level * step). Positions
-    // and codes fill bytes from the low end. Each list fills whole bytes, and unused bits are 0.
+    // fewer. The other elements are 0. Per block: low and step (bf16), then the positions in the
+    // block, ascending, 12 bits each, then codes of topk_bits() bits each. The upper bit of a code
+    // is the sign, the other bits are the level. The element's value is +-(low + level * step).
+    // Positions and codes fill bytes from the low end. Each list fills whole bytes, and unused bits
+    // are 0.
     kTopK2,  // the level has one bit
     kTopK4,  // the level has three bits
   };
@@ -83,7 +84,7 @@ inline constexpr Encoding kAllEncodings[] = {Encoding::kFp32,
                                              Encoding::TopK(kDefaultTopK, 2),
                                              Encoding::TopK(kDefaultTopK, 4)};
 
-// Number of elements in a block. The last block of a vector may be shorter.
+// Numbers of elements in a block. The last block of a vector may be shorter.
 inline constexpr int64_t kInt8Block = 256;
 inline constexpr int64_t kInt4Block = 128;
 inline constexpr int64_t kTopKBlock = 4096;
@@ -113,7 +114,7 @@ constexpr int64_t BlockElements(Encoding encoding) {
 // Sizes in bytes of the parts of one block of top-k. `kept` is the number of elements that are
 // sent.
 struct TopKBlockBytes {
-  static constexpr int64_t kLevels = 4;  // bytes of low and step together
+  static constexpr int64_t kLevels = 4;  // size of low and step together
   static constexpr int64_t kPlaceBits = 12;
 
   static constexpr int64_t Places(int64_t kept) { return (kPlaceBits * kept + 7) / 8; }
@@ -156,8 +157,8 @@ int64_t ElementsIn(Encoding encoding, int64_t bytes, int64_t room);
 // blocks that fit into `bytes`, at least one block.
 int64_t ChunkElements(Encoding encoding, int64_t bytes);
 
-// Returns how many of the newest changes of a vector are worth keeping, at least 1. Together they
-// are smaller than the vector in fp32.
+// Returns how many of the newest changes of a vector are worth keeping, at least 1. That many
+// changes together are smaller than the vector in fp32.
 int64_t ChangesKept(Encoding encoding, int64_t elements);
 
 // Convert between an encoding and its name in flags, such as "int8". Both kinds of top-k have the

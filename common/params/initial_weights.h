@@ -9,8 +9,8 @@
 namespace lodestar {
 
 // Writes elements [begin_in_tensor, begin_in_tensor + out.size()) of the tensor. The values are the
-// same however a tensor is cut and whichever process fills a part. They depend on nothing else in
-// the layout. They are equal to the bit on all machines whose log, sin and cos round alike.
+// same however a tensor is cut and whichever process fills a part. They do not depend on other
+// tensors of the layout. Machines whose log, sin and cos round alike compute the same bits.
 // Thread-safe.
 void FillInitial(const TensorSpec& tensor, uint64_t seed, int64_t begin_in_tensor,
                  absl::Span<float> out);

@@ -57,11 +57,11 @@ class Layout {
 
   Layout() = default;
 
-  // Builds a layout from tensors in the order of the parameter space. Offsets are assigned, and
-  // given ones are ignored. Blocks must be 0, 1, 2, ... in non-decreasing order. Errors:
-  // InvalidArgument, which names the tensor and the limit, for: an empty list; bad or repeated
-  // names; dimensions below 1 or too many; products that overflow; blocks in another order; blocks
-  // with only some tensors averaged; averaged tensors that decay.
+  // Builds a layout from tensors in the order of the parameter space. Assigns the offsets, and
+  // ignores offsets that are set already. Blocks must be 0, 1, 2, ... in non-decreasing order.
+  // Errors: InvalidArgument, which names the tensor and the limit, for: an empty list; bad or
+  // repeated names; dimensions below 1 or too many; products that overflow; blocks in another
+  // order; blocks with only some tensors averaged; averaged tensors that decay.
   static absl::StatusOr<Layout> FromTensors(std::vector<TensorSpec> tensors);
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
@@ -109,8 +109,8 @@ struct EarlierTensor {
 // kept its name comes back unchanged.
 EarlierTensor EarlierGptTensor(absl::string_view name);
 
-// Returns the layout in which those earlier releases trained the model. The order of the tensors,
-// and so their offsets, are the same as in BuildLayout(). Errors: as BuildLayout().
+// Returns the layout that earlier releases used for the model. The order of the tensors, and so
+// their offsets, are the same as in BuildLayout(). Errors: as BuildLayout().
 absl::StatusOr<Layout> BuildEarlierLayout(const ModelSpec& spec);
 
 // Returns BuildLayout() or BuildEarlierLayout(), whichever is equal to `other`. The result has
@@ -122,7 +122,7 @@ absl::StatusOr<Layout> RecognizeLayout(const ModelSpec& spec, const std::string&
 // A matrix that is [rows, columns] in one layout, and lies as [columns, rows] at the same place in
 // another layout.
 struct TransposedMatrix {
-  ElementRange range;  // elements of the parameter space
+  ElementRange range;  // the elements of the matrix in the parameter space
   int64_t rows = 0;
   int64_t columns = 0;
   // Returns where element `element` of the wanted layout lies in the other layout. Both are
@@ -133,10 +133,10 @@ struct TransposedMatrix {
   }
 };
 
-// Returns which matrices must be transposed to read parameters `written` in one layout as the
-// `wanted` one. The result is empty if the layouts are equal. Otherwise it has the matrices that
-// earlier releases stored transposed (see EarlierTensor). Errors: as CheckSameLayout() if the
-// layouts differ in another way.
+// Returns which matrices must be transposed when parameters that were written in the layout
+// `written` are read in the layout `wanted`. The result is empty if the layouts are equal.
+// Otherwise it has the matrices that earlier releases stored transposed (see EarlierTensor).
+// Errors: as CheckSameLayout() if the layouts differ in another way.
 absl::StatusOr<std::vector<TransposedMatrix>> TransposedBetween(const Layout& wanted,
                                                                 const std::string& ours,
                                                                 const Layout& written,

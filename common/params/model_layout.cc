@@ -100,8 +100,9 @@ std::vector<TensorSpec> Tensors(const CnnSpec& cnn) {
 }
 
 // Names, shapes and order are those of Hugging Face's GPT2Model. Standard deviations are those of
-// GPT-2 (Radford et al. 2019, section 2.3). They are 0.02. For weights that write to the residual
-// stream, 0.02 is divided by the square root of the number of residual layers, two per layer.
+// GPT-2 (Radford et al. 2019, section 2.3). All are 0.02, except for weights that write to the
+// residual stream. There 0.02 is divided by the square root of the number of residual layers, two
+// per layer.
 std::vector<TensorSpec> Tensors(const GptSpec& gpt) {
   const Initializer normal = Normal(0.02);
   const Initializer residual = Normal(0.02 / std::sqrt(2.0 * gpt.num_layers));

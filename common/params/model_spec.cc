@@ -9,8 +9,8 @@
 namespace lodestar {
 namespace {
 
-// Limits far above any model that fits a machine, and low enough that products of a few of them fit
-// into int64_t.
+// Limits far above the sizes of real models, and low enough that products of a few of these limits
+// fit into int64_t.
 constexpr int kMaxWidth = 1 << 20;
 constexpr int kMaxLayers = 4096;
 constexpr int kMaxImageSide = 1 << 14;

@@ -39,9 +39,9 @@ struct GptSpec {
   int width = 0;
   int context = 0;     // tokens
   int vocabulary = 0;  // tokens
-  // Share of the activations that training drops, at the places where nanoGPT does: of the
-  // embeddings, of the attention's probabilities and of the output of every branch. 0 <= dropout <
-  // 1.
+  // Share of the activations that training drops. Dropout is at the same places as in nanoGPT: at
+  // the embeddings, at the attention's probabilities and at the output of every branch. 0 <=
+  // dropout < 1.
   double dropout = 0.0;
   friend bool operator==(const GptSpec&, const GptSpec&) = default;
 };

@@ -99,7 +99,7 @@ std::string ModelSpecToModelFile(const ModelSpec& spec) {
 
 absl::StatusOr<ModelSpec> ModelSpecFromJson(absl::string_view text) {
   constexpr int64_t kMaxBytes = 1 << 20;
-  constexpr size_t kMaxNameBytes = 1024;  // longer than the name of any file
+  constexpr size_t kMaxNameBytes = 1024;  // no file has a longer name
   ASSIGN_OR_RETURN(const Json json, ParseJson(text, {.max_bytes = kMaxBytes}));
   StoredModel stored;
   RETURN_IF_ERROR(ReadRecord(json, stored));

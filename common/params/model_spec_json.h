@@ -1,5 +1,5 @@
-// ModelSpec as JSON text, which checkpoints and exported files use to say which model they hold,
-// and as the text of a model file.
+// ModelSpec as JSON text and as the text of a model file. Checkpoints and exported files have the
+// JSON text, to say which model they hold.
 #pragma once
 
 #include <string>

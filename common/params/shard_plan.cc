@@ -9,7 +9,7 @@
 namespace lodestar {
 namespace {
 
-// Sizes of shards may differ from their mean by 1 / kBalanceParts of it.
+// The size of a shard may differ from the mean size by 1 / kBalanceParts of the mean.
 constexpr int64_t kBalanceParts = 20;
 // Maximum length of a segment, 256 KiB of fp32. A bucket of default size then has several segments,
 // and there are few enough to send one sum for each.
@@ -45,8 +45,8 @@ bool IsBoundary(const Layout& layout, int64_t segment, int64_t element) {
 }  // namespace
 
 int64_t SegmentElements(const Layout& layout) {
-  // A boundary lies within half a segment of its ideal position. So the size of a shard is wrong by
-  // at most one segment, which is at most 5 % of the smallest possible shard.
+  // A boundary lies within half a segment of its ideal position. So the size of a shard differs
+  // from the ideal by at most one segment, which is at most 5 % of the smallest possible shard.
   const int64_t limit = layout.num_elements() / (kMaxServers * kBalanceParts);
   return std::clamp<int64_t>(std::bit_floor(static_cast<uint64_t>(limit)), 1, kMaxSegmentElements);
 }
@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<ElementRange>> PlanShards(const Layout& layout, int n
   std::vector<ElementRange> shards;
   int64_t begin = 0;
   for (int server = 1; server <= num_servers; ++server) {
-    // At most 2^40 elements times 2^8 servers, so the product does not overflow.
+    // The product has at most 2^40 elements times 2^8 servers, so it does not overflow.
     const int64_t ideal_end = layout.num_elements() * server / num_servers;
     const int64_t end = NearestBoundary(layout, segment, ideal_end);
     LODESTAR_CHECK(begin < end) << "shard " << server - 1 << " is empty";

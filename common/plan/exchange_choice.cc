@@ -26,8 +26,8 @@ constexpr int kTopK = 256;
 constexpr int kTopKBits = 4;
 
 // Returns the numbers of local steps to try, in whole windows of `fragments`, up to `most`: all
-// small numbers, and larger ones in increments of about a tenth. If `overlap_steps` needs more, the
-// smallest number is that.
+// small numbers, and larger ones in increments of about a tenth. If `overlap_steps` needs more
+// steps, begins with the number that it needs.
 std::vector<int> StepsToTry(int most, int fragments, int overlap_steps) {
   const int fewest = fragments * std::max(overlap_steps, 1);
   std::vector<int> steps;
@@ -45,14 +45,14 @@ std::vector<int> StepsToTry(int most, int fragments, int overlap_steps) {
 // steps grow (docs/howto/slow_links.md).
 constexpr double kMostRateOfOverlappedRounds = 0.4;
 
-// Differences of a kind of exchange from the base. Each kind is tried with several settings of the
-// open fields.
+// Differences between a kind of exchange and the base. Each kind is tried with several settings of
+// the open fields.
 struct Kind {
   Mode mode = Mode::kSync;
   Encoding push = Encoding::kFp32;
   Encoding pull = Encoding::kFp32;
-  bool is_cut = false;       // true: into fragments
-  bool has_overlap = false;  // true: overlap of steps
+  bool is_cut = false;       // true: the model is cut into fragments
+  bool has_overlap = false;  // true: local steps overlap with the exchange
   bool overlaps_rounds = false;
   friend bool operator==(const Kind&, const Kind&) = default;
 };
@@ -133,8 +133,8 @@ std::vector<Kind> KindsOf(const JobSpec& base, const ExchangeBounds& bounds) {
     if (!open.pull_encoding) kind.pull = base.pull_encoding;
     const bool is_late = kind.is_cut || kind.has_overlap || kind.overlaps_rounds;
     if (is_client && is_late) continue;
-    // Overlapped rounds hide the same exchange as fragments or overlapped steps, so only one of
-    // them is used. They can also make steps grow (docs/howto/slow_links.md).
+    // Overlapped rounds hide the same exchange as fragments or overlapped steps, so they are not
+    // combined. Overlapped rounds can also make steps grow (deploy/docs/slow_links.md).
     if (kind.overlaps_rounds && (kind.is_cut || kind.has_overlap)) continue;
     const bool may_grow = !open.mode && base.outer_optimizer == OuterOptimizerKind::kNesterov &&
                           base.outer_learning_rate > kMostRateOfOverlappedRounds;
@@ -159,8 +159,8 @@ JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers, const Open
   chosen.overlap_steps = 0;
   chosen.overlap_rounds = kind.overlaps_rounds;
   chosen.local_steps = 1;
-  // The residual of top-k acts as a momentum (SparseLoCo, arXiv:2508.15706), so its outer optimizer
-  // has none.
+  // The residual of top-k acts as a momentum (SparseLoCo, arXiv:2508.15706), so the outer optimizer
+  // has no momentum of its own.
   chosen.outer_optimizer =
       kind.push.is_topk() ? OuterOptimizerKind::kSgd : OuterOptimizerKind::kNesterov;
   chosen.outer_learning_rate = kind.push.is_topk() ? 1.0 : kDefaultOuterLearningRate;
@@ -178,7 +178,7 @@ JobSpec JobOf(const Kind& kind, const JobSpec& base, int num_workers, const Open
   return job;
 }
 
-// Returns the facts of the same job with exchanges that take `times` times as long.
+// Returns the facts of the same job if its exchanges take `times` times as long.
 ExchangeFacts Slower(const ExchangeFacts& facts, double times) {
   ExchangeFacts slower = facts;
   for (double* rate : {&slower.path.worker_up, &slower.path.worker_down, &slower.path.server_up,
@@ -191,18 +191,20 @@ ExchangeFacts Slower(const ExchangeFacts& facts, double times) {
   return slower;
 }
 
-// Says which of two options is better. Options within all bounds come first, then those with spare
-// time, then those that lose less, then those with fewer local steps, less overlap and fewer
-// fragments. Of options beyond the bounds, the nearer is better, by loss first.
+// Says which of two options is better. Options within both bounds come first. Among these, options
+// with spare time come first, then those that lose less, then those with fewer local steps, less
+// overlap and fewer fragments. If both are beyond a bound, the option nearer to the bound is
+// better, where the bound of the loss counts first.
 class Preference {
  public:
   Preference(double utilisation, double most_loss_percent)
       : utilisation_(utilisation), most_loss_percent_(most_loss_percent) {}
 
-  // Sets how `option` meets the bounds. `slower` is its forecast if exchanges take the longest time
-  // that the bounds allow for.
+  // Sets whether `option` meets each bound. `slower` is its forecast if exchanges take longer by
+  // ExchangeBounds::spare.
   void Judge(ExchangeOption& option, const ExchangeForecast& slower) const {
-    // Rounding error of the last digit that is shown.
+    // Options are compared as they are shown, so errors below the last digit that is shown do not
+    // count.
     constexpr double kTolerance = 5e-4;
     option.protects_loss =
         option.loss.percent.has_value() && *option.loss.percent <= most_loss_percent_ + kTolerance;
@@ -276,9 +278,10 @@ class Chooser {
   }
 
  private:
-  // Returns the option of `sync` with the least loss that the links do not slow down too much. With
-  // unlimited links its round would still take at least `utilisation` of its present time. Nullopt
-  // means that the links are too slow for all options.
+  // Among the options of `sync` that the links do not slow down too much, returns the option with
+  // the least loss. "Not too much" means that with unlimited links the round would still take at
+  // least `utilisation` of its present time. Nullopt means that the links are too slow for all
+  // options.
   absl::StatusOr<std::optional<size_t>> SyncThatLinksAllow(
       const std::vector<ExchangeOption>& options) {
     ExchangeFacts unlimited = facts_;
@@ -400,8 +403,9 @@ std::string LossText(const LossEstimate& loss) {
   return loss.percent.has_value() ? absl::StrFormat("%+.1f %%", *loss.percent) : "unknown";
 }
 
-// Returns the smallest factor, at most 2^20, by which all links would have to be faster. Nullopt
-// means that faster links are not enough, because the round trip or the processors take the time.
+// Returns the smallest factor, at most 2^20, by which all links would have to be faster to meet the
+// bounds. Nullopt means that faster links are not enough, because the round trip or the processors
+// take the time.
 std::optional<double> FasterLinksThatDo(const JobSpec& base, const Layout& layout, int num_servers,
                                         const ExchangeFacts& facts, const ExchangeBounds& bounds) {
   const auto is_enough = [&](double times) {

@@ -18,20 +18,21 @@
 
 namespace lodestar {
 
-// Default maximum loss in percent of an exchange, compared with synchronous training on as many
-// samples. `psctl plan` and servers use the same.
+// Default maximum loss of an exchange in percent, compared with synchronous training on the same
+// number of samples. `psctl plan` and servers use the same default.
 inline constexpr double kMostLossPercent = 1.5;
 
 struct ExchangeBounds {
   double utilisation = 0.95;  // wanted utilisation; see ExchangeForecast
-  // Exchanges may take longer than forecast by this share. An option that then still reaches
-  // `utilisation` is preferred. Measured rounds on links took up to 0.15 longer than forecast, and
+  // Exchanges may take longer than forecast by this share. Options that still reach `utilisation`
+  // in that case are preferred. Measured rounds on links took up to 0.15 longer than forecast, and
   // up to 0.33 longer if workers computed on the processors that move their bytes
   // (tests/bench/results/scaling.md).
   double spare = 0.25;
-  // Maximum of EstimateLoss() above the least loss that the settings that are not open allow.
+  // Maximum of EstimateLoss(), counted from the least loss that is possible with the settings that
+  // are not open.
   double loss_percent = kMostLossPercent;
-  // Maximum number of local steps. DiLoCo trained with as many (arXiv:2311.08105).
+  // Maximum number of local steps. DiLoCo trained with this number (arXiv:2311.08105).
   int max_local_steps = 500;
   // Length of the job in steps, as in TrainingFacts.
   std::optional<int64_t> total_steps = std::nullopt;
@@ -40,10 +41,11 @@ struct ExchangeBounds {
   // too slow if `sync` makes less than `utilisation` of the steps that it would make with unlimited
   // links.
   bool prefers_sync = false;
-  // Maximum overlap. Up to 10 steps are published, with a loss below 0.2 % (Streaming DiLoCo,
-  // arXiv:2501.18512).
+  // Maximum number of overlapped steps. Published results have up to 10 steps, with a loss below
+  // 0.2 % (Streaming DiLoCo, arXiv:2501.18512).
   int max_overlap_steps = 10;
-  // Settings of the base that are chosen. The others stay as the operator has given them.
+  // Says which settings of the base may be replaced. All others stay as the operator has given
+  // them.
   OpenSettings open = OpenSettings::All();
   // Modes to choose from, without those that the job cannot have or the operator does not want.
   // Asynchronous modes are forecast but never chosen: they are for workers of unequal speed, which
@@ -55,8 +57,8 @@ struct ExchangeBounds {
   };
 };
 
-// One way to exchange. Its settings are the least costly of its kind that meet the bounds or, if
-// none do, those that come nearest.
+// One way to exchange. Among the settings of its kind that meet the bounds, it has the least costly
+// ones. If no settings meet the bounds, it has those that come nearest.
 struct ExchangeOption {
   std::string name;  // such as "DiLoCo, int4, 4 fragments"
   JobSpec job;
@@ -71,17 +73,18 @@ struct ExchangeOption {
 struct ExchangeChoice {
   std::vector<ExchangeOption> options;    // one option of each kind; at least one
   int chosen = 0;                         // index in `options`
-  double most_loss_percent = 0.0;         // loss that was allowed
+  double most_loss_percent = 0.0;         // maximum loss that was allowed, in percent
   bool is_met = false;                    // true: `chosen` is within all bounds
   bool is_sync_that_links_allow = false;  // true: `chosen` because of ExchangeBounds::prefers_sync
-  // Why `chosen` was chosen; if no option meets the bounds, what is missing and what would help.
+  // Says why `chosen` was chosen. If no option meets the bounds, also says what is missing and what
+  // would help.
   std::string reason;
 };
 
 // Chooses an exchange. `base` is the job with its model, optimizer and buckets. Its exchange
-// settings are replaced if `bounds` leaves them open. `base` need not be valid otherwise. Errors:
-// those of PlanExchangeSizes() for a job without fragments; InvalidArgument if `bounds` leaves no
-// option, with the first error of `possible`.
+// settings are replaced if `bounds` leaves them open. `base` need not pass ValidateJobSpec().
+// Errors: those of PlanExchangeSizes() for a job without fragments; InvalidArgument if `bounds`
+// leaves no option, with the first error of `possible`.
 absl::StatusOr<ExchangeChoice> ChooseExchange(const JobSpec& base, const Layout& layout,
                                               int num_servers, const ExchangeFacts& facts,
                                               const ExchangeBounds& bounds);

@@ -75,7 +75,7 @@ TEST(ExchangeChoiceTest, OuterStepsAreSafe) {
   EXPECT_TRUE(has_local_steps);
 }
 
-// If the processors are the limit, fewer exchanges would save some time but cost loss, so sync is
+// If the processors are the limit, fewer exchanges would save some time but cost loss. So sync is
 // kept.
 TEST(ExchangeChoiceTest, SyncIsPreferredUnlessTheLinksForbidIt) {
   const ExchangeBounds bounds = {.prefers_sync = true};
@@ -128,7 +128,8 @@ TEST(ExchangeChoiceTest, PrefersWhatReachesItIfExchangesTakeLonger) {
   ASSERT_TRUE(tight.is_met && choice.is_met) << choice.reason;
   EXPECT_TRUE(Chosen(choice).has_spare);
   EXPECT_LT(Chosen(tight).forecast.utilisation(), Chosen(choice).forecast.utilisation());
-  // The option that was chosen without spare time does not reach the utilisation over slower links.
+  // Over slower links, the option that was chosen without spare time does not reach the
+  // utilisation.
   ExchangeFacts slower = facts;
   slower.path.server_up /= 1.25;
   slower.path.server_down /= 1.25;
@@ -253,7 +254,7 @@ TEST(ExchangeChoiceTest, KeepsWhatIsToStay) {
   }
 }
 
-// Gives each setting alone, with a value that is never chosen.
+// Fixes one setting at a time, to a value that is never chosen.
 TEST(ExchangeChoiceTest, WhatIsNotOpenIsAsItIsGiven) {
   JobSpec base = Base("gpt-nano");
   base.local_steps = 42;

@@ -24,11 +24,12 @@ constexpr double kControlBytes = 1500.0;
 
 constexpr double kStartupGain = 2.885;        // bbr_high_gain of Linux
 constexpr double kInitialWindowPackets = 10;  // RFC 6928
-// A connection's first transfer begins with the initial window. The fastest round trip of that
-// transfer carries this share of its bytes (measured: 1.65 of 3.34 MB).
+// A connection's first transfer begins with the initial window. In that transfer, the round trip
+// that carries most bytes carries this share of all bytes (measured: 1.65 of 3.34 MB).
 constexpr double kShareOfLastRoundTrip = 0.5;
 // A lost packet costs this many round trips. It is noticed a quarter of a round trip after the
-// acknowledgement of later packets (RFC 8985, reordering window). Then the repair takes one more.
+// acknowledgement of later packets (RFC 8985, reordering window). Then the repair takes one more
+// round trip.
 constexpr double kRoundTripsPerLoss = 1.25;
 
 // A lost packet that no packet follows is sent again after two round trips and 200 ms (RFC 8985,
@@ -37,11 +38,11 @@ constexpr double kRoundTripsPerLoss = 1.25;
 constexpr double kProbeRoundTrips = 3.0;
 constexpr double kProbeSeconds = 0.2;
 
-// In this share of the jobs, workers that wait for their exchange use the servers' links one after
+// Share of the jobs in which workers that wait for their exchange use the servers' links one after
 // the other. Measured over 40 jobs on links of 100 Mbit/s and 50 or 150 ms, after 20 rounds.
 constexpr double kShareApart = 0.7;
 
-// This share of a pull arrives during the push, if clipping does not delay the pull. Measured with
+// Share of a pull that arrives during the push, if clipping does not delay the pull. Measured with
 // six buckets over two connections: 0.2 to 0.4.
 constexpr double kPulledBesidePush = 0.33;
 
@@ -218,12 +219,12 @@ class RoundTimes {
     const double first = (kBackward * step_ + encode_ + push.all() + add_) / std::max(parts_, 1.0);
     return pull.all() - std::min(kPulledBesidePush * pull.all(), pushed - first);
   }
-  // Returns the time of local steps without overlap. New weights are asked for after the
-  // contribution is acknowledged, because they may overwrite it. Meanwhile the servers apply it.
-  // The worker that pushes last also asks last, by up to a round trip. Until then the servers send
-  // weights to other workers, so workers may drift apart and share the servers' links less. The
-  // drift is a round trip with two workers and a third of it with four, as measured. In the other
-  // jobs the workers stay together for long.
+  // Returns the time of local steps without overlap. A worker asks for new weights only after its
+  // contribution is acknowledged, because the weights may overwrite the contribution. Meanwhile the
+  // servers apply the contribution. The worker that pushes last also asks last, up to a round trip
+  // later. Until it asks, the servers send weights to other workers. So workers may drift apart and
+  // share the servers' links less. Measured drifts are a round trip with two workers, and a third
+  // of a round trip with four. In jobs without drift the workers stay together for a long time.
   double Waiting(int steps) const {
     const double drift = round_trip_ / std::max(facts_.num_workers - 1, 1);
     const double last_push = std::max(push_alone_.all(), push.all() - drift);
@@ -248,8 +249,8 @@ class RoundTimes {
   // Returns the time of the steps before the end of the last pull.
   double Computing(int steps) const { return (steps - kForward) * step_; }
   // Returns the time with overlap. Contributions leave and weights arrive bucket by bucket, in the
-  // same order. A lost packet costs time only if its repair takes longer than what runs at the same
-  // time.
+  // same order. A lost packet costs time only if its repair takes longer than the work that runs at
+  // the same time.
   double Overlapped(int steps) const {
     const bool hides_all = job_.overlap_rounds || IsElastic(job_);
     const int hidden = hides_all ? steps : std::min(job_.overlap_steps, steps);
@@ -296,7 +297,7 @@ class RoundTimes {
   double encode_ = 0.0;
   double decode_ = 0.0;
   double add_ = 0.0;
-  double apply_ = 0.0;  // including encoding the changes
+  double apply_ = 0.0;  // time of applying the update and of encoding the changes
   double vectors_ = 0.0;
   double overhead_ = 0.0;
   double probe_ = 0.0;   // until a lost packet that no packet follows is sent again

@@ -36,23 +36,23 @@ namespace lodestar {
 struct NetworkPath {
   static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-  double worker_up = kNoLimit;    // from each worker
-  double worker_down = kNoLimit;  // to each worker
-  double server_up = kNoLimit;    // of each server's link, which all workers share
+  double worker_up = kNoLimit;    // speed of each worker's sending
+  double worker_down = kNoLimit;  // speed of each worker's receiving
+  double server_up = kNoLimit;    // speed of each server's sending, which all workers share
   double server_down = kNoLimit;
   absl::Duration round_trip = absl::ZeroDuration();
   double packet_loss = 0.0;     // share of lost packets on the path, in each direction
   int64_t packet_bytes = 1500;  // MTU of the path
 };
 
-// Speeds at which machines process values. Measured with one thread of an AMD EPYC (Zen 5), from
-// memory. Other machines differ, and more threads are faster.
+// Speeds at which machines process values. The numbers were measured with one thread of an AMD EPYC
+// (Zen 5), with data in main memory. Other machines differ, and more threads are faster.
 struct ExchangeRates {
   // Bytes of fp32 per second. Source: tests/bench/results/encodings.md, rows of 64 MiB. fp16 was
   // not measured and is taken to be like bf16.
   struct Codec {
     double encode = 0.0;  // includes the residual of error feedback; fp32 is sent without encoding
-    double add = 0.0;     // sum += decoded values
+    double add = 0.0;     // adding decoded values to a sum
   };
   Codec fp32 = {.encode = 1e12, .add = 11.03 * kGiB};
   Codec half = {.encode = 2.09 * kGiB, .add = 8.65 * kGiB};
@@ -87,7 +87,7 @@ struct ExchangeFacts {
 // Means over the rounds of a cycle, after connections have reached their speed.
 struct ExchangeForecast {
   absl::Duration round;     // from the beginning of a round to the beginning of the next
-  absl::Duration computed;  // the part of `round` that is steps
+  absl::Duration computed;  // time of the steps in `round`
   double steps = 1.0;       // local steps per round
   // Bytes of one worker in one round, including headers and control messages.
   double bytes_up = 0.0;
@@ -113,10 +113,10 @@ ExchangeForecast ForecastExchange(const JobSpec& job, const ExchangeSizes& sizes
 // matters for packet loss.
 //
 // A sender with BBR knows a path's rate only from its own bursts. If a burst is shorter than the
-// round trip, the sender estimates the rate as burst / round trip. Until it meets the path's limit
-// it sends at 2.885 times that rate (BBR's startup gain, 2 / ln 2). So a burst takes at least round
-// trip / 2.885, however fast the line is. The estimate does not fall again. So a transfer that is
-// smaller than the largest burst before takes proportionally less.
+// round trip, the sender estimates the rate as burst / round trip. Below the path's limit it sends
+// at 2.885 times the estimated rate (BBR's startup gain, 2 / ln 2). So a burst takes at least round
+// trip / 2.885, however fast the line is. The estimate never falls. So a transfer that is smaller
+// than the largest earlier burst takes proportionally less time.
 absl::Duration TransferTime(double bytes, double most_bytes, double line_rate, int flows,
                             const NetworkPath& path);
 

@@ -96,7 +96,7 @@ TEST(ExchangeForecastTest, WithManyBucketsTransfersHideBehindBackwardAndForward)
   clipped.clip_norm = 1.0;
   const ExchangeForecast apart = ForecastExchange(clipped, sizes, SlowLinks());
   const Way way(apart);
-  // The links take longer, and only a thousandth of the step is not hidden.
+  // With the longer links, only a thousandth of the step is not hidden.
   EXPECT_NEAR(Seconds(apart), way.push + way.pull, 1e-3);
 }
 
@@ -108,7 +108,7 @@ TEST(ExchangeForecastTest, WithoutClippingWeightsComeDownWhileGradientsGoUp) {
   const ExchangeForecast even = ForecastExchange(JobSpec(), sizes, SlowLinks());
   const Way way(even);
   EXPECT_NEAR(Seconds(even), way.push + 0.67 * way.pull, 1e-2);
-  // Not more of the pull is hidden than arrives during the push.
+  // The part of the pull that is hidden is at most the part that arrives during the push.
   sizes.rounds[0].push_bytes /= 10;
   const ExchangeForecast more_comes = ForecastExchange(JobSpec(), sizes, SlowLinks());
   EXPECT_NEAR(Seconds(more_comes), Way(more_comes).pull, 1e-2);
@@ -203,7 +203,7 @@ TEST(ExchangeForecastTest, AllWorkersShareTheServersLinks) {
 
 // Two workers share the links of one server. In 0.7 of the jobs the first worker's weights are sent
 // while the second worker's request is on its way, for at most a round trip. Its next contribution
-// is then early by as much.
+// then comes earlier by the same time.
 TEST(ExchangeForecastTest, WorkersThatWaitMayTakeTurnsOnTheServersLinks) {
   ExchangeFacts facts = SlowLinks();
   facts.path.server_up = facts.path.server_down = 1e6;
@@ -250,7 +250,7 @@ TEST(ExchangeForecastTest, WhatMachinesDoToValuesTakesTime) {
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), instant + 0.25, 1e-6);
   facts.worker_rates = Instant();
   facts.num_workers = 3;
-  facts.server_rates.int4.add = 4.0 * kElements;  // for each contribution
+  facts.server_rates.int4.add = 4.0 * kElements;  // time to add one contribution: one second
   EXPECT_NEAR(Seconds(ForecastExchange(job, OneBucket(), facts)), instant + 3.0, 1e-6);
   facts.server_rates = Instant();
   facts.worker_rates.round_overhead = absl::Seconds(1);

@@ -22,27 +22,28 @@ constexpr double kMeasuredJob = 1000.0;
 constexpr double kLongJob = 8000.0;
 constexpr double kPerDoublingOfWorkers = 3.3;
 constexpr double kPerDoublingOfWorkersIfDecays = 5.2;
-// A doubling of the local steps raises that loss by this share, and a halving lowers it.
+// For each doubling of the local steps, the loss above rises by this share. For each halving it
+// falls.
 constexpr double kBaseLocalSteps = 20.0;
 constexpr double kSharePerDoublingOfLocalSteps = 0.14;
 // An outer step that is longer than an average's, up to kSafeOuterStepRatio, lowers the loss by
 // kPerDoublingOfReach for each doubling of OuterStepRatio(). It raises the loss by kPerRoundOfDelay
-// for each round that it needs to reach that length.
+// for each round that the momentum needs to reach the length of an average's step.
 constexpr double kPerDoublingOfReach = 6.5;
 constexpr double kPerRoundOfDelay = 0.72;
-// In addition, for each doubling of OuterStepRatio() above kSafeOuterStepRatio with up to 8 local
-// steps, at most kPerDoublingOfRatio: seeds differ by a factor of ten. With more local steps it
-// falls with their square. If a job begins with trained weights, it is multiplied by
-// kShareOfTrained.
+// Additional loss for each doubling of OuterStepRatio() above kSafeOuterStepRatio: at most
+// kPerDoublingOfRatio, because seeds differ by a factor of ten. It applies in full up to
+// kRatioLocalSteps local steps. With more local steps the additional loss falls with their square.
+// If a job begins with trained weights, it is multiplied by kShareOfTrained.
 constexpr double kPerDoublingOfRatio = 13.5;
 constexpr double kRatioLocalSteps = 8.0;
 constexpr double kShareOfTrained = 0.5;
 // A schedule decays if its last rate is at most this part of its peak.
 constexpr double kDecayedRate = 0.2;
 // DiLoCo compared with data-parallel training, 30 local steps (arXiv:2503.09799, table 4): loss in
-// percent with 1, 2, 4 and 8 workers, for the smallest and the largest model. Between them the loss
-// falls with the logarithm of the size: the result for 90 million parameters and 4 workers is 1.5
-// %.
+// percent with 1, 2, 4 and 8 workers, for the smallest and the largest model. Between these sizes
+// the loss falls with the logarithm of the size: the result for 90 million parameters and 4 workers
+// is 1.5 %.
 constexpr double kSmallModel = 35e6;
 constexpr double kLargeModel = 2.4e9;
 constexpr double kSmallModelPercent[] = {0.0, 0.7, 2.0, 3.9};
@@ -51,10 +52,10 @@ constexpr double kKnownLocalSteps = 30.0;
 // From 30 to 100 local steps, which are 1.7 doublings, models of 35 to 500 million parameters lose
 // 0.3 to 0.9 % (arXiv:2501.18512).
 constexpr double kPercentPerDoubling = 0.45;
-// In addition, if the whole job has few outer steps. With a momentum of 0.9 the whole loss was 5.0
-// % with 28 outer steps, 2.2 % with 50, 1.6 % with 56 and 0.8 % with 100. With a momentum of 0.8 it
-// was 1.4 % with 28, which the other terms here explain, and nothing with 50 (low_communication.md,
-// "What auto chooses").
+// Additional loss if the whole job has few outer steps. With a momentum of 0.9 the whole loss was
+// 5.0 % with 28 outer steps, 2.2 % with 50, 1.6 % with 56 and 0.8 % with 100. With a momentum of
+// 0.8 it was 1.4 % with 28 outer steps, which the other terms here explain. With 50 there was no
+// loss (low_communication.md, "What auto chooses").
 constexpr double kEnoughOuterSteps = 64.0;
 constexpr double kShortMomentum = 0.8;
 constexpr double kPercentPerHalving = 2.9;
@@ -84,7 +85,7 @@ constexpr double kOverlappedRoundsOfTwo = 3.5;
 constexpr double kOverlappedRoundsOfMore = 16.0;
 
 // Returns the value of table 4 for `workers`, interpolated by the logarithm of workers and size.
-// Beyond 8 workers it grows as from 4 to 8.
+// Beyond 8 workers the value grows as fast as from 4 to 8.
 double PercentOfWorkers(int workers, double parameters) {
   const double size = std::clamp(
       std::log(parameters / kSmallModel) / std::log(kLargeModel / kSmallModel), 0.0, 1.0);
@@ -143,9 +144,9 @@ double PercentOfOvershoot(const JobSpec& job, const TrainingFacts& training) {
          relaxed * relaxed * Doublings(OuterStepRatio(job), kSafeOuterStepRatio);
 }
 
-// Returns what outer steps of nesterov add to the loss of an average, without PercentOfOvershoot().
-// A negative number is a gain. A momentum of 0 means sgd. A ratio of 1 with momentum 0 is the
-// average itself.
+// Returns the difference in loss between outer steps of nesterov and an average, without
+// PercentOfOvershoot(). A negative number means that nesterov is better. A momentum of 0 means sgd.
+// A ratio of 1 with momentum 0 is the average itself.
 double PercentOfReach(double ratio, double momentum) {
   double percent = -kPerDoublingOfReach * Doublings(std::min(ratio, kSafeOuterStepRatio), 1.0);
   if (ratio > 1.0 && momentum > 0.0) {
@@ -191,7 +192,8 @@ double ShareOfPublished(const TrainingFacts& training) {
          share(static_cast<double>(*training.total_steps), kMeasuredJob, kLongJob);
 }
 
-// Adds the loss from working apart between exchanges, without late merges and with exact encodings.
+// Adds the loss that comes from separate training between exchanges, without late merges and with
+// exact encodings.
 void AddWindows(const JobSpec& job, const TrainingFacts& training, Sum& sum) {
   const int workers = training.num_workers;
   const std::string who = absl::StrCat(workers, workers == 1 ? " worker" : " workers");

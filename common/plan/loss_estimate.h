@@ -20,8 +20,8 @@ struct TrainingFacts {
 };
 
 struct LossEstimate {
-  // Excess in percent of the held-out loss over that of sync in fp32 after as many samples. Nullopt
-  // means that no comparable job was measured.
+  // Excess in percent of the held-out loss over the loss of sync in fp32 after the same number of
+  // samples. Nullopt means that no comparable job was measured.
   std::optional<double> percent;
   std::string reason;  // text that names the parts of the estimate
 };

@@ -97,7 +97,7 @@ TEST(LossEstimateTest, FineTuningCostsLessThanTrainingFromScratch) {
   }
 }
 
-// Rows with seed 3 of tests/bench/results/local_steps.csv, which were not used to fit the estimate.
+// These rows with seed 3 of tests/bench/results/local_steps.csv were not used to fit the estimate.
 TEST(LossEstimateTest, WhatWasMeasuredIsAtMostAPointAboveTheForecast) {
   struct Row {
     int workers;

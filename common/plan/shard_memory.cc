@@ -9,8 +9,8 @@
 namespace lodestar {
 namespace {
 
-// Staging gets a quarter of the shard's weights. More would only hold contributions that must wait
-// for their turn.
+// Staging takes a quarter of the size of the shard's weights. With more staging, contributions
+// would only wait there for their turn.
 constexpr int64_t kStagingShare = 4;
 // Minimum number of slots: two streams of each of two workers fill one slot each.
 constexpr int64_t kMinSlots = 4;
@@ -101,7 +101,7 @@ absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const Ho
                                        " available of ", BytesText(host.total_bytes));
   if (needed.steady() > host.available_bytes) {
     const int64_t num_servers =
-        // Servers needed in place of this one.
+        // Number of servers that would be needed in place of this server.
         needed.steady() / std::max<int64_t>(1, host.available_bytes) + 1;
     // The code is not ResourceExhausted, which would be retried: the job is too large for this
     // server.

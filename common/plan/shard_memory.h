@@ -17,9 +17,9 @@ struct ShardMemory {
   int64_t optimizer_state = 0;
   int64_t sums = 0;     // sums of a round's contributions
   int64_t shadow = 0;   // used if weights are sent as encoded changes
-  int64_t staging = 0;  // contributions that are arriving
-  // While a checkpoint is written or weights are read, updates go to copies: at most weights and
-  // optimizer state.
+  int64_t staging = 0;  // memory for contributions that are arriving
+  // Size of copies. While a checkpoint is written or weights are read, updates go to copies of
+  // weights and optimizer state.
   int64_t copies = 0;
 
   int64_t steady() const { return weights + optimizer_state + sums + shadow + staging; }
@@ -43,9 +43,9 @@ int NumServerStateVectors(const JobSpec& job);
 ShardMemory EstimateShardMemory(const JobSpec& job, int64_t num_elements,
                                 int64_t staging_bytes = kStagingBytes);
 
-// Compares both. Returns a warning if memory is enough only until a checkpoint is written. Returns
-// an empty text if memory is enough, or if nothing is known of the host. Errors: FailedPrecondition
-// with the numbers of both, and what to do.
+// Compares `needed` with the memory of the host. Returns a warning if memory is enough only until a
+// checkpoint is written. Returns an empty text if memory is enough, or if nothing is known of the
+// host. Errors: FailedPrecondition with both numbers, and what to do.
 absl::StatusOr<std::string> CheckShardMemory(const ShardMemory& needed, const HostMemory& host);
 
 }  // namespace lodestar

@@ -1,5 +1,6 @@
-// This file is compiled whenever a stamped program is linked, and only then, so that a new commit
-// alone makes nothing else out of date. Bazel passes the macros and no compiler options.
+// This file is compiled each time that a stamped program is linked, and at no other time. So after
+// a new commit, no other file must be compiled again. Bazel passes the macros, but no compiler
+// options.
 #include "common/process/build_stamp.h"
 
 namespace lodestar {

@@ -4,7 +4,8 @@
 
 namespace lodestar {
 
-// Empty: the sources were not a git checkout; "0": the program is not stamped.
+// The commit of the sources. Empty means that the sources were not a git checkout. "0" means that
+// the program is not stamped.
 extern const char kStampedCommit[];
 // "Clean" or "Modified", then the commit's time, such as "Clean 1795".
 extern const char kStampedStatus[];

@@ -32,13 +32,14 @@ constexpr size_t kHelpIndent = 6;
 // Maximum depth of flag files that include flag files. A greater depth is taken for a cycle.
 constexpr int kMaxFlagFileDepth = 8;
 
-// Returns what a flag of the type Int takes. The flag's own range may be smaller than that of its
-// type, and is in the flag's help.
+// Returns text that says which values a flag of the type Int takes. The flag's own range may be
+// smaller than the range of its type, and is in the flag's help.
 template <typename Int>
 std::string WholeNumber(absl::string_view value) {
   double number = 0.0;
   if (!absl::SimpleAtod(value, &number) || number != std::floor(number)) return "a whole number";
-  // Here `value` is a number such as 1e4. A double holds every whole number up to 2^53.
+  // From here on `value` is a number, such as 1e4. A double holds every whole number up to 2^53
+  // exactly.
   constexpr double kExact = int64_t{1} << 53;
   const bool fits = number >= static_cast<double>(std::numeric_limits<Int>::min()) &&
                     number <= static_cast<double>(std::numeric_limits<Int>::max());
@@ -187,7 +188,7 @@ class Parser {
 
  private:
   const absl::Span<const OwnFlag> own_;
-  // Values by flag, without those from flag files.
+  // Values of flags on the command line, by flag. Values from flag files are not included.
   std::map<std::string, std::string> on_command_line_;
 
   // Sets the flag in `argument`. `next` is the argument after it, or null. Returns true if `next`

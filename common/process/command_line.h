@@ -36,8 +36,8 @@ struct CommandLine {
   std::set<std::string> given;  // names of the flags that were set
   // Texts of the OwnFlags that were set, by name. Numbers are decimal, bools true or false.
   std::map<std::string, std::string> own;
-  // Messages for users about flags that the command line sets to two values, and about flags that
-  // have no value.
+  // Messages for users about flags that have no value, and about flags to which the command line
+  // gives two values.
   std::vector<std::string> doubts;
   std::vector<std::string> positionals;  // without the program's name
   std::vector<std::string> passed_on;    // arguments behind "--", unchanged

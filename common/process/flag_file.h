@@ -9,13 +9,13 @@
 namespace lodestar {
 
 struct FlagFileLine {
-  int number = 0;        // from 1
+  int number = 0;        // number of the line, from 1 on
   std::string argument;  // --name=value or --name, as on a command line
 };
 
 // Reads a file with one flag per line: --name=value, --name value or --name. A # at the start of a
-// line, or behind a blank, begins a comment. A value in double quotes is what stands between the
-// quotes. Empty lines and a byte order mark are skipped. Errors: InvalidArgument naming the line
+// line, or behind a blank, begins a comment. If a value is in double quotes, the quotes are
+// removed. Empty lines and a byte order mark are skipped. Errors: InvalidArgument naming the line
 // and what is wrong with it; those of reading a file.
 absl::StatusOr<std::vector<FlagFileLine>> ReadFlagFile(const std::string& path);
 

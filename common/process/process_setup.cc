@@ -39,17 +39,17 @@ void ExitWithoutMemory() {
   ExitSaying("out of memory: give this process more, or the job more machines\n");
 }
 
-// If malloc() fails inside libraries, they abort or read address 0. To tell this from other
-// crashes, the handler asks the system for as much memory as malloc() does. It calls only functions
-// that signal handlers may call.
+// Handles crashes. If malloc() fails inside libraries, they abort or read address 0. To tell such a
+// crash from others, the handler asks the system for as much memory as malloc() would. It calls
+// only functions that signal handlers are allowed to call.
 void OnCrash(int signal, siginfo_t* info, void* /*context*/) {
   constexpr size_t kProbeBytes = kTopPadBytes + (1 << 20);
   const void* const probe = mmap(nullptr, kProbeBytes, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
   if (probe == MAP_FAILED && errno == ENOMEM) ExitWithoutMemory();
-  // SA_RESETHAND has removed this handler. After a return, a faulting instruction runs again and
-  // ends the process. A signal that a process sent (abort(), or a service manager's watchdog) must
-  // be sent again.
+  // SA_RESETHAND has removed this handler. After the handler returns, a faulting instruction runs
+  // again, and now ends the process. But if a process has sent the signal (abort(), or a service
+  // manager's watchdog), the signal must be sent again.
   const bool was_sent = info->si_code <= 0;
   if (was_sent) raise(signal);
 }
@@ -108,7 +108,7 @@ void RaiseMallocThresholds() {
 void SetUpMutexes() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 void RaiseFileLimit() {
-  // More files are of no use, and systems may allow a thousand times as many.
+  // A higher limit is of no use. Systems may allow a thousand times as many files.
   constexpr rlim_t kMostFiles = 1 << 20;
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

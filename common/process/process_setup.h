@@ -6,8 +6,9 @@
 namespace lodestar {
 
 // Opens /dev/null on each of the descriptors 0 to 2 that is closed (`2>&-`, or a supervisor closed
-// it). Otherwise the first files and sockets would get these numbers, and log lines would be
-// written into them. Exits with 1 if this fails. Called before main(), see program_start.cc.
+// it). If they stayed closed, the first files and sockets would get these numbers, and log lines
+// would be written into these files. Exits with 1 if this fails. Called before main(), see
+// program_start.cc.
 void OpenStandardStreams();
 
 // Sets up signals and the handling of memory shortage. Every program of ours calls this first. It
@@ -24,8 +25,8 @@ void SetUpProgram();
 
 // Keeps freed receive buffers in the process, so that they are not given back to the kernel.
 // Otherwise every re-use faults the pages in again, which costs about half the throughput of a
-// stream. All threads share one arena: with several, each arena would keep buffers that other
-// threads could use.
+// stream. All threads share one arena: if there were several arenas, each would keep buffers that
+// other threads could use.
 void SetUpMalloc();
 
 // Keeps freed receive buffers like SetUpMalloc(), for a library inside another program, whose
@@ -34,13 +35,13 @@ void SetUpMalloc();
 // environment sets thresholds (MALLOC_MMAP_THRESHOLD_ ...). Any thread may call it.
 void RaiseMallocThresholds();
 
-// Turns off Abseil's search for wrong lock orders. Debian's Abseil is built with that search: every
-// lock and unlock, also in gRPC, then takes one lock and updates one graph for the whole process.
-// Tests keep the search on.
+// Turns off Abseil's search for wrong lock orders. Debian's Abseil is built with this search. With
+// the search, every lock and unlock, also in gRPC, takes one global lock and updates one global
+// graph. Tests keep the search on.
 void SetUpMutexes();
 
-// Raises the number of files that this process may have open to the maximum that the system lets it
-// set. Each connection is a file, and most shells start programs with a limit of 1024.
+// Raises the number of files that this process may have open, as far as the system allows. Each
+// connection is a file, and most shells start programs with a limit of 1024.
 void RaiseFileLimit();
 
 // Treats numbers below 2^-126 as zero, as GPUs can. Such numbers do not matter for training, but

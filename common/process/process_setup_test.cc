@@ -132,11 +132,11 @@ TEST(ProcessSetupDeathTest, LocksAreNotWatched) {
       ::testing::ExitedWithCode(0), "^$");
 }
 
-#ifndef LODESTAR_SANITIZER  // sanitizers take memory of their own
+#ifndef LODESTAR_SANITIZER  // sanitizers need more memory than the limit below allows
 void TakeAllMemory() {
   rlimit limit = {};
   getrlimit(RLIMIT_AS, &limit);
-  limit.rlim_cur = 1;  // allows no more memory than is in use now
+  limit.rlim_cur = 1;  // the process may not use more memory than it uses now
   setrlimit(RLIMIT_AS, &limit);
 }
 
@@ -183,7 +183,7 @@ TEST(ProcessSetupDeathTest, FaultsAndAbortsEndTheProcessWhereThereIsMemory) {
 #if defined(__GLIBC__) && !defined(LODESTAR_SANITIZER)
 TEST(ProcessSetupTest, LargeBlocksAreKeptOnceTheThresholdsAreRaised) {
   RaiseMallocThresholds();
-  const size_t before = mallinfo2().hblks;  // blocks that go back to the kernel when freed
+  const size_t before = mallinfo2().hblks;  // blocks that free() gives back to the kernel
   void* volatile block = std::malloc(size_t{16} << 20);
   EXPECT_EQ(mallinfo2().hblks, before);
   std::free(block);

@@ -1,5 +1,5 @@
-// Replaces or prepares things that libraries do, before or outside main(). For programs only: a
-// library in another program's process must not link this file.
+// Replaces or prepares things that libraries do, before or outside main(). This file is for
+// programs only: a library in another program's process must not link it.
 //
 // Closed standard streams are opened before the constructors of shared libraries run: gRPC's
 // constructor opens descriptors, which would get the numbers 0 to 2.
@@ -28,7 +28,7 @@ __attribute__((section(".preinit_array"),
 constexpr int kTries = 20;
 constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 50'000'000};
 
-// Allocates no memory, because there may be none left.
+// Must not allocate memory, because there may be none left.
 [[noreturn]] void ExitWithoutThread() {
   constexpr absl::string_view kText =
       "cannot start a thread: memory is limited (ulimit -v), or the number of threads (ulimit -u, "

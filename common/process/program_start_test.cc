@@ -13,13 +13,13 @@ TEST(ProgramStartTest, ThreadsAreStarted) {
   EXPECT_EQ(runs, 1);
 }
 
-#ifndef LODESTAR_SANITIZER  // sanitizers take memory of their own
+#ifndef LODESTAR_SANITIZER  // sanitizers need more memory than the limit below allows
 TEST(ProgramStartDeathTest, ThreadThatCannotBeStartedEndsTheProcessWithASentence) {
   EXPECT_EXIT(
       {
         rlimit limit = {};
         getrlimit(RLIMIT_AS, &limit);
-        limit.rlim_cur = 1;  // allows no more memory than is in use now
+        limit.rlim_cur = 1;  // the process may not use more memory than it uses now
         setrlimit(RLIMIT_AS, &limit);
         std::thread([] {}).join();
       },

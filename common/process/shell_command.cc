@@ -64,7 +64,8 @@ void ReadLines(int fd, absl::Duration pause, Lines& lines) {
   while (poll(&ready, 1, timeout) > 0) {
     const ssize_t count = read(fd, buffer, sizeof(buffer));
     if (count <= 0) {
-      // The command has closed its output and may go on.
+      // The command has closed its output, but may still run. Waits, so that the caller does not
+      // ask again at once.
       if (timeout > 0) poll(nullptr, 0, timeout);
       return;
     }

@@ -110,7 +110,7 @@ void SignalWaiter::WaitForSignals() {
     siginfo_t info = {};
     const int signal = sigwaitinfo(&signals, &info);
     if (ending_) return;
-    // The wait fails if a debugger interrupts it.
+    // sigwaitinfo() may fail, for example if a debugger interrupts it.
     if (signal < 0 || (signal == kWakeSignal && IsIgnored(kWakeSignal))) continue;
     switch (filter.Take(info, Clock::Real().Now())) {
       case SignalFilter::Meaning::kRepeat:

@@ -21,17 +21,18 @@ namespace lodestar {
 sigset_t StopSignals();
 
 // Returns the signals that ask to save: SIGUSR1 and SIGUSR2, which batch systems send some time
-// before a job ends. Those that were ignored when the program began are left out.
+// before a job ends. Signals that were ignored when the program began are left out.
 sigset_t SaveSignals();
 
 // Blocks SaveSignals() in the calling thread and in threads that it starts later.
 void BlockSaveSignals();
 
 // Blocks StopSignals() and SaveSignals() in the calling thread and in threads that it starts later.
-// Call this once at the top of main(), before any thread.
+// Must be called once at the top of main(), before any thread is started.
 void BlockStopSignals();
 
-// Returns one of StopSignals() that has arrived and that no thread has taken yet. 0 means none.
+// Takes a signal of StopSignals() that has arrived and that no thread has taken yet, and returns
+// it. 0 means that there is none.
 int PendingStopSignal();
 
 // Asks the process `pid` to stop: sends SIGTERM with a mark that our programs know. A process that
@@ -49,9 +50,9 @@ class SignalFilter {
   // Signals within this time after a request belong to the same request.
   static constexpr absl::Duration kSameWish = absl::Seconds(1);
 
-  // Returns what `signal` means. `signal` is one of StopSignals() or SaveSignals(). SIGXCPU and the
-  // signal of AskToStop() mean kStop only if no earlier signal meant kStop. After the first kStop,
-  // no signal means kSave.
+  // Returns what `signal` means. `signal` is one of StopSignals() or SaveSignals(). If an earlier
+  // signal meant kStop, SIGXCPU and the signal of AskToStop() do not mean kStop again. After the
+  // first kStop, no signal means kSave.
   Meaning Take(const siginfo_t& signal, absl::Time now);
 
   // Returns how often Take() has returned kStop.

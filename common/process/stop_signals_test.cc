@@ -146,7 +146,7 @@ TEST(SignalWaiterTest, EndsWhereItsSignalsAreIgnored) {
     SignalWaiter waiter([&](int, int) { ++stops; }, [](int) {});
     kill(getpid(), SIGTERM);
   }
-  std::signal(SIGTERM, SIG_IGN);  // drops pending signals
+  std::signal(SIGTERM, SIG_IGN);  // setting this drops pending signals
   std::signal(SIGTERM, SIG_DFL);
   EXPECT_EQ(stops, 0);
 }

@@ -20,8 +20,8 @@
 namespace lodestar {
 namespace {
 
-// Maximum number of spans. It is more than a reader looks at. Spans and the text made of them take
-// about 100 MB.
+// Maximum number of spans. No reader looks at more. Spans and the text made of them take about 100
+// MB.
 constexpr size_t kMaxSpans = 1 << 18;
 
 // Returns microseconds, the unit of the format, as text: a double is too inexact for nanoseconds
@@ -125,8 +125,8 @@ void TraceRecorder::Finish() {
 absl::StatusOr<std::string> TraceRecorder::Write(const std::string& json) const {
   ASSIGN_OR_RETURN(ReplacementFile file, ReplacementFile::Create(options_.path));
   RETURN_IF_ERROR(file.Append(json));
-  // Processes of one job end the same round together, so the file is checked after the slow
-  // writing.
+  // Several processes may write to the same path at the end of the same round. So the path is
+  // checked again after the slow writing.
   RETURN_IF_ERROR(file.Finish().status());
   std::string path = options_.path;
   if (VersionOf(path) == version_before_) {

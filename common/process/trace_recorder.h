@@ -47,7 +47,8 @@ class TraceRecorder {
     int64_t num_rounds = 5;
   };
 
-  // `clock` must outlive the recorder. Notes the version of the file at the path: see Finish().
+  // `clock` must outlive the recorder. The recorder notes which version of the file is at the path
+  // now: see Finish().
   TraceRecorder(Options options, Clock* clock);
   ~TraceRecorder() { Finish(); }
 
@@ -60,10 +61,10 @@ class TraceRecorder {
   void Add(absl::string_view lane, absl::string_view name, absl::Time begin, absl::Time end,
            const TraceTag& tag = {}) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the recording and writes the file. Does nothing if that has been done or no round was
-  // recorded. A failure is only logged, because it must not stop the training. If another process
-  // has written a file at the path since this recorder was made, that file stays, and this trace
-  // gets the next free name: PATH.2, PATH.3 and so on.
+  // Ends the recording and writes the file. Does nothing if the file has been written already, or
+  // if no round was recorded. A failure is only logged, because it must not stop the training. If
+  // another process has written a file at the path since this recorder was made, that file stays,
+  // and this trace gets the next free name: PATH.2, PATH.3 and so on.
   void Finish() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

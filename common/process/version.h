@@ -11,8 +11,8 @@ namespace lodestar {
 
 inline constexpr char kVersion[] = "0.1.0";
 
-// Version of the wire protocol. Every change of proto/ that an older peer would misread raises it.
-// Peers with another number are refused.
+// Version of the wire protocol. It is raised with every change of proto/ that an older peer would
+// misread. Peers with another number are refused.
 inline constexpr uint32_t kWireVersion = 3;
 
 // Release time of kVersion. Sources of later builds are never older.

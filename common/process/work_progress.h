@@ -16,8 +16,8 @@ class WorkProgress {
   // `total` is the whole amount of work, in a unit of the caller's choice.
   WorkProgress(int64_t total, absl::Time now) : total_(total), began_(now), told_(now) {}
 
-  // Notes that the next piece of work, of size `amount`, begins. Returns true at most once per
-  // kInterval, when it is time to report.
+  // Notes that the next piece of work, of size `amount`, begins. Returns true if it is time to
+  // report, which is at most once per kInterval.
   bool OnPiece(int64_t amount, absl::Time now);
   // Returns the amount of work done before the last piece.
   int64_t done() const { return done_; }

@@ -6,7 +6,7 @@ namespace lodestar {
 namespace {
 
 constexpr int kBytes = 256;
-// Every letter's code point is below this.
+// A limit above the code points of all letters.
 constexpr int kLetters = 0x200;
 
 bool PrintsInLatin1(int byte) {

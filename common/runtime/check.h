@@ -1,5 +1,5 @@
-// LODESTAR_CHECK: aborts if an invariant of our own code is broken. What a peer, a disk or an
-// operator can cause is never checked with it, but returned as an absl::Status.
+// LODESTAR_CHECK: aborts if an invariant of our own code is broken. Errors that a peer, a disk or
+// an operator can cause are never checked with it, but returned as absl::Status.
 #pragma once
 
 #include <cstdlib>

@@ -12,8 +12,8 @@ class RealClock : public Clock {
   explicit RealClock(clockid_t source) : source_(source) {}
 
   absl::Time Now() override {
-    // A steady clock is shifted to the wall clock once, so that later jumps of the system's clock
-    // do not show.
+    // The steady clock was compared with the wall clock once, at the start. So later jumps of the
+    // system's clock do not show.
     return wall_start_ + (Read() - steady_start_);
   }
 

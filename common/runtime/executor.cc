@@ -37,8 +37,8 @@ void ThreadPool::RunTasks() {
   absl::MutexLock lock(&mutex_);
   while (true) {
     mutex_.Await(absl::Condition(this, &ThreadPool::HasTaskOrMustStop));
-    // This thread may end: a task that still runs on another thread may schedule tasks, and that
-    // thread runs them.
+    // This thread may end although a task that still runs on another thread may schedule more
+    // tasks. That thread then runs them.
     if (tasks_.empty()) return;
     Task task = std::move(tasks_.front());
     tasks_.pop_front();

@@ -1,5 +1,5 @@
-// Executors run work that must not run on a network thread. They are injected. No other code starts
-// threads for short tasks.
+// Executors run work that must not run on a network thread. Code gets its executor from its caller,
+// and starts no threads for short tasks itself.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ class Executor {
   using Task = absl::AnyInvocable<void() &&>;
 
   virtual ~Executor() = default;
-  // Runs `task` once, later or at once, on any thread. Thread-safe. Tasks may schedule tasks.
+  // Runs `task` once, on any thread: inside Schedule() or later. Thread-safe. Tasks may schedule
+  // tasks.
   virtual void Schedule(Task task) = 0;
   // Returns the number of tasks that can run at the same time, at least 1.
   virtual int num_threads() const = 0;
@@ -32,7 +33,7 @@ class ThreadPool : public Executor {
  public:
   // The first 15 bytes of `name` show in debuggers. `num_threads` below 1 counts as 1.
   explicit ThreadPool(int num_threads, const std::string& name = "pool");
-  // Runs all tasks that are scheduled, also those that they schedule, then joins the threads.
+  // Runs all scheduled tasks, and the tasks that they schedule. Then joins the threads.
   ~ThreadPool() override;
 
   void Schedule(Task task) override ABSL_LOCKS_EXCLUDED(mutex_);

@@ -23,7 +23,7 @@ TEST(ThreadPoolTest, RunsEverythingBeforeItEnds) {
 
 TEST(ThreadPoolTest, RunsWhatTasksScheduleWhileItEnds) {
   std::atomic<int> depth = 0;
-  std::function<void()> task;  // outlives the pool, whose destructor still runs the task
+  std::function<void()> task;  // must outlive the pool, whose destructor still runs the task
   {
     ThreadPool pool(2);
     task = [&] {

@@ -70,9 +70,9 @@ absl::Status NotRegular(const std::string& path, mode_t mode) {
       absl::StrCat(path, " is ", FileKindName(mode), ", not a regular file; name a file"));
 }
 
-// Returns text that explains EACCES or ENOENT. For EACCES the text names owner and mode of the
-// deepest file or folder on the way to `path` that stat() can reach. For ENOENT it names a link
-// that leads nowhere. Empty means that no explanation was found.
+// Returns text that explains EACCES or ENOENT. For EACCES the text names owner and mode of a file
+// or folder: the last one on the way to `path` that stat() can still examine. For ENOENT the text
+// names a link that leads nowhere. Empty means that no explanation was found.
 std::string ReasonOnTheWay(int error_number, const std::string& path) {
   const bool is_denied = error_number == EACCES;
   if (!is_denied && error_number != ENOENT) return "";
@@ -89,7 +89,7 @@ std::string ReasonOnTheWay(int error_number, const std::string& path) {
   }
   char target[PATH_MAX];
   const ssize_t length = readlink(part.c_str(), target, sizeof(target));
-  if (length <= 0) return "";  // not a link
+  if (length <= 0) return "";  // `path` is not a link
   return absl::StrCat(": ", part, " is a link to ",
                       absl::string_view(target, static_cast<size_t>(length)),
                       ", which is not there");

@@ -20,8 +20,8 @@
 namespace lodestar {
 
 // Returns "cannot <action> <path>: <text of error_number>", with the status code that fits. For
-// EACCES the text adds the owner and mode of what denies access, for ENOENT a link on the way that
-// leads nowhere.
+// EACCES the text adds owner and mode of the file or folder that denies access. For ENOENT it adds
+// a link on the way that leads nowhere.
 absl::Status ErrnoStatus(int error_number, absl::string_view action, absl::string_view path);
 
 // Returns the maximum size in bytes of a file that this process writes (RLIMIT_FSIZE). nullopt
@@ -38,7 +38,8 @@ absl::Status CheckFileSize(absl::string_view file, int64_t num_bytes);
 // other errors of the system.
 absl::Status CheckIsThere(const std::string& path);
 
-// Returns the NotFound error for an open file that its path no longer leads to.
+// Returns the NotFound error for a file that is still open, while its path leads nowhere or to
+// another file.
 absl::Status NameIsLost(absl::string_view path);
 
 // Returns "a folder", "a FIFO", "a socket" or "a device" for anything but a regular file. `mode` is
@@ -88,8 +89,8 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();
 
-  // Returns the content, which starts at a page boundary. The span is valid as long as this object
-  // or the object it was moved to.
+  // Returns the content, which starts at a page boundary. The span is valid as long as this object.
+  // If this object is moved, the span is valid as long as the new object.
   absl::Span<const uint8_t> bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
   // Tells the system that the file will be read once from front to back.

@@ -1,6 +1,6 @@
 // Keeps the secrets of join strings (common/security/join_string.h) out of messages. Users put join
 // strings by mistake into flags, variables and files that are meant for something else, and errors
-// quote those.
+// quote their content.
 #pragma once
 
 #include <string>

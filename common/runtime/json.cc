@@ -75,7 +75,7 @@ class Builder final : public nlohmann::json_sax<Json> {
  private:
   struct OpenContainer {
     Json* container = nullptr;
-    std::set<std::string> keys;  // keys so far, if `container` is an object
+    std::set<std::string> keys;  // if `container` is an object: its keys so far
   };
 
   bool Fail(const std::string& text) {

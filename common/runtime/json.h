@@ -35,8 +35,8 @@ std::string FormatJson(const Json& json, int indent = -1);
 std::string FormatSortedJson(const SortedJson& json);
 
 // Return the value of `key`. The pointers are valid as long as `object`. Errors: InvalidArgument
-// naming the key, its type and the wanted type (the key is missing; the value has another type or
-// is out of range; `object` is not an object).
+// naming the key and the wanted type (the key is missing; the value has another type, which the
+// error also names, or is out of range; `object` is not an object).
 absl::StatusOr<int64_t> GetInt64(const Json& object, absl::string_view key);
 absl::StatusOr<uint64_t> GetUint64(const Json& object, absl::string_view key);
 absl::StatusOr<double> GetDouble(const Json& object, absl::string_view key);

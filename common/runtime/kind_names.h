@@ -6,7 +6,7 @@
 //     static constexpr NamedKind<Anchor> kRows[] = {{Anchor::kWorker, "worker"}, ...};
 //   };
 //
-// The specialisation stands in the header of the enum.
+// The specialisation must be in the header that declares the enum.
 #pragma once
 
 #include <string>

@@ -17,13 +17,13 @@ inline constexpr size_t kMaxPeerTextBytes = 200;
 // Returns `text` without anything that could deceive a terminal, a log or a reader. Controls and
 // line ends, characters that change the direction of writing, and bytes that are not UTF-8 are
 // written as "\x1b", "\n" or "\u202e". At most `max_bytes` of `text` are used, in whole characters.
-// "..." marks a text that was cut. A result that is passed in again stays unchanged, except for its
-// length.
+// "..." marks a text that was cut. If a result is passed in again, it stays unchanged, except that
+// it may be cut.
 std::string PeerText(absl::string_view text, size_t max_bytes = kMaxPeerTextBytes);
 
-// Returns a message of one or more lines with PeerText() applied to each, with at most
-// `max_line_bytes` per line. For messages that a program prints before it ends, which may hold
-// paths and names of unknown origin.
+// Applies PeerText() to each line of a message, with at most `max_line_bytes` per line. For
+// messages that a program prints before it ends, because they may contain paths and names of
+// unknown origin.
 std::string PeerLines(absl::string_view text, size_t max_line_bytes = 16 << 10);
 
 // Returns true if `text` is valid UTF-8, so that protocol buffers can carry it as a string.

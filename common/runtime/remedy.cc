@@ -6,7 +6,8 @@ Remedy RemedyFor(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kUnavailable:       // not reachable, not ready, or the connection failed
     case absl::StatusCode::kDeadlineExceeded:  // no answer in time
-    // Memory, disk, message size: there may be enough later.
+    // There is too little memory or disk space, or the message is too large. There may be enough
+    // later.
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kDataLoss:  // a checksum does not match
       return Remedy::kRepeat;
@@ -25,7 +26,7 @@ Remedy RemedyFor(absl::StatusCode code) {
     case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
-    // An error of this process; a peer's kInternal arrives as Unavailable.
+    // An error of this process. An INTERNAL error of a peer arrives as Unavailable.
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kUnknown:  // an error of this process, like kInternal
     case absl::StatusCode::kOk:

@@ -1,7 +1,7 @@
 // Says what a caller does after a call to another process of the cluster has failed. This is the
-// only table of remedies, for workers, servers and tools. Only a refusal that names its cause is
-// final. All other failures of a connection are temporary: proto/status_mapping.h makes them
-// Unavailable.
+// only table of remedies, for workers, servers and tools. A failure is final only if a peer has
+// refused the call and has named the cause. All other failures of a connection are temporary:
+// proto/status_mapping.h makes them Unavailable.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ enum class Remedy : uint8_t {
   kRepeat,      // make the same call again, with back-off
   kRejoin,      // this incarnation is over: register again, with back-off
   kAwaitLease,  // another process holds the name: register again until its lease ends
-  // Damaged on the way, or the server does not know the call or the caller: see UnknownCalls.
+  // The answer was damaged on the way, or the server does not know the call or the caller: see
+  // UnknownCalls. Connect again.
   kReconnect,
   kGiveUp,  // the same call would be refused again
 };
@@ -23,16 +24,16 @@ enum class Remedy : uint8_t {
 Remedy RemedyFor(absl::StatusCode code);
 inline Remedy RemedyFor(const absl::Status& status) { return RemedyFor(status.code()); }
 
-// Tells whether a peer really does not know a call or its caller, or whether one call or one
-// connection was only damaged: both get the same answer. For callers whose attempts follow one
-// another. Each attempt after such an answer uses a new connection. Not thread-safe.
+// Distinguishes two reasons for the same answer: the peer does not know a call or its caller, or a
+// call or connection was only damaged. For callers whose attempts follow one another. Each attempt
+// after such an answer must use a new connection. Not thread-safe.
 class UnknownCalls {
  public:
   static constexpr int kMaxInARow = 5;
 
-  // Returns true if another attempt would end the same. `status` has ended an attempt. `has_worked`
-  // means that the peer did its work in this attempt before, so that earlier answers do not count
-  // any more.
+  // Returns true if another attempt would end in the same way. `status` is the end of an attempt.
+  // `has_worked` means that the peer did its work earlier in this attempt. Answers before that do
+  // not count any more.
   bool IsFinal(const absl::Status& status, bool has_worked);
 
  private:
@@ -40,8 +41,8 @@ class UnknownCalls {
 };
 
 // Returns `status`, an error of this machine (its data, its device), with a code that means that
-// another try would fail the same. Such a code is never taken for a peer's answer. Keeps the text.
-// OK stays OK.
+// another try would fail in the same way. The caller cannot mistake this code for a peer's answer.
+// The text stays the same. OK stays OK.
 absl::Status AsFinal(const absl::Status& status);
 
 }  // namespace lodestar

@@ -1,5 +1,5 @@
-// The ids of calls between programs of a cluster, which find one call in the logs of both sides.
-// The caller makes the id and sends it in the call's metadata (kRequestIdKey of
+// The ids of calls between programs of a cluster, with which a call can be found in the logs of
+// both sides. The caller makes the id and sends it in the call's metadata (kRequestIdKey of
 // proto/bulk_options.h). The id proves nothing, and no decision depends on it.
 #pragma once
 
@@ -27,8 +27,9 @@ class RequestIds {
   std::atomic<uint64_t> num_made_ = 0;
 };
 
-// Makes an id or a name that a peer has sent fit for one word of a log line. Letters, digits, '.',
-// '_' and '-' stay, and any other character becomes '?'. The result is cut to kMaxRequestIdBytes.
+// Returns `word`, an id or a name that a peer has sent, as one word for a log line. Letters,
+// digits, '.', '_' and '-' stay. Any other character becomes '?'. The result is cut to
+// kMaxRequestIdBytes.
 std::string PeerWord(absl::string_view word);
 
 }  // namespace lodestar

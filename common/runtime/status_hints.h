@@ -1,5 +1,5 @@
-// Facts for programs that an error carries besides its text, as payloads of absl::Status. All but
-// WithAnswered() are sent over the network: proto/status_mapping.h.
+// Facts for programs that an error has besides its text, as payloads of absl::Status. All facts
+// except that of WithAnswered() are sent over the network: proto/status_mapping.h.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace lodestar {
 
-// Says that the call may succeed after this time, and is unlikely to succeed before.
+// Says that the call is unlikely to succeed before this time has passed, and may succeed
+// afterwards.
 absl::Status WithRetryAfter(absl::Status status, absl::Duration retry_after);
 std::optional<absl::Duration> RetryAfterOf(const absl::Status& status);
 

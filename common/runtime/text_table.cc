@@ -74,8 +74,8 @@ std::vector<size_t> TextTable::FitWidths(int columns) const {
     }
   }
   while (columns != kUnlimitedColumns && TotalWidth(widths) > static_cast<size_t>(columns)) {
-    // The next column to leave out is the first of those with the highest rank among the columns
-    // still shown.
+    // Among the columns still shown, leaves out the one with the highest rank. If several have that
+    // rank, leaves out the first of them.
     size_t least = columns_.size();
     for (size_t i = 0; i < columns_.size(); ++i) {
       const bool may_go = widths[i] > 0 && columns_[i].rank > 0;

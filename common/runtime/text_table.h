@@ -8,7 +8,7 @@
 
 namespace lodestar {
 
-// Means no limit. Used for pipes, where lines are never cut.
+// Number of columns that means no limit. Used for pipes, where lines are never cut.
 inline constexpr int kUnlimitedColumns = 0;
 
 // Returns `text` behind `label`, broken between words into lines of at most `columns` characters.

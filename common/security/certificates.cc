@@ -182,7 +182,7 @@ absl::StatusOr<std::string> IssueCertificate(const Authority& authority, const s
                identity.role == Role::kServer ? "serverAuth,clientAuth" : "clientAuth");
   AddExtension(raw, issuer.get(), NID_subject_key_identifier, "hash");
   AddExtension(raw, issuer.get(), NID_authority_key_identifier, "keyid");
-  // Clients in other languages compare the host name and do not know roles.
+  // Clients in other languages compare the host name, because they do not know roles.
   std::string names = absl::StrCat("URI:", UriOf(identity));
   if (identity.role == Role::kServer) absl::StrAppend(&names, ",DNS:", kServerHostName);
   for (const std::string& host : hosts) {

@@ -75,8 +75,9 @@ absl::Status CheckIssued(const std::string& certificate, const std::string& auth
 // through the other certificates of `chain`. The time is not checked. Both are PEM text of one or
 // several certificates.
 bool IsSignedBy(const std::string& chain, const std::string& authorities);
-// Checks that the certificate may be used for `role`: by clients, and for a server also by servers.
-// Errors: InvalidArgument naming the extended key usages that are needed.
+// Checks that the certificate may be used for `role`. A client's certificate must allow use by
+// clients. A server's certificate must allow use by servers and by clients. Errors: InvalidArgument
+// naming the extended key usages that are needed.
 absl::Status CheckPurposes(const std::string& certificate, Role role);
 // Checks that the certificate is for this key. Errors: InvalidArgument.
 absl::Status CheckKeyFits(const std::string& certificate, const std::string& key);

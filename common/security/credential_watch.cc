@@ -9,7 +9,7 @@
 namespace lodestar {
 std::string CredentialWatch::Look(absl::Time now) {
   const absl::Duration since = now - looked_at_;
-  // The files are also checked if the clock was set back.
+  // The files are not read again within the interval. If the clock was set back, they are.
   if (since >= absl::ZeroDuration() && since < kLookInterval) return "";
   looked_at_ = now;
   const std::string fault = Fault(now);

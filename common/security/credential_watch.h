@@ -14,19 +14,19 @@ class CredentialWatch {
  public:
   explicit CredentialWatch(CredentialFiles files) : files_(std::move(files)) {}
 
-  // Returns a message for the operator, once each time that it changes. Empty means no news. Files
-  // that cannot be used are reported only if a second check finds the same, because an owner
-  // replaces files one after the other. `now` is the time of the machine's clock. Reads the files
-  // at most once per kLookInterval.
+  // Returns a message for the operator if the state of the files has changed. Empty means that
+  // nothing has changed. A fault is reported only if a second check finds the same fault, because
+  // an owner replaces files one after the other. `now` is the time of the machine's clock. Reads
+  // the files at most once per kLookInterval.
   std::string Look(absl::Time now);
 
   static constexpr absl::Duration kLookInterval = absl::Seconds(10);
-  // Maximum time before its end at which a certificate is reported that this program does not
-  // renew. For a certificate with a short life the time is a tenth of its life.
+  // If this program does not renew a certificate, it is reported at most this time before its end.
+  // For a certificate with a short life the time is a tenth of its life.
   static constexpr absl::Duration kLongestNotice = absl::Hours(7 * 24);
 
  private:
-  // Returns what is wrong with the files. Empty means nothing.
+  // Returns what is wrong with the files. Empty means that they can be used.
   std::string Fault(absl::Time now) const;
 
   const CredentialFiles files_;

@@ -21,12 +21,14 @@ namespace {
 
 constexpr int64_t kMaxFileBytes = 1 << 20;
 
-// Exchanges the folders `prepared` and `place` at once, if the file system can.
+// Swaps the folders `prepared` and `place` atomically. If the file system cannot do that, renames
+// one after the other.
 absl::Status Exchange(const std::string& prepared, const std::string& place) {
   if (renameat2(AT_FDCWD, prepared.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
     return absl::OkStatus();
   }
-  // NFS cannot exchange. A reader may then find no folder for a moment, and tries again.
+  // NFS cannot swap folders. With two renamings, a reader may find no folder for a moment, and
+  // tries again.
   if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
     return ErrnoStatus(errno, "replace", place);
   }

@@ -1,5 +1,6 @@
 // Credentials of a process: a private key and a certificate that it shows to its peers, and the
-// authority's certificate to check peers. All are PEM files. If they change, gRPC reads them again.
+// authority's certificate to check peers. All are PEM files. If the files change, gRPC reads them
+// again.
 #pragma once
 
 #include <string>
@@ -12,9 +13,9 @@ namespace lodestar {
 
 struct CredentialFiles {
   std::string key;
-  std::string certificate;  // may be followed by the certificates between it and the authority
+  std::string certificate;  // may be followed by intermediate certificates
   std::string authority;    // one or several certificates
-  bool is_kept = false;     // true: this program renews them, in a folder of its own
+  bool is_kept = false;     // true: this program keeps the files and renews them
 
   friend bool operator==(const CredentialFiles&, const CredentialFiles&) = default;
 };
@@ -28,8 +29,8 @@ struct Credentials {
   std::string authority;
 };
 
-// Writes the files, and creates the folder if needed. As long as the key stays the same, a reader
-// finds either the old or the new certificate.
+// Writes the files, and creates the folder if needed. As long as the key and the authority stay the
+// same, a reader finds either the old or the new certificate.
 absl::Status WriteCredentials(const std::string& folder, const Credentials& credentials);
 
 // Removes the certificate after it has become useless.

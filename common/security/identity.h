@@ -23,7 +23,7 @@ inline constexpr int kMaxIdentityNameBytes = 48;
 struct Identity {
   Role role = Role::kWorker;
   std::string name;  // unique among the identities of one authority
-  std::string id;    // id of one enrolment; renewed certificates keep it
+  std::string id;    // random for each enrolment; kept by renewed certificates
 
   friend bool operator==(const Identity&, const Identity&) = default;
 };
@@ -32,13 +32,14 @@ struct Identity {
 // common/runtime/worker_name.h.
 absl::Status CheckIdentityName(absl::string_view name);
 
-// Names of processes that can read the authority's folder, and so need no token.
-// The coordinator's user on the coordinator's machine.
+// Name of processes that can read the authority's folder, and so need no token. These are processes
+// of the coordinator's user on the coordinator's machine.
 inline constexpr char kLocalOperator[] = "local-operator";
-// Return a name that is unique if several servers of one machine share the folder.
+// Return a name for the server, or the replica, of this shard. The name is unique even if several
+// servers of one machine share the folder.
 std::string OwnServerName(int shard);
 std::string OwnReplicaName(int shard);
-// Returns true if `name` has the form of a name above.
+// Returns true if `name` is kLocalOperator or has the form of one of the two names above.
 bool IsOwnIdentityName(absl::string_view name);
 
 // Returns text for messages, such as "worker gpu-box".

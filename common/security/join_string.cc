@@ -43,8 +43,8 @@ std::string Quoted(absl::string_view character) {
   return absl::StrCat("'", PeerText(character, character.size()), "'");
 }
 
-// Returns the text without what files, shells and container runtimes leave around it: white space,
-// a byte order mark, quotes, and the name of the variable or flag in front of it.
+// Returns the text without the characters that files, shells and container runtimes put around it:
+// white space, a byte order mark, quotes, and the name of the variable or flag in front of it.
 absl::string_view Bare(absl::string_view text) {
   for (size_t before = text.size() + 1; before != text.size();) {
     before = text.size();

@@ -26,8 +26,8 @@ struct JoinString {
 absl::StatusOr<JoinString> ParseJoinString(absl::string_view what, absl::string_view text);
 
 // Reads the value of --join: the line itself, or the path of a file that holds it. Errors:
-// InvalidArgument; those of the file; PermissionDenied (others may read the file). No error has the
-// secret.
+// InvalidArgument; those of the file; PermissionDenied (others may read the file). No error
+// contains the secret.
 absl::StatusOr<JoinString> ReadJoinString(absl::string_view what, const std::string& value);
 
 }  // namespace lodestar

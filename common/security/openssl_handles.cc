@@ -40,8 +40,8 @@ void ExitUnlessOpensslWorks(absl::string_view program) {
 
 absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem) {
   const OwnedBio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  // OpenSSL calls this for the passphrase of an encrypted key. No terminal exists to type one, so
-  // it returns an error.
+  // OpenSSL calls `ask` for the passphrase of an encrypted key. There is no terminal to type a
+  // passphrase, so `ask` returns an error.
   bool is_encrypted = false;
   const auto ask = [](char*, int, int, void* asked) {
     *static_cast<bool*>(asked) = true;

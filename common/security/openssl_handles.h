@@ -31,7 +31,7 @@ using OwnedKey = std::unique_ptr<EVP_PKEY, OpensslDelete<EVP_PKEY_free>>;
 using OwnedCertificate = std::unique_ptr<X509, OpensslDelete<X509_free>>;
 using OwnedRequest = std::unique_ptr<X509_REQ, OpensslDelete<X509_REQ_free>>;
 using OwnedStore = std::unique_ptr<X509_STORE, OpensslDelete<X509_STORE_free>>;
-// Does not own the certificates in the stack.
+// A stack that does not own its certificates.
 using OwnedCertificates = std::unique_ptr<STACK_OF(X509), OpensslDelete<FreeStack>>;
 using OwnedStoreContext = std::unique_ptr<X509_STORE_CTX, OpensslDelete<X509_STORE_CTX_free>>;
 using OwnedBio = std::unique_ptr<BIO, OpensslDelete<BIO_free_all>>;

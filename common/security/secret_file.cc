@@ -68,8 +68,8 @@ absl::Status CheckClosed(int descriptor, const std::string& path, const struct s
                          Whose whose) {
   if ((facts.st_mode & kOthersMask) == 0 || IsOfRootForThisGroup(facts)) return absl::OkStatus();
   const bool is_own = facts.st_uid == geteuid();
-  // If every user of the machine could read the secret, it may be known, so closing the file is not
-  // enough.
+  // If every user of the machine could read the secret, it may be known to others. In that case
+  // removing the permission is not enough.
   const bool is_open_to_all = (facts.st_mode & S_IRWXO) != 0;
   if (is_own && !is_open_to_all && whose == Whose::kThisPrograms &&
       fchmod(descriptor, facts.st_mode & kModeMask & ~kOthersMask) == 0) {
@@ -119,8 +119,8 @@ absl::StatusOr<std::string> ReadClosedFile(const std::string& path, int64_t max_
   return contents;
 }
 
-// Checks that the folder holds no files of other users, who may have put them there while they had
-// access.
+// Checks that the folder holds no files of other users. They may have put files there while they
+// could write to the folder.
 absl::Status CheckNothingOfOthers(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {

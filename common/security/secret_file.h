@@ -17,12 +17,12 @@ absl::StatusOr<std::string> ReadSecretFile(const std::string& path, int64_t max_
 
 // Reads a secret file that this program has written into a folder of MakeSecretFolder(). If the
 // file belongs to this user and its group may read or write it, access of the group is removed
-// first. The reason is Kubernetes, which opens all files of a volume to the group in fsGroup each
-// time that a pod starts. Errors: as ReadSecretFile().
+// first. This is needed because Kubernetes gives the group in fsGroup access to all files of a
+// volume each time that a pod starts. Errors: as ReadSecretFile().
 absl::StatusOr<std::string> ReadKeptSecretFile(const std::string& path, int64_t max_bytes);
 
-// Writes a file with mode 0600, which is on disk when this returns. Replaces an existing file.
-// After an error the old file stays.
+// Writes a file with mode 0600. Replaces an existing file. The file is on disk when the function
+// returns. After an error the old file stays.
 absl::Status WriteSecretFile(const std::string& path, absl::string_view contents);
 
 // Creates the folder, and missing folders above it, with mode 0700. If an existing folder belongs

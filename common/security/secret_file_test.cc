@@ -168,7 +168,7 @@ TEST(SecretFileTest, FoldersAreMadeForTheOwnerAndOwnOnesClosed) {
   const std::string file = PathOf("file");
   ASSERT_OK(WriteSecretFile(file, "x"));
   EXPECT_FALSE(MakeSecretFolder(file).ok());
-  // This happens if a service's user has no home.
+  // A service's user may have no home. The path of its folder may then lead through a file.
   EXPECT_THAT(MakeSecretFolder(file + "/under").message(),
               AllOf(HasSubstr(file + "/under"), HasSubstr("--state_dir"), HasSubstr("HOME")));
 }

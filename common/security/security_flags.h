@@ -12,13 +12,14 @@
 namespace lodestar {
 
 struct SecurityFlags {
-  // --join, else $LODESTAR_JOIN: a join string, or the path of a file with one. Empty means none.
+  // The value of --join or, if it is not given, of $LODESTAR_JOIN: a join string, or the path of a
+  // file with a join string. Empty means that neither is given.
   std::string join;
   bool is_join_from_environment = false;
   // The flag that gives the join string, for messages.
   std::string join_flag = "--join";
-  // --state_dir, else the folder where this user's programs keep state. Empty means that there is
-  // none.
+  // The value of --state_dir or, if it is not given, the folder where this user's programs keep
+  // state. Empty means that there is no such folder.
   std::string state_dir;
   // Name of this machine, used if several machines share one state_dir. Empty means that they do
   // not share it.
@@ -30,7 +31,8 @@ struct SecurityFlags {
   bool has_own() const { return !own.key.empty(); }
 };
 
-// Returns the flags of the command line, completed. Errors: those of CompleteSecurityFlags().
+// Returns the flags of the command line, completed by CompleteSecurityFlags(). Errors: those of
+// CompleteSecurityFlags().
 absl::StatusOr<SecurityFlags> ReadSecurityFlags();
 // Returns `given`, completed from the environment. Errors: InvalidArgument (only one or two of the
 // three --tls_... flags are given, or flags contradict each other, or $LODESTAR_JOIN is empty).

@@ -57,8 +57,8 @@ constexpr Magic kMagics[] = {
     {Bytes("\xfe\xff"), "UTF-16 text"},
 };
 
-// Returns true for bytes that text does not have. Text has tabs, line ends, form feeds, backspaces,
-// and escape sequences for terminals or Japanese.
+// Returns true for bytes that do not occur in text. Tabs, line ends, form feeds, backspaces, and
+// the escape byte (for terminals or Japanese) may occur in text.
 bool IsControl(uint8_t byte) {
   return (byte < 0x20 && (byte < 0x08 || byte > 0x0d) && byte != 0x1b) || byte == 0x7f;
 }
@@ -86,7 +86,7 @@ std::string KindInWords(absl::Span<const uint8_t> start) {
 }
 
 std::string WhyNoText(absl::Span<const uint8_t> part, int64_t offset) {
-  // Among random bytes every ninth is a control code. A few control codes in a text are allowed.
+  // A text may have a few control codes. In random bytes every ninth byte is a control code.
   constexpr size_t kMostPerHundred = 2;
   const size_t count = std::count_if(part.begin(), part.end(), IsControl);
   if (count * 100 <= part.size() * kMostPerHundred) return "";

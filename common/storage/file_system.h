@@ -25,9 +25,9 @@ class WritableFile {
   virtual ~WritableFile() = default;  // closes the file; removes nothing
   // Appends `bytes`. After an error a part of them may be in the file.
   virtual absl::Status Append(absl::string_view bytes) = 0;
-  // Blocks until the bytes are on disk. For the file's name see SyncDirectory().
+  // Blocks until the bytes are on disk. The file's name is on disk only after SyncDirectory().
   virtual absl::Status Sync() = 0;
-  // Closes the file. Call it once, after all other calls.
+  // Closes the file. Must be called once, after all other calls.
   virtual absl::Status Close() = 0;
 };
 
@@ -43,8 +43,8 @@ struct FileBytes {
 class HeldFile {
  public:
   virtual ~HeldFile() = default;
-  // Checks that the path that was given to Hold() still leads to this file. Errors: NotFound naming
-  // the path, if it does not; those of the disk.
+  // Checks that the path given to Hold() still leads to this file. Errors: NotFound naming the
+  // path, if it leads elsewhere; those of the disk.
   virtual absl::Status CheckName() = 0;
   // Reads the current content, as FileSystem::Read() does.
   virtual absl::Status Read(absl::FunctionRef<absl::Status(absl::string_view block)> take) = 0;
@@ -72,12 +72,14 @@ class FileSystem {
                             absl::FunctionRef<absl::Status(absl::string_view block)> take) = 0;
   // Opens a file. Uses one descriptor until the result is destroyed.
   virtual absl::StatusOr<std::unique_ptr<HeldFile>> Hold(const std::string& path) = 0;
-  // Returns the whole content. Errors also: InvalidArgument if there are more than `max_bytes`.
+  // Returns the whole content. Errors also: InvalidArgument if the file has more than `max_bytes`.
   virtual absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) = 0;
 
-  // Creates the directory and those above it. If the directory exists, that is not an error.
+  // Creates the directory and all directories above it. If the directory exists already, that is
+  // not an error.
   virtual absl::Status CreateDirectories(const std::string& path) = 0;
-  // Returns the names in a directory, in any order. Returns none if the directory does not exist.
+  // Returns the names in a directory, in any order. If the directory does not exist, returns an
+  // empty list.
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& directory) = 0;
   // Renames a file or directory. Both paths are in the same directory. Replaces an existing file,
   // or an existing directory if it is empty.

@@ -159,14 +159,15 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   const int error = LockForThisServer(descriptor);
   const bool is_granted = error == 0;
   const std::optional<FolderClaim> holder = ReadWholeClaim(path, *lock->deps_.clock);
-  // Everything read before this call was written by a process that held the lease earlier.
+  // Confirms the lease after the claim was read. So the process that wrote the claim had the lease
+  // earlier than this process.
   RETURN_IF_ERROR(lock->deps_.confirm_leader());
   const bool is_unreleased = holder.has_value() && !holder->is_released;
   const bool seizes =
       is_unreleased && !lock->lease_key_.empty() && holder->fence.key == lock->lease_key_;
   if (IsHeldElsewhere(error) && !seizes) return HeldBy(path, holder);
   if (is_unreleased) {
-    // If the kernel grants the lock on the machine that the holder was on, the holder's process is
+    // If the holder was on this machine and the kernel grants the lock, the holder's process is
     // gone.
     bool has_released = false;
     if (!seizes && (!is_granted || holder->machine != lock->machine_)) {
@@ -177,7 +178,8 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(const std::string& 
   {
     absl::MutexLock claiming(&lock->claim_mutex_);
     int64_t& revision = lock->claim_.fence.revision;
-    // The revision also grows if the store of leases has lost its data and counts from 1 again.
+    // A store of leases that has lost its data counts revisions from 1 again. So the revision must
+    // also be higher than the revision in the claim.
     if (holder.has_value() && holder->fence.revision > 0) {
       revision = std::max(revision, holder->fence.revision + 1);
     }
@@ -269,7 +271,7 @@ absl::Status FolderLock::CheckHeld() const {
 
 absl::Status FolderLock::CheckIsOurs(const std::optional<FolderClaim>& holder) const {
   const bool is_own_claim = holder.has_value() && holder->id == claim_id_;
-  // If only LOCK was removed, the folder is still the one that was claimed.
+  // Without LOCK, the folder is the claimed folder if it has the same inode.
   const bool is_own_folder = !holder.has_value() && InodeOf(folder_) == folder_inode_;
   if (is_own_claim || is_own_folder) return absl::OkStatus();
   std::error_code error;
@@ -291,13 +293,13 @@ absl::Status FolderLock::ClaimAgain() {
   ASSIGN_OR_RETURN(const int descriptor, OpenLockFile(path_));
   const int error = LockForThisServer(descriptor);
   const std::optional<FolderClaim> holder = ReadWholeClaim(path_, *deps_.clock);
-  // If the kernel grants the lock on the machine that the holder was on, its process is gone.
+  // If the holder was on this machine and the kernel grants the lock, the holder's process is gone.
   const bool is_gone =
       holder.has_value() && (holder->is_released || (error == 0 && holder->machine == machine_));
-  // A server on another machine, whose lock the kernel does not see, has claimed the folder after
-  // this one.
+  // True if a server on another machine has claimed the folder after this server. The kernel here
+  // does not see the locks of that machine.
   const bool is_others = holder.has_value() && holder->id != claim_id_ && !is_gone;
-  // A later leader has claimed the folder, even if it has ended.
+  // True if a later leader has claimed the folder, even if that leader has ended.
   const bool is_followed = holder.has_value() && holder->fence.revision > revision_;
   if (IsHeldElsewhere(error) || is_others || is_followed) {
     close(descriptor);
@@ -342,7 +344,7 @@ FolderLock::~FolderLock() {
   const std::optional<FolderClaim> holder = ReadClaim(path_);
   if (is_held_ && holder.has_value() && holder->id == claim_id_) {
     claim_.is_released = true;
-    // If the write fails, the next server reports that this one crashed, and goes on.
+    // If the write fails, the next server reports that this server has crashed, and goes on.
     Write().IgnoreError();
   }
   close(descriptor_);  // also releases the kernel's lock
@@ -367,11 +369,11 @@ absl::StatusOr<bool> FolderLock::AwaitEnd(const FolderClaim& holder) {
 absl::Status FolderLock::Write() {
   ++claim_.beat;
   const std::string text = ToText(claim_);
-  // The file is overwritten in place, because the kernel's lock is on this file. A reader that sees
-  // an incomplete claim reads again.
+  // The file is overwritten and not replaced, because the kernel's lock is on this file. A reader
+  // that sees an incomplete claim reads again.
   if (pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
       ftruncate(descriptor_, static_cast<off_t>(text.size())) != 0 ||
-      fdatasync(descriptor_) != 0) {  // so that other machines see it
+      fdatasync(descriptor_) != 0) {  // makes the claim visible to other machines
     return ErrnoStatus(errno, "write", path_);
   }
   return absl::OkStatus();
@@ -395,8 +397,9 @@ void FolderLock::Beat() {
     const std::optional<FolderClaim> holder = ReadClaim(path_);
     if (holder.has_value() && holder->id != claim_id_ && !Outranks(*holder)) {
       const bool is_same_file = IsStillThere();
-      // If another folder has taken this one's place, or the file system is away, that does not
-      // mean that another server has taken over. The code that saves checkpoints reports it.
+      // The claim of another server may be in another folder that has taken the place of this one,
+      // or the file system may be away. Neither means that another server has taken over. The code
+      // that saves checkpoints reports such cases.
       if (!is_same_file && !absl::IsAlreadyExists(Confirm())) continue;
       return deps_.on_lost(absl::FailedPreconditionError(
           absl::StrCat(path_,
@@ -404,8 +407,8 @@ void FolderLock::Beat() {
                                     : " was removed while this server held it, and made anew by ",
                        holder->Describe(), "; this server must not save there any more")));
     }
-    // If the disk is full or away, the claim on it stays as it is, and the next checkpoint reports
-    // the error. A removed folder is created again only by the next checkpoint.
+    // If the disk is full or away, the claim stays as it is, and the next checkpoint reports the
+    // error. If the folder was removed, only the next checkpoint creates it again.
     if (!Confirm().ok()) continue;
     absl::MutexLock lock(&claim_mutex_);
     Write().IgnoreError();

@@ -8,8 +8,8 @@
 //
 // Servers that share a leader lease take the folder from each other. The server that has the lease
 // seizes the folder, even if the former holder is frozen and still has the kernel lock. The former
-// holder may continue at any time. What it then writes has its own, lower revision, and can be
-// recognised by that.
+// holder may continue at any time. Files that it then writes have its lower revision, and can be
+// recognised by it.
 #pragma once
 
 #include <sys/types.h>
@@ -41,7 +41,7 @@ struct LeaderFence {
   int64_t revision = 0;  // each later process that takes the lease has a higher revision
 };
 
-// One server's claim on a folder, as the file has it.
+// One server's claim on a folder, as it is stored in LOCK.
 struct FolderClaim : ProcessIdentity {
   int64_t beat = 0;
   bool is_released = false;
@@ -51,12 +51,13 @@ struct FolderClaim : ProcessIdentity {
 // Returns a claim of this process.
 FolderClaim NewFolderClaim(LeaderFence fence = {});
 
-// Checks that the LOCK of `folder` on this machine has the claim `claim_id`, so that both servers
-// mean the same folder. Errors: FailedPrecondition saying what is there instead.
+// Checks that LOCK of `folder` on this machine has the claim `claim_id`. If so, the server with
+// that claim and this process use the same folder. Errors: FailedPrecondition saying what is there
+// instead.
 absl::Status CheckClaimIsIn(const std::string& folder, uint64_t claim_id);
 
-// Checks `folder` with CheckClaimIsIn(), and that `other`, if it is another folder, is held by the
-// same process. Errors: FailedPrecondition.
+// Checks `folder` with CheckClaimIsIn(). If `other` is another folder, also checks that the same
+// process holds it. Errors: FailedPrecondition.
 absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
                              const std::string& other);
 
@@ -64,22 +65,23 @@ absl::Status CheckSameHolder(const std::string& folder, uint64_t claim_id,
 bool HasFolderClaim(const std::string& folder);
 
 // Returns true if a server holds the folder, on this machine or on a machine whose locks the file
-// system shares. Does not lock the folder. Returns false if it cannot be known.
+// system shares. Does not lock the folder. Returns false also if this cannot be found out.
 bool IsFolderHeld(const std::string& folder);
 
 class FolderLock {
  public:
   struct Deps {
     Clock* clock = &Clock::Real();
-    // Asked from time to time while Take() waits for a sign of life. True ends the wait.
+    // Called from time to time while Take() waits for a sign of life. If it returns true, Take()
+    // ends the wait.
     std::function<bool()> is_interrupted = [] { return false; };
     // Called once, on a thread of the lock, if another server has taken the folder over: this
     // server was frozen, or cut off from the disk, for longer than kPatience.
     std::function<void(const absl::Status&)> on_lost = [](const absl::Status&) {};
     // Returns OK if this process holds the leader lease of its claim.
     std::function<absl::Status()> confirm_leader = [] { return absl::OkStatus(); };
-    // Returns true for the names of files that a run keeps in the folder. If another folder has
-    // taken the place of the claimed one, it is claimed only if it has no such file. Thread-safe.
+    // Returns true for the names of files that a run keeps in the folder. If another folder is now
+    // at the path of the claimed folder, it is claimed only if it has no such file. Thread-safe.
     std::function<bool(absl::string_view name)> is_content = [](absl::string_view name) {
       return !absl::StartsWith(name, kFolderLockName);
     };
@@ -95,10 +97,10 @@ class FolderLock {
   // of files.
   static absl::StatusOr<std::unique_ptr<FolderLock>> Take(const std::string& folder,
                                                           FolderClaim claim, Deps deps);
-  // Releases the folder. The next server does not wait, and does not report a crash.
+  // Releases the folder. The next server to take it does not wait, and does not report a crash.
   ~FolderLock();
 
-  // Starts the beat of the claim. Call it within kBeatInterval after Take().
+  // Starts the beat of the claim. Must be called within kBeatInterval after Take().
   void StartBeating();
 
   // Checks that the folder still belongs to this server, before something is moved into it. If the
@@ -107,13 +109,14 @@ class FolderLock {
   // system is there, as after umount, or another folder with files of a run); those of files.
   absl::Status Confirm() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
-  // Creates the folder if it was removed, and calls Confirm(). Does not create it on another file
-  // system than before. Errors: those of Confirm().
+  // Creates the folder if it was removed, and calls Confirm(). Does not create the folder if its
+  // path is now on another file system. Errors: those of Confirm().
   absl::Status Reclaim() ABSL_LOCKS_EXCLUDED(claim_mutex_);
 
-  // Checks that the folder still belongs to this server, after something was written into it, so
-  // that the next holder finds it. Never claims the folder again. Blocks on the disk. Thread-safe.
-  // Errors: AlreadyExists naming another holder; FailedPrecondition if the file is gone.
+  // Checks, after something was written into the folder, that the folder still belongs to this
+  // server, so that the next holder finds what was written. Never claims the folder again. Blocks
+  // on the disk. Thread-safe. Errors: AlreadyExists naming another holder; FailedPrecondition if
+  // the file is gone.
   absl::Status CheckHeld() const;
 
   const std::string& folder() const { return folder_; }
@@ -128,23 +131,24 @@ class FolderLock {
 
  private:
   FolderLock(std::string folder, int descriptor, FolderClaim claim, Deps deps);
-  // Waits for a sign of life of `holder`. Returns true if it has released the folder, false if it
-  // gave no sign for kPatience. Errors: AlreadyExists (it gave a sign of life); Cancelled.
+  // Waits for a sign of life of `holder`. Returns true if the holder has released the folder, and
+  // false if it gave no sign for kPatience. Errors: AlreadyExists (the holder gave a sign of life);
+  // Cancelled.
   absl::StatusOr<bool> AwaitEnd(const FolderClaim& holder);
-  // Replaces the file with a claim of this process, which locks the new file. What the former
-  // holder still writes goes into the old file.
+  // Replaces the file with a claim of this process, which locks the new file. If the former holder
+  // still writes its claim, that goes into the old file.
   absl::Status Seize() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   // Returns true if `holder` claimed the folder earlier under the same leader lease as this
   // process.
   bool Outranks(const FolderClaim& holder) const;
-  // Checks that the folder that is there now may be claimed in place of the one that was claimed
-  // before. `holder` is the claim in its LOCK. Errors: FailedPrecondition naming what is there.
+  // Checks that the folder that is now at the path may be claimed in place of the claimed folder.
+  // `holder` is the claim in its LOCK. Errors: FailedPrecondition naming what is there.
   absl::Status CheckIsOurs(const std::optional<FolderClaim>& holder) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   // Claims the folder again after it or its LOCK was removed.
   absl::Status ClaimAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
   absl::Status Write() ABSL_EXCLUSIVE_LOCKS_REQUIRED(claim_mutex_);
-  // Returns true if the file in the folder is the one that this process has locked.
+  // Returns true if the LOCK in the folder is the file that this process has locked.
   bool IsStillThere() ABSL_LOCKS_EXCLUDED(claim_mutex_);
   void Beat() ABSL_LOCKS_EXCLUDED(mutex_);
 

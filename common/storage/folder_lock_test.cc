@@ -176,7 +176,7 @@ TEST_F(FolderLockTest, LeaderSeizesFolderThatAFrozenLeaderKeepsLocked) {
   EXPECT_EQ((*next)->revision(), 12);
   ASSERT_TRUE((*next)->crashed_holder().has_value());
   EXPECT_EQ((*next)->crashed_holder()->host, "frozen");
-  // The former leader is not frozen any more.
+  // The former leader runs again after it was frozen.
   const auto is_held_by_next =
       StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("the server on host next"));
   EXPECT_THAT((*frozen)->Confirm(), is_held_by_next);
@@ -242,8 +242,8 @@ TEST_F(FolderLockTest, LeaderTakesTheFolderBackFromAFormerOneThatSeizedItLate) {
   EXPECT_THAT((*late)->CheckHeld(), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
-// Leases count from 1 again if their store has lost its data. A server may also start without a
-// leader lease.
+// If the store of leases has lost its data, their revisions count from 1 again. A server may also
+// start without a leader lease.
 TEST_F(FolderLockTest, ClaimHasAHigherRevisionThanAllBeforeIt) {
   ASSERT_OK(FolderLock::Take(folder_, LeadersClaim("first", "m1", 900), {}));
   const auto counts_anew = FolderLock::Take(folder_, LeadersClaim("second", "m1", 3), {});

@@ -24,8 +24,8 @@ struct KnownFileSystem {
   absl::string_view name;
 };
 
-// Numbers are from linux/magic.h and fs/smb/client. These file systems cannot, or once could not,
-// sync a folder.
+// Numbers are from linux/magic.h and fs/smb/client. Some or all versions of these file systems
+// cannot sync a folder.
 constexpr KnownFileSystem kSmb[] = {{0xff534d42, "cifs"}, {0xfe534d42, "smb3"}, {0x517b, "smbfs"}};
 constexpr KnownFileSystem kOthers[] = {{0x786f4256, "vboxsf"},
                                        {0x65735546, "fuse"},

@@ -1,5 +1,5 @@
-// Makes new names in a folder survive a crash. Not a part of file_io.h, because it writes to the
-// log.
+// Makes new names in a folder survive a crash. This is not a part of file_io.h, because it writes
+// to the log.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace lodestar {
 
 // Makes names that were created in or renamed into the directory survive a crash. If the file
-// system cannot do that, returns FolderSyncStatus(). If that is OK, a warning is logged.
+// system cannot sync folders, returns FolderSyncStatus(). If that status is OK, logs a warning.
 absl::Status FsyncDirectory(const std::string& path);
 
-// Returns what it means that a folder could not be synced. `file_system` is f_type of statfs(2). OK
-// means that names survive a crash of this machine anyway: SMB file servers create names before the
-// call returns. Errors: FailedPrecondition naming the file system that cannot sync folders; those
-// of ErrnoStatus().
+// Returns whether a folder that could not be synced is a problem. `error_number` is the error of
+// the sync. `file_system` is f_type of statfs(2). OK means that names survive a crash of this
+// machine anyway: SMB file servers create names before the call returns. Errors: FailedPrecondition
+// naming the file system that cannot sync folders; those of ErrnoStatus().
 absl::Status FolderSyncStatus(int error_number, int64_t file_system, absl::string_view path);
 
 }  // namespace lodestar

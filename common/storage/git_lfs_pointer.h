@@ -1,5 +1,6 @@
-// Recognises pointers of Git LFS, which keeps large files outside of a repository. If such a file
-// was not fetched, a text of three lines lies in its place, and would be read as data.
+// Recognises pointers of Git LFS, which keeps large files outside of a repository. If a large file
+// was not fetched, the repository has a text of three lines in its place, which would be read as
+// data.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace lodestar {
 
 struct ProcessIdentity {
   std::string machine;  // differs between machines, and between boots of one machine
-  std::string host;     // for messages, like the next two
+  std::string host;     // for messages, like the two members below
   int64_t process = 0;
   std::string since;
   uint64_t id = 0;  // a random number

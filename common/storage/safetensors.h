@@ -116,9 +116,9 @@ class SafetensorsReader {
   const SafetensorsTensor* Find(const std::string& name) const;
 
   absl::Span<const uint8_t> Bytes(const SafetensorsTensor& tensor) const;
-  // Returns the values of an F32 tensor. They lie in the mapped file if the data is aligned, else
-  // in a copy made by Open(). Valid as long as this object. Errors: NotFound; InvalidArgument
-  // (another dtype).
+  // Returns the values of an F32 tensor. The values are in the mapped file if its data is aligned,
+  // and otherwise in a copy that Open() has made. They are valid as long as this object. Errors:
+  // NotFound; InvalidArgument (another dtype).
   absl::StatusOr<absl::Span<const float>> Floats(const std::string& name) const;
 
   int64_t file_bytes() const { return static_cast<int64_t>(file_.bytes.size()); }

@@ -30,7 +30,8 @@ absl::StatusOr<std::vector<int64_t>> AsInt64s(const Json& array, absl::string_vi
   return numbers;
 }
 
-// Returns a tensor from its header entry. Its `offset` still counts from the start of the data.
+// Returns a tensor from its header entry. The `offset` of the result counts from the start of the
+// data, not of the file.
 absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const Json& entry) {
   SafetensorsTensor tensor;
   tensor.name = name;
@@ -151,8 +152,8 @@ absl::Status CheckTiling(const std::vector<SafetensorsTensor>& tensors, int64_t 
   return absl::OkStatus();
 }
 
-// Returns what a file that is not in safetensors format is, and what to do, if its first bytes show
-// that.
+// Returns text that says what a file in another format is, and what to do. Returns nullopt if its
+// first bytes do not show that.
 std::optional<std::string> WhatElse(absl::Span<const uint8_t> file) {
   constexpr size_t kStartBytes = 512;
   const absl::Span<const uint8_t> start = file.subspan(0, kStartBytes);

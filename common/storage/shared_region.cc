@@ -76,7 +76,8 @@ absl::StatusOr<char*> Map(int descriptor, uint64_t bytes) {
   void* const memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, /*offset=*/0);
   if (memory == MAP_FAILED) return SystemError("mmap");
-  // Huge pages cause fewer page faults and TLB misses. Without that feature nothing is lost.
+  // Huge pages cause fewer page faults and TLB misses. If the system does not have them, nothing is
+  // lost.
   madvise(memory, bytes, MADV_HUGEPAGE);
   return static_cast<char*>(memory);
 }
@@ -123,7 +124,7 @@ absl::StatusOr<SharedRegion> SharedRegion::Open(const Handle& handle) {
   const Descriptor file(
       open(absl::StrCat("/proc/self/fd/", place.get()).c_str(), O_RDWR | O_CLOEXEC));
   if (!file.ok()) return NotHere(absl::StrCat(path, ": ", std::strerror(errno)));
-  // Only files made to be shared have seals. After sealing, the size cannot change.
+  // Only files that were made to be shared have seals. The size of a sealed file cannot change.
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
     return NotHere(absl::StrCat(path, " is not sealed"));

@@ -3,13 +3,13 @@
 //
 // The process that creates a region tells the other (process id, descriptor, nonce, size). The
 // other opens it through /proc, which works only on the same machine, in the same process namespace
-// and for the same user. It finds the nonce in the region, which no other process can have guessed.
-// The size is sealed, because a peer that shrank the region would kill every process that touches
-// it.
+// and for the same user. It checks that the region begins with the nonce, which no other process
+// can guess. The size is sealed, because a peer that shrank the region would kill every process
+// that touches it.
 //
 // Contents may change at any time while they are read. A reader must copy first and then check the
-// copy. A reader may check the contents in place only if the peer alone decides what they are, and
-// the reader does not interpret them. That check only detects damage.
+// copy. In one case a reader may check the contents in place: if only the peer is harmed by wrong
+// contents, and the reader does not interpret them. Such a check only detects damage.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace lodestar {
 
 class SharedRegion {
  public:
-  // What another process needs to find the region.
+  // The facts with which another process finds the region.
   struct Handle {
     int64_t process_id = 0;
     int64_t descriptor = 0;

@@ -25,8 +25,8 @@ class SimulatedClock : public Clock {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) ABSL_LOCKS_EXCLUDED(mutex_);
 
   void AdvanceTime(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Blocks until `count` threads are inside Sleep() or Await(). All that they did before is then
-  // done.
+  // Blocks until `count` threads are inside Sleep() or Await(). By then they have done everything
+  // before these calls.
   void AwaitSleepers(int count) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -58,8 +58,8 @@ struct SimulatedFileSystem::Node {
   using Names = std::map<std::string, std::shared_ptr<Node>, std::less<>>;
 
   struct NameChange {
-    std::string removed;  // empty means none
-    std::string added;    // empty means none
+    std::string removed;  // name that the change removes; empty means none
+    std::string added;    // name that the change adds; empty means none
     std::shared_ptr<Node> node;
 
     void ApplyTo(Names& names) const {
@@ -78,10 +78,11 @@ struct SimulatedFileSystem::Node {
   // Content of a file. Mappings share it, so a content does not change while it is mapped.
   std::shared_ptr<std::string> contents = std::make_shared<std::string>();
   size_t num_synced = 0;
-  // Content on disk of a file that was truncated and not synced since; else null.
+  // Content on disk of a file that was truncated and not synced since then. Null means that there
+  // is no such content.
   std::shared_ptr<std::string> before_truncation;
 
-  // Entries of a directory, now and on disk.
+  // Entries of a directory: as programs see them now, and as they are on disk.
   Names names;
   Names synced_names;
   std::vector<NameChange> unsynced;  // changes that lead from synced_names to names
@@ -109,7 +110,8 @@ struct SimulatedFileSystem::Node {
     unsynced.clear();
   }
 
-  // Leaves only what is on disk, here and in folders below. Returns the bytes of all files.
+  // Drops everything that is not on disk, in this node and in folders below. Returns the size of
+  // all files in bytes.
   int64_t Crash(std::mt19937_64& chance) {
     is_named = true;
     if (is_directory) return CrashDirectory(chance);
@@ -124,8 +126,8 @@ struct SimulatedFileSystem::Node {
 
   int64_t CrashDirectory(std::mt19937_64& chance) {
     for (auto& [name, node] : names) node->is_named = false;
-    // Changes are visited from last to first, so that a change that a later one needs is kept with
-    // it.
+    // Changes are visited from last to first. So if a later change is kept, the earlier change that
+    // it needs is kept also.
     std::set<std::string> needed;
     std::vector<NameChange> reached_disk;
     for (auto change = unsynced.rbegin(); change != unsynced.rend(); ++change) {

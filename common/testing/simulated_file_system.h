@@ -30,8 +30,8 @@ enum class FileOperation {
   kSyncDirectory,
 };
 
-// Use it on one thread only. The same calls give the same disk, to the bit. It has no links and no
-// file times.
+// Use it on one thread only. The same calls always give the same content of the disk, to the bit.
+// It has no links and no file times.
 class SimulatedFileSystem final : public FileSystem {
  public:
   // Called before each operation. If it returns an error, the operation returns that error and
@@ -42,15 +42,15 @@ class SimulatedFileSystem final : public FileSystem {
   ~SimulatedFileSystem() override;
 
   // Sets the hook. Null means no faults. To simulate a killed process, set a hook that refuses
-  // everything. Then set null for the next process, which finds all that was written.
+  // everything. Then set null: the next process finds everything that was written.
   void SetFaultHook(FaultHook hook) { hook_ = std::move(hook); }
-  // Sets the size of the disk. A write beyond it writes the bytes that fit and returns
+  // Sets the size of the disk. A write beyond this size writes the bytes that fit, and returns
   // ResourceExhausted.
   void SetCapacity(int64_t num_bytes) { capacity_bytes_ = num_bytes; }
-  // Simulates a power failure. Of bytes that were not synced the disk has none, all, or the first
-  // ones, followed by nothing, zeros or garbage. Each change of a name that was not synced may be
-  // lost or not. But if a change needs an earlier one of the same name, it is lost with the earlier
-  // one. A rename is never half done. Open files cannot be written any more.
+  // Simulates a power failure. Of bytes that were not synced, the disk has none, all, or the first
+  // ones. The first ones may be followed by zeros or garbage. Each change of a name that was not
+  // synced may be lost. But a change that needs an earlier change of the same name is lost together
+  // with the earlier change. A rename is never half done. Open files cannot be written any more.
   void Crash(std::mt19937_64& chance);
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path,

@@ -7,7 +7,8 @@
 
 namespace lodestar {
 
-// Takes root's privileges over files from the thread that creates it, for as long as it lives.
+// While an object of this class lives, the thread that made it does not have root's privileges over
+// files.
 class UnprivilegedThread {
  public:
   UnprivilegedThread() {
