@@ -20,26 +20,26 @@ constexpr int kClientPingMs = 10'000;
 // also delays pings.
 constexpr int kClientPingTimeoutMs = 10'000;
 constexpr int kServerPingMs = 20'000;
-// Minimum interval of a client's pings. It is below kClientPingMs, because a server disconnects
-// clients that ping more often.
+// Minimum interval of a client's pings. A server disconnects clients that ping more often. It is
+// below kClientPingMs, so that pings of our clients are allowed.
 constexpr int kMinPingIntervalMs = 5'000;
-// Maximum number of pings below that interval. After more, the client is disconnected.
+// Maximum number of pings that come earlier than that interval. After more such pings, the client
+// is disconnected.
 constexpr int kMaxPingStrikes = 2;
 constexpr int kReconnectInitialMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
 // Minimum pause before gRPC looks a host name up again. Its default is 30 s, and for that time a
 // server that came back under another IP address is not found.
 constexpr int kNameLookupPauseMs = 1'000;
-// gRPC also uses this as the timeout of a connection attempt. It is long, because a busy server
-// answers late.
+// Minimum timeout of a connection attempt. It is long, because a busy server answers late.
 constexpr int kConnectTimeoutMs = 5'000;
 // Maximum number of bytes read from a connection at once, and memory that the connection keeps for
-// the next read. The rest of a frame that has begun may be larger.
+// the next read. If a frame has begun, the rest of the frame may be larger.
 constexpr int kReadBytes = 32 << 10;
 // Maximum number of bytes that may arrive on a stream before they are read.
 constexpr int kReceiveWindowBytes = 4 << 10;
 // Maximum frame that clients may send. gRPC's default would cut a chunk into 64 frames, which each
-// cost processing time. A frame is received as a whole, so on a slow path a larger one would look
+// cost processing time. A frame is received as a whole, so on a slow path a larger frame would look
 // like silence.
 constexpr int kMaxFrameBytes = 256 << 10;
 constexpr int kMinThreads = 64;
@@ -58,8 +58,8 @@ void LogForDevelopers(gpr_log_func_args* entry) {
   LogDebug("grpc {}:{}: {}", entry->file, entry->line, entry->message);
 }
 
-// Handles protobuf's log messages. It writes a line for each text that is not UTF-8, so any peer
-// could fill the log.
+// Handles protobuf's log messages. protobuf logs each text that is not UTF-8, so without this
+// function any peer could fill the log.
 void LogProtobufForDevelopers(google::protobuf::LogLevel level, const char* file, int line,
                               const std::string& message) {
   if (level == google::protobuf::LOGLEVEL_FATAL) {
@@ -74,7 +74,7 @@ void LogProtobufForDevelopers(google::protobuf::LogLevel level, const char* file
 // wait 10 s for its own poller to wake up.
 void HoldGrpcLibrary() {
   static const bool held = [] {
-    // If a user sets gRPC's own switch, its log is left as it is.
+    // If the user has set gRPC's own variable, gRPC's log is left as it is.
     if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(&LogForDevelopers);
     google::protobuf::SetLogHandler(&LogProtobufForDevelopers);
     grpc_init();
@@ -87,7 +87,8 @@ void SetCommon(grpc::ChannelArguments& arguments) {
   HoldGrpcLibrary();
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
-  // A proxy from the environment would see or lose all tensors.
+  // Ignores proxies that the environment names, because a proxy would see all tensors, or not let
+  // them through.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kClientPingMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kClientPingTimeoutMs);
@@ -143,8 +144,9 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxFrameBytes);
   if (!options.long_paths) {
-    // The probe would open every stream's window to 4 MiB and more. Many workers that wait for
-    // their turn would then fill the server's memory with data that it does not read yet.
+    // Turns off gRPC's probe of the bandwidth. It would open every stream's window to 4 MiB and
+    // more. Many workers that wait for their turn would then fill the server's memory with data
+    // that it does not read yet.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kReceiveWindowBytes);
   }
@@ -155,7 +157,8 @@ void ApplyServerOptions(grpc::ServerBuilder& builder, const ServerOptions& optio
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-  // Otherwise two servers could share a port, and each would get some of the workers.
+  // If this were on, two servers could listen on the same port, and each would get some of the
+  // workers.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 

@@ -20,12 +20,13 @@ inline constexpr size_t kFirstChunkBytes = size_t{1} << 10;
 // Maximum size of a message. gRPC refuses larger messages before they are read.
 inline constexpr int kMaxMessageBytes = 8 << 20;
 // Size of a block of shared memory, for one chunk. kSharedBlocks is the number of blocks for each
-// direction. All of them fit into the last-level cache, and neither side waits for the other.
+// direction. All blocks fit into the last-level cache, and there are enough of them that neither
+// side waits for the other.
 inline constexpr size_t kSharedBlockBytes = size_t{2} << 20;
 inline constexpr int kSharedBlocks = 6;
 // A second connection makes loopback nearly as fast as raw TCP, and more do not help. If a server
-// has less than kBytesForManyChannels of the model, one is used: two would only cost the memory of
-// a connection per worker.
+// has less than kBytesForManyChannels of the model, only one connection is used: a second one would
+// only cost memory for each worker.
 inline constexpr int kDataChannelsPerServer = 2;
 inline constexpr int64_t kBytesForManyChannels = int64_t{4} << 20;
 
@@ -46,27 +47,27 @@ inline constexpr char kLifeSecretKey[] = "lodestar-life";
 // metadata. No decision depends on it.
 inline constexpr char kRequestIdKey[] = "lodestar-request";
 
-// Returns the arguments of a data channel. Each of several to the same server has its own TCP
-// connection. gRPC does not retry (the application sends a stream of tensors again), and writes are
-// buffered.
+// Returns the arguments of a data channel. If there are several channels to the same server, each
+// has its own TCP connection. gRPC does not retry calls, because the application itself sends a
+// stream of tensors again. Writes are buffered.
 grpc::ChannelArguments DataChannelArguments();
 // Returns the arguments of the channel for registration, heartbeats, grants and status.
 grpc::ChannelArguments ControlChannelArguments();
 
 // Sets how gRPC reads connections: little memory per connection, and no wake-up of a thread before
-// a whole frame of a chunk has arrived. Call it once at the top of main(), before any thread. A
-// worker inside another program does not call it.
+// a whole frame of a chunk has arrived. Must be called once at the top of main(), before any
+// thread. A worker inside another program must not call it.
 void SetUpGrpcProcess();
 struct ServerOptions {
-  // True means that each stream may have as many bytes on their way as the path holds, even if the
-  // server does not read them. False means few bytes, and up to 1 MiB per round trip while the
-  // stream is read.
+  // True means that each stream may have as many unread bytes on their way as the path can hold.
+  // False means that few bytes may be unread, and that up to 1 MiB per round trip may arrive while
+  // the stream is read.
   bool long_paths = false;
   // Maximum bytes of messages that are being received or sent. Beyond it gRPC ends calls.
   int64_t message_bytes = int64_t{1} << 30;
   // Maximum number of open calls of a client on one connection. The client holds further calls
-  // back. It is more than the limit of one worker in all: otherwise the worker would never reach,
-  // and learn of, that limit.
+  // back. The number is above the server's limit of calls per worker. Otherwise a worker could
+  // never exceed that limit, and would not be told of it.
   int calls_per_connection = 128;
 };
 // Sets limits of messages, calls and memory, keepalive and buffers of a server. The caller adds

@@ -45,7 +45,7 @@ TEST(BulkOptionsTest, AllChannelsAskWithinASecondAgainWhereANameLeads) {
   }
 }
 
-// Otherwise any peer could fill the log with texts that are not UTF-8.
+// Texts that are not UTF-8 must not be logged. Otherwise any peer could fill the log.
 TEST(BulkOptionsTest, ErrorsOfProtobufAreForDevelopers) {
   DataChannelArguments();
   const auto written_by_a_text = [] {

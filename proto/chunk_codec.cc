@@ -25,7 +25,7 @@ using google::protobuf::io::CodedOutputStream;
 // Maximum size of a header: fifteen fields, each with a tag of one byte and at most ten more bytes.
 constexpr size_t kMaxHeaderBytes = 15 * 11;
 
-// Maximum number of payload bytes that are copied before `arrived` sees them: less than the size of
+// Maximum number of payload bytes that are copied before the next call of `arrived`. They fit into
 // a second-level cache.
 constexpr size_t kCachedBytes = 128 << 10;
 
@@ -88,7 +88,7 @@ struct FieldValue {
 constexpr int ChecksumField(const PushChunkHeader&) { return v1::PushChunk::kCrc32CFieldNumber; }
 constexpr int ChecksumField(const PullChunkHeader&) { return v1::PullChunk::kCrc32CFieldNumber; }
 
-// Returns the checksum of the fields, in the order of their numbers.
+// Returns the checksum of the fields in this order, which is the order of their numbers.
 template <typename... Fields>
 uint32_t CrcOfFields(Fields... fields) {
   uint8_t bytes[sizeof...(fields) * sizeof(uint64_t)];
@@ -352,7 +352,8 @@ uint32_t ChecksumOf(const v1::PullRequest& request) {
   add(request.encoding());
   add(request.held_versions_size());
   for (const int64_t version : request.held_versions()) add(version);
-  // Clients that do not know the field leave it out of the checksum.
+  // The field is in the checksum only if it is set, because clients that do not know the field
+  // leave it out.
   if (request.max_chunk_bytes() != 0) add(request.max_chunk_bytes());
   add(request.shared_region());
   return crc32c;
@@ -475,7 +476,7 @@ absl::StatusOr<uint32_t> ChunkReader<Header>::ReadData(
     const void* piece = nullptr;
     int size = 0;
     if (!input_->GetDirectBufferPointer(&piece, &size)) return Malformed("data is cut");
-    // Copies up to the next point at which `arrived` is called.
+    // Copies at most up to the next point at which `arrived` must be called.
     const size_t taken = std::min(
         {data_bytes_ - done, static_cast<size_t>(size), kCachedBytes - done % kCachedBytes});
     copy(piece, taken);

@@ -47,7 +47,7 @@ struct PushChunkHeader {
   v1::Encoding encoding = v1::ENCODING_UNSPECIFIED;
   v1::ContributionKind kind = v1::CONTRIBUTION_KIND_UNSPECIFIED;
   uint32_t crc32c = 0;  // checksum of the payload
-  float scale = 0.0f;   // 0 means 1
+  float scale = 0.0f;   // 0 means a factor of 1
   SharedPlace place = {};
   // 0 means all samples of the grant. kSkippedSamples means that there is no payload.
   int64_t num_samples = 0;
@@ -91,8 +91,8 @@ grpc::ByteBuffer EncodePullChunk(const PullChunkHeader& header, const void* data
 struct ArrivedBytes {
   size_t end;  // number of bytes in the destination
   // The newest bytes, at the place that they were copied from. During the call of `arrived` they
-  // are still in the cache, even if the destination is not, and do not change. The span is empty if
-  // the payload is in shared memory, which the peer may change.
+  // are still in the cache and do not change, even if the destination is not in the cache. The span
+  // is empty if the payload is in shared memory, which the peer may change.
   absl::Span<const std::byte> last;
 };
 
@@ -106,24 +106,25 @@ class ChunkReader {
   ChunkReader(const ChunkReader&) = delete;
   ChunkReader& operator=(const ChunkReader&) = delete;
 
-  // Reads the small fields and stops at the payload. Call once. Errors: DataLoss (not legal
-  // protobuf; a payload that is longer than the message or also in shared memory; known fields
-  // after the payload; no payload, or a payload for a skipped step; a header that was damaged on
-  // its way); InvalidArgument (more than kMaxChunkBytes of data).
+  // Reads the small fields and stops at the payload. Must be called only once. Errors: DataLoss
+  // (not legal protobuf; a payload that is longer than the message or also in shared memory; known
+  // fields after the payload; no payload, or a payload for a skipped step; a header that was
+  // damaged on its way); InvalidArgument (more than kMaxChunkBytes of data).
   absl::Status ReadHeader();
   const Header& header() const { return header_; }
-  // Returns the length of the payload: 1 to kMaxChunkBytes, or 0 for a skipped step. Requires:
-  // ReadHeader() was OK.
+  // Returns the length of the payload: 1 to kMaxChunkBytes, or 0 for a step that was skipped.
+  // Requires: ReadHeader() was OK.
   size_t data_bytes() const { return data_bytes_; }
-  // Returns true if the header has a checksum, which may be 0. Call after ReadHeader().
+  // Returns true if the header has a checksum. Its value may be 0. Must be called after
+  // ReadHeader().
   bool has_header_checksum() const { return has_header_checksum_; }
   // Returns true if the payload is in the region header().place.region.
   bool is_shared() const { return header_.place.region != 0; }
   // Copies the payload to `destination`, which has room for data_bytes(). Returns the checksum of
   // the bytes written there, computed in the same pass. `region` is header().place.region if
   // is_shared(), else unused. `arrived` is called with the bytes of the payload, in order, as soon
-  // as they are copied. Call once, after ReadHeader() was OK. Errors: as ReadHeader();
-  // InvalidArgument (the place is not in the region).
+  // as they are copied. Must be called only once, after ReadHeader() was OK. Errors: as
+  // ReadHeader(); InvalidArgument (the place is not in the region).
   absl::StatusOr<uint32_t> ReadData(
       void* destination, const SharedRegion* region = nullptr,
       absl::FunctionRef<void(const ArrivedBytes&)> arrived = [](const ArrivedBytes&) {},
@@ -135,12 +136,12 @@ class ChunkReader {
   absl::Status BeginData();
   absl::Status CheckLength(uint64_t bytes) const;
 
-  // Each of the next three refers to the one before it.
+  // Each of the three members below refers to the member before it.
   grpc::ByteBuffer message_;
   std::optional<grpc::ProtoBufferReader> reader_;
   std::optional<google::protobuf::io::CodedInputStream> input_;
   Header header_;
-  uint64_t checksum_ = 0;  // as received
+  uint64_t checksum_ = 0;  // checksum that the message had
   bool has_header_checksum_ = false;
   size_t data_bytes_ = 0;
 };

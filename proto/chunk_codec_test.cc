@@ -111,7 +111,8 @@ TEST(ChunkCodecTest, NoFlippedBitMakesAChunkOfAnotherContribution) {
     std::string damaged = sent;
     damaged[bit / 8] ^= static_cast<char>(1 << bit % 8);
     const absl::StatusOr<Parsed> parsed = Parse(Buffer(damaged));
-    // With another code the sender would think that the server refuses its data.
+    // The code must be DataLoss. With another code the sender would think that the server refuses
+    // its data.
     if (!parsed.ok()) {
       EXPECT_THAT(parsed, StatusIs(absl::StatusCode::kDataLoss)) << bit;
     }
@@ -312,7 +313,7 @@ TEST(ChunkCodecTest, ReadsAnyOrderOfFieldsAndSkipsUnknownOnes) {
       "\xaa\x06\x03"
       "abc";                                                     // field 101
   const std::string unknown_group = "\xb3\x06\x08\x01\xb4\x06";  // field 102
-  const std::string bucket_as_bytes = "\x2a\x02hi";              // field 5, other wire type
+  const std::string bucket_as_bytes = "\x2a\x02hi";              // field 5 with another wire type
   const std::string round_twice = "\x18\x05\x18\x09";
   const std::string bucket = "\x28\x03";
   const std::string data =
@@ -381,8 +382,8 @@ TEST(ChunkCodecTest, RefusesLengthsThatLie) {
   EXPECT_THAT(Parse(Buffer(huge + "data")), StatusIs(absl::StatusCode::kDataLoss));
   const std::string two_gib = "\x7a\xff\xff\xff\xff\x07";
   EXPECT_THAT(Parse(Buffer(two_gib + "data")), StatusIs(absl::StatusCode::kDataLoss));
-  // The number has ten bytes, whose highest bits do not fit into 64 bits. A reader that drops these
-  // bits reads four.
+  // The length is a number of ten bytes, whose highest bits do not fit into 64 bits. A reader that
+  // drops these bits reads the number four.
   const std::string overlong = "\x84\x80\x80\x80\x80\x80\x80\x80\x80\x20";
   EXPECT_THAT(Parse(Buffer("\x7a" + overlong + "data")), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(Parse(Buffer("\x32" + overlong + "data\x7a\x04" + "data")),

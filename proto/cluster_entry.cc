@@ -44,15 +44,15 @@ constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 constexpr absl::Duration kRenewalTimeout = absl::Seconds(20);
 constexpr absl::Duration kFirstPause = absl::Seconds(5);
 constexpr absl::Duration kLongestPause = absl::Minutes(5);
-// Interval of checks whether the certificate must be renewed. It is short because clocks are set
-// and machines sleep.
+// Interval of checks whether the certificate must be renewed. It is short, because clocks may be
+// set and machines may sleep.
 constexpr absl::Duration kLookInterval = absl::Seconds(15);
-// Maximum time after which a certificate is renewed.
+// Maximum age of a certificate. Then it is renewed.
 constexpr absl::Duration kLongestUse = absl::Hours(12);
 constexpr int kHashDigitsOfFolder = 16;
 constexpr int64_t kMaxTokenBytes = 128;
 constexpr int64_t kMaxReasonBytes = 4096;
-constexpr size_t kMaxLeftovers = 4;  // maximum number of names in one message
+constexpr size_t kMaxLeftovers = 4;  // maximum number of certificates in one message
 
 absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
                        absl::string_view what) {
@@ -66,8 +66,9 @@ absl::Status CheckRole(const Identity& identity, absl::Span<const Role> roles,
 constexpr char kHostMark = '@';  // no identity's name has this character
 
 // Returns the folder's name for an identity: ROLE-NAME, or ROLE@HOST for a worker or server without
-// a name of its own. Machines may share the state folder, as compute nodes share a home. Two
-// workers with the same certificate could not be told apart. psctl needs no such distinction.
+// a name of its own. The host is in the name because machines may share the state folder, as
+// compute nodes share a home, and because two workers with the same certificate could not be told
+// apart. For psctl that does not matter, so its folder has no host.
 std::string LeafOf(const SecurityFlags& flags, Role role, const std::string& name) {
   if (!name.empty()) return absl::StrCat(RoleName(role), "-", name);
   const bool is_member = role == Role::kWorker || role == Role::kServer;
@@ -81,7 +82,7 @@ bool IsLeafOf(Role role, absl::string_view leaf) {
          (leaf.empty() || leaf.front() == '-' || leaf.front() == kHostMark);
 }
 
-// Says with which flags or on which host a program uses the folder.
+// Returns text that says with which flags or on which host a program uses the folder.
 std::string StartsOfLeaf(Role role, absl::string_view leaf) {
   leaf.remove_prefix(RoleName(role).size());
   if (leaf.empty()) return "without --name";
@@ -89,8 +90,8 @@ std::string StartsOfLeaf(Role role, absl::string_view leaf) {
 }
 
 // Takes over the folder of an earlier release, which had one folder for all machines. The first
-// machine gets it. A link replaces it, for programs of that release and so that other machines see
-// that it is taken.
+// machine gets the folder. A link is left in its place, for programs of that release, and so that
+// other machines see that the folder is taken.
 void TakeSharedFolder(const std::string& cluster, const std::string& leaf, Role role) {
   const std::string shared = absl::StrCat(cluster, "/", RoleName(role));
   const std::string own = absl::StrCat(cluster, "/", leaf);
@@ -100,7 +101,7 @@ void TakeSharedFolder(const std::string& cluster, const std::string& leaf, Role 
     return;
   }
   if (rename(shared.c_str(), own.c_str()) != 0) return;  // another machine was faster
-  if (std::filesystem::is_symlink(own, error)) {         // and has left its link meanwhile
+  if (std::filesystem::is_symlink(own, error)) {         // the other machine has left its link
     rename(own.c_str(), shared.c_str());
     return;
   }
@@ -159,10 +160,10 @@ absl::Status WithOrigin(const SecurityFlags& flags, const absl::Status& status) 
 }
 
 std::string TokenPath(const std::string& folder) { return absl::StrCat(folder, "/token"); }
-// Returns the path of the file that says why the certificate was removed.
+// Returns the path of the file that says why the certificate in the folder was removed.
 std::string ReasonPath(const std::string& folder) { return absl::StrCat(folder, "/thrown_away"); }
 
-// Returns true if the certificate was issued for another join string's token.
+// Returns true if the certificate in the folder was not issued for the token of this join string.
 bool IsOfAnotherToken(const std::string& folder, const JoinString& join) {
   const absl::StatusOr<std::string> token = ReadWholeFile(TokenPath(folder), kMaxTokenBytes);
   return token.ok() && *token != join.token_id;
@@ -179,7 +180,8 @@ absl::Time WrittenAt(const std::string& path, absl::Time now) {
   return stat(path.c_str(), &facts) == 0 ? absl::TimeFromTimespec(facts.st_mtim) : now;
 }
 
-// Gets credentials for the identity's name and role, unless another process has done so meanwhile.
+// Gets new credentials for the same name and role. Does nothing if another process has got them
+// meanwhile.
 absl::Status EnrolAgain(const JoinString& join, const std::string& cluster, const std::string& leaf,
                         const Identity& identity) {
   const std::string folder = absl::StrCat(cluster, "/", leaf);
@@ -208,7 +210,7 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
   const std::string folder = absl::StrCat(cluster, "/", leaf);
   const CredentialFiles files = CredentialFilesIn(folder);
   // If psctl is given another join string, it gets another certificate. Workers and servers keep
-  // the old one, because other processes of this machine may be using it.
+  // the old certificate, because other processes of this machine may be using it.
   const auto is_of_use = [&](const absl::StatusOr<CertificateFacts>& facts) {
     const bool is_outdated = roles.front() == Role::kOperator && IsOfAnotherToken(folder, join);
     return IsHeld(facts) && !is_outdated;
@@ -219,7 +221,7 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
   if (!is_of_use(facts)) {
     RETURN_IF_ERROR(MakeSecretFolder(cluster));
     ASSIGN_OR_RETURN(lock, EnrolmentLock::Take(cluster, leaf, timeout));
-    facts = CheckCredentials(files);  // another process may have enrolled meanwhile
+    facts = CheckCredentials(files);  // another process may have enrolled before the lock was free
   }
   if (absl::IsPermissionDenied(facts.status())) return facts.status();
   if (!is_of_use(facts)) {
@@ -234,9 +236,9 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
     if (const absl::Status role = CheckRole(facts->identity, roles, "its token"); !role.ok()) {
       return WithOrigin(flags, role);
     }
-    // The folder is replaced by a new one, without the old token and the old reason. If the start
-    // ends here, no token is noted, so that the next start keeps the certificate: the join string
-    // may allow only one enrolment.
+    // The folder is replaced by a new one, without the old token and the old reason. If the process
+    // ends before it notes the token, the folder has no token. The next start then keeps the
+    // certificate, because the join string may allow only one enrolment.
     RETURN_IF_ERROR(WriteCredentials(folder, credentials));
     RETURN_IF_ERROR(WriteFileAtomically(TokenPath(folder), join.token_id));
     LogInfo("enrolled as {} with the authority {}; the certificate is in {}",
@@ -253,7 +255,7 @@ absl::StatusOr<ClusterEntry> EnterByJoinString(const SecurityFlags& flags,
 
 struct KeptFolder {
   std::string path;
-  bool is_joined = false;  // false: the coordinator of this machine has written it
+  bool is_joined = false;  // false: this machine's coordinator wrote it
 };
 
 // Returns the folders that may have a certificate for the role and the name, valid or not. They are
@@ -311,10 +313,10 @@ std::vector<std::string> UselessLeftovers(const SecurityFlags& flags, Role role,
   return leftovers;
 }
 
-// Chooses the kept certificate for a server. `certificate` is the server's. If it is empty, the
-// server has not shown it, and a certificate is chosen only if there is just one. `reasons` says
-// why others cannot be used. Errors: Unavailable (several could be used); Unauthenticated (none can
-// be used); those of CheckRole().
+// Chooses the kept certificate for a server. `certificate` is the server's. Empty means that the
+// server has not shown its certificate. In that case a kept certificate is chosen only if there is
+// just one. `reasons` says why other certificates cannot be used. Errors: Unavailable (several
+// could be used); Unauthenticated (none can be used); those of CheckRole().
 absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
                                         absl::Span<const Role> roles,
                                         const std::string& certificate,
@@ -360,9 +362,9 @@ absl::StatusOr<ClusterEntry> ChooseKept(absl::Span<const KeptFolder> folders,
 
 // Enters with a certificate in `folders` that the server at `address`, one of `servers`, accepts.
 // `leftovers` describes certificates that cannot be used. `name` is the name for which a new token
-// would help. Errors: Unavailable, DeadlineExceeded (no server answers there, or not clearly
-// enough); Unauthenticated (no kept certificate can be used); PermissionDenied (the certificate is
-// for another role).
+// would help. Errors: Unavailable, DeadlineExceeded (no server answers there, or the answer does
+// not show which certificate to use); Unauthenticated (no kept certificate can be used);
+// PermissionDenied (the certificate is for another role).
 absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_view address,
                                      const std::string& servers,
                                      absl::Span<const KeptFolder> folders,
@@ -375,7 +377,8 @@ absl::StatusOr<ClusterEntry> EnterAt(const SecurityFlags& flags, absl::string_vi
   const absl::StatusOr<Greeting> greeting = Greet(std::string(address), timeout);
   if (!greeting.ok()) return at_address(greeting.status());
   if (!greeting->is_tls) {
-    // In plain text the program may later connect to any of the servers, so all must be allowed.
+    // With plain text the program may later connect to any of the servers, so plain text must be
+    // allowed for all of them.
     for (const absl::string_view server : absl::StrSplit(servers, ',')) {
       if (CheckMayBePlain("", server, SecurityFlags()).ok()) continue;
       return absl::UnavailableError(
@@ -447,7 +450,8 @@ std::string LeftoversText(const SecurityFlags& flags, Role role, const std::stri
 }
 
 void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why) {
-  // The reason is written first, so that a start never finds neither a certificate nor a reason.
+  // The reason is written before the certificate is removed. So a program that starts finds at
+  // least one of the two.
   WriteFileAtomically(ReasonPath(DirectoryOf(files.certificate)),
                       why.substr(0, static_cast<size_t>(kMaxReasonBytes)))
       .IgnoreError();
@@ -576,8 +580,8 @@ void CredentialRenewer::Run() {
     absl::Duration rest = pause;
     if (facts.ok()) {
       const absl::Time now = absl::Now();
-      // A file's time may be that of another machine's clock, so this process's own time is
-      // preferred.
+      // The file's time may come from another machine's clock, so the time at which this process
+      // renewed is preferred.
       const absl::Time written = renewed_at.value_or(WrittenAt(files_.certificate, now));
       const absl::Time due = RenewalDue(written, facts->validity.until, now);
       rest = std::max(due - now, pause == kFirstPause ? absl::ZeroDuration() : pause);

@@ -1,5 +1,6 @@
-// Gets the credentials of a program that starts: the operator's own, those of a join string, which
-// are kept for the next start, or none. Also renews them while the program runs.
+// Gets the credentials of a program that starts: the operator's own, those of a join string, or
+// none. Credentials of a join string are kept for the next start. Also renews them while the
+// program runs.
 #pragma once
 
 #include <functional>
@@ -24,7 +25,7 @@ struct ClusterEntry {
   std::optional<CredentialFiles> files;  // nullopt means plain text
   std::optional<Identity> identity;      // set if `files` is set
   // HOST:PORT[,HOST:PORT...] from the join string, or of the cluster that the kept certificate is
-  // for. Empty means that there is neither.
+  // for. Empty means that there is no join string and no kept certificate.
   std::string servers;
   bool is_renewable = false;  // true: CredentialRenewer can renew the files
   // Gets new credentials for the same name into `files`, with the join string. Null means that
@@ -38,10 +39,10 @@ struct ClusterEntry {
 
 // Gets credentials. `roles` are the roles that the program may have, its usual role first. `name`
 // is the wanted name of the identity. If it is empty, the machine's name is used. `servers` is
-// HOST:PORT[,HOST:PORT...], to which a program without a join string connects. It then uses the
-// kept certificate for that cluster. It uses plain text if a server speaks plain text and all
-// servers are on this machine, or if no certificate is kept, not even a useless one. Blocks while
-// it enrols or asks servers, for at most `timeout` per address.
+// HOST:PORT[,HOST:PORT...], to which a program without a join string connects. Such a program uses
+// the kept certificate for that cluster. It uses plain text in two cases: if a server speaks plain
+// text and all servers are on this machine, or if no certificate is kept, not even a useless one.
+// Blocks while it enrols or asks servers, for at most `timeout` per address.
 //
 // Errors: those of the files and of Enroll(); PermissionDenied (the credentials are for another
 // role); Unauthenticated (a server needs a certificate, none of the kept ones is for it, and no
@@ -51,22 +52,22 @@ absl::StatusOr<ClusterEntry> EnterCluster(const SecurityFlags& flags, absl::Span
                                           const std::string& name, const std::string& servers,
                                           absl::Duration timeout);
 
-// Returns true if an earlier start has kept a certificate, for any cluster. See EnterCluster().
+// Returns true if an earlier start has kept a certificate for any cluster. See EnterCluster().
 bool KeepsCertificate(const SecurityFlags& flags, Role role, const std::string& name);
 
 // Returns text about useless certificates of earlier starts for a program with this name:
 // certificates that were removed, or that are for other names. For a message that asks for --join.
-// Empty means that there are none.
+// Empty means that there are no such certificates.
 std::string LeftoversText(const SecurityFlags& flags, Role role, const std::string& name);
 
 // Removes the certificate, because a server has said that it is not valid any more. `why` is the
 // server's reason. A program that looks for a certificate finds none, and reports the reason.
 void ThrowAwayCertificate(const CredentialFiles& files, absl::string_view why);
 
-// Does the same as EnterCluster(), but if no server answers, waits for the time in `connect` and
-// logs that, because programs start in any order. If `connect.servers` is empty, messages name the
-// addresses that are asked. Errors also: Cancelled (`is_interrupted` returned true); Unavailable
-// (the time is over).
+// Does the same as EnterCluster(), but if no server answers, tries again for up to the time in
+// `connect` and logs that, because programs start in any order. If `connect.servers` is empty,
+// messages name the addresses that are asked. Errors also: Cancelled (`is_interrupted` returned
+// true); Unavailable (the time is over).
 absl::StatusOr<ClusterEntry> AwaitEntry(const SecurityFlags& flags, absl::Span<const Role> roles,
                                         const std::string& name, const std::string& servers,
                                         const std::function<bool()>& is_interrupted,
@@ -78,14 +79,14 @@ absl::Status CheckMayBePlain(absl::string_view what, absl::string_view addresses
                              const SecurityFlags& flags);
 
 // Returns when to renew a certificate that ends at `until`. Its file was written at `written`. The
-// time is the middle between both, but at most 12 hours after `written`: a certificate that was
-// made while a clock was ahead must not be used for long. If the clock was set back since, the
-// certificate is renewed now. Pure.
+// time is the middle between both times, but at most 12 hours after `written`: if a clock was ahead
+// when the certificate was made, it must not be used for long. If the clock was set back after
+// `written`, returns `now`. Pure.
 absl::Time RenewalDue(absl::Time written, absl::Time until, absl::Time now);
 
-// Renews a certificate of a cluster's authority in its files, when RenewalDue(). If it has ended,
-// as on a machine that has slept, or if key and certificate do not fit together, enrols again. Has
-// a thread of its own.
+// Renews a certificate of a cluster's authority in its files, when RenewalDue(). Enrols again if
+// the certificate has ended, as on a machine that has slept, or if key and certificate do not fit
+// together. Has a thread of its own.
 class CredentialRenewer {
  public:
   // `servers` are the addresses that the coordinator may have. `enrol_again`: see ClusterEntry.

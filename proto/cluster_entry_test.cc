@@ -293,7 +293,7 @@ class Port {
   std::thread thread_;
 };
 
-// Answers as a TLS server that is starting.
+// Answers like a TLS server that is starting.
 void RefuseForNow(int connection) {
   char greeting[4096];
   recv(connection, greeting, sizeof(greeting), 0);
@@ -408,7 +408,7 @@ TEST(ClusterEntryTest, TheTokenBeforeIsForgottenBeforeTheCertificateOfAnotherIsT
   };
   EXPECT_OK(enter());
   EXPECT_OK(enter());
-  // This is the state after a start that has ended before it noted the token.
+  // This is the state if a process ended before it noted the token.
   std::filesystem::remove(folder + "/token");
   EXPECT_OK(enter());
   EXPECT_EQ(num_enrolled, 1);

@@ -86,8 +86,8 @@ v1::ModelSpec ToProto(const ModelSpec& spec) {
 
 absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& proto) {
   ModelSpec spec;
-  // The name is kept with its escapes, as it is shown and sent on. Escapes may make it longer, so
-  // its length is checked here.
+  // The name is kept with the escapes of PeerText(), and is shown and sent on in this form. Escapes
+  // make a name longer, so the length is checked after them.
   spec.name = PeerText(proto.name(), kMaxModelNameBytes);
   if (spec.name.size() > kMaxModelNameBytes) {
     return absl::InvalidArgumentError(absl::StrCat("model spec: name has ", spec.name.size(),
@@ -130,7 +130,8 @@ v1::Layout ToProto(const Layout& layout) {
 }
 
 absl::StatusOr<Layout> FromProto(const v1::Layout& proto) {
-  // The number is checked first, because native tensors are larger than those of a message.
+  // The number of tensors is checked before the conversion, because a native tensor takes more
+  // memory than a tensor in a message.
   if (proto.tensors_size() > Layout::kMaxTensors) {
     return absl::InvalidArgumentError(absl::StrCat("layout: there are ", proto.tensors_size(),
                                                    " tensors, allowed are ", Layout::kMaxTensors));

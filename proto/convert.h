@@ -24,9 +24,10 @@ v1::ModelSpec ToProto(const ModelSpec& spec);
 absl::StatusOr<ModelSpec> FromProto(const v1::ModelSpec& spec);
 
 // Initializers are not sent, so a layout from a message starts all tensors at zero. A program that
-// initializes weights builds the layout from the model spec and compares both.
+// initializes weights builds a layout from the model spec and compares it with the one from the
+// message.
 v1::Layout ToProto(const Layout& layout);
-// Errors also: InvalidArgument if `hash` is set and does not match the tensors.
+// Converts a layout. Errors also: InvalidArgument if `hash` is set and does not match the tensors.
 absl::StatusOr<Layout> FromProto(const v1::Layout& layout);
 
 v1::JobSpec ToProto(const JobSpec& job);
@@ -41,7 +42,7 @@ v1::JobLoss ToProto(const JobLoss& loss);
 JobLoss FromProto(const v1::JobLoss& loss);
 
 v1::Encoding ToProto(Encoding::Kind encoding);
-// Returns the kind without its parameters, which are in JobSpec.
+// Returns the kind of an encoding. Its parameters are in JobSpec.
 absl::StatusOr<Encoding::Kind> FromProto(v1::Encoding encoding);
 
 v1::ContributionKind ToProto(ContributionKind kind);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 256;
 constexpr size_t kMaxLifeSecretBytes = 128;
-// Maximum length of a text that says why a worker waits or why the job is over.
+// Maximum length of the reason why a worker waits, or why the job is over.
 constexpr size_t kMaxReasonBytes = 2048;
 // Maximum round. No job reaches it, and sums of rounds do not overflow.
 constexpr int64_t kMaxRound = int64_t{1} << 60;
@@ -72,7 +72,8 @@ absl::Status CheckRange(absl::string_view field, int64_t value, int64_t lowest, 
       absl::StrCat(field, "=", value, " is out of range; allowed are ", lowest, " to ", highest));
 }
 
-// Checks that the server's buckets equal the worker's own plan, which the worker uses.
+// Checks that the server's buckets equal the plan that the worker has computed. The worker uses its
+// own plan.
 absl::Status CheckBuckets(const v1::RegisterReply& reply, const std::vector<Bucket>& plan) {
   if (reply.buckets_size() != static_cast<int>(plan.size())) {
     return absl::InvalidArgumentError(absl::StrCat("the server plans ", reply.buckets_size(),
@@ -223,7 +224,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   }
   call.adopts_order = request.adopts_order();
   ASSIGN_OR_RETURN(call.proposed, FromProto(request.proposed()));
-  // The age is only shown, so a nonsensical value is left out.
+  // The age is only shown, so a value that makes no sense is ignored.
   if (request.has_age_ms() && request.age_ms() >= 0 && request.age_ms() <= kMaxAgeMs) {
     call.process.age = absl::Milliseconds(request.age_ms());
   }
@@ -479,7 +480,7 @@ absl::StatusOr<RoundReport> FromProto(const v1::RoundReport& report) {
   RETURN_IF_ERROR(CheckSeconds("report.wait_seconds", report.wait_seconds()));
   RoundReport result;
   result.round = Round(report.round());
-  result.loss_sum = report.loss_sum();  // may be NaN: a diverged worker reports that
+  result.loss_sum = report.loss_sum();  // may be NaN: a worker that has diverged reports NaN
   result.num_predictions = report.num_predictions();
   result.num_samples = report.num_samples();
   result.compute = absl::Seconds(report.compute_seconds());

@@ -14,8 +14,8 @@
 
 namespace lodestar::wire {
 
-// Returns the incarnation that makes the call. Every request except Register's has it, and so has
-// the reply to Register.
+// Returns the incarnation that makes the call. Every request except Register's contains the
+// incarnation, and so does the reply to Register.
 template <typename Request>
 WorkerLife LifeFromProto(const Request& request) {
   return {WorkerId(request.worker_id()), Incarnation(request.incarnation())};
@@ -32,9 +32,10 @@ v1::ServerAddress ToProto(const ServerAddress& server);
 absl::StatusOr<std::vector<ServerAddress>> FromProto(
     const google::protobuf::RepeatedPtrField<v1::ServerAddress>& servers);
 
-// Adds the wire version and this software's version.
+// Makes a request with the wire version and the version of this software.
 v1::RegisterRequest ToProto(const RegisterCall& call);
-// Leaves `peer` empty. Errors also: InvalidArgument for another wire version.
+// Converts a request, but leaves `peer` empty. Errors also: InvalidArgument if the wire version is
+// not ours.
 absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request);
 
 v1::RegisterReply ToProto(const Registration& registration);

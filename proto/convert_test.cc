@@ -52,8 +52,8 @@ JobSpec SomeJob() {
   return job;
 }
 
-// Returns the fields of the message that are not set. So the test notices a new field that
-// ToProto() forgets.
+// Returns the fields of the message that are not set. With this, the test notices if ToProto()
+// forgets a new field.
 std::vector<std::string> UnsetFields(const google::protobuf::Message& message) {
   std::vector<std::string> unset;
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
@@ -101,7 +101,7 @@ TEST(ConvertTest, SettingsOfAsyncLocalSgdSurvive) {
   ASSERT_OK_AND_ASSIGN(const JobSpec back, FromProto(wire));
   EXPECT_EQ(back.momentum_correction, MomentumCorrectionKind::kHeloco);
   EXPECT_EQ(back.anchor, Anchor::kServer);
-  // A release that knows neither field sends neither.
+  // Releases that know neither field do not send them.
   wire.clear_momentum_correction();
   wire.clear_anchor();
   ASSERT_OK_AND_ASSIGN(const JobSpec old, FromProto(wire));
@@ -180,7 +180,7 @@ TEST(ConvertTest, TopKAndItsParametersSurvive) {
   wire.set_pull_encoding(v1::ENCODING_TOPK2);
   EXPECT_THAT(FromProto(wire),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("--pull_encoding=topk")));
-  // A release that knows neither field sends neither.
+  // Releases that know neither field do not send them.
   wire = ToProto(SomeJob());
   wire.clear_feedback_decay();
   wire.clear_topk_divisor();
@@ -220,7 +220,7 @@ TEST(ConvertTest, MissingAndSenselessPartsAreRefused) {
   EXPECT_THAT(FromProto(wire), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name")));
 }
 
-// Otherwise a coordinator could accept a model whose job every worker refuses.
+// A coordinator must not accept a model name that its workers refuse.
 TEST(ConvertTest, ModelNameThatIsTakenIsTakenAgain) {
   v1::ModelSpec wire = ToProto(*ModelPreset("gpt-nano"));
   for (const int num_controls : {60, 70}) {
@@ -258,7 +258,7 @@ TEST(ConvertTest, WhatALayoutMarksSurvives) {
   EXPECT_OK(CheckSameLayout(layout, "sent", back, "received"));
   EXPECT_TRUE(back.is_averaged(1));
   EXPECT_FALSE(back.is_averaged(0));
-  // This mark is not in the hash.
+  // The mark `embedding` is not part of the hash.
   EXPECT_TRUE(back.tensors()[0].embedding);
   EXPECT_FALSE(back.tensors()[1].embedding);
 }

@@ -56,8 +56,8 @@ class Connection {
   }
 
   int descriptor() const { return descriptor_; }
-  // Returns the error of TLS, an SSL_R_ code of OpenSSL. 0 means that TLS has not failed, or that
-  // the connection has ended.
+  // Returns the error of TLS as an SSL_R_ code of OpenSSL. 0 means that TLS has not failed, or that
+  // only the connection has ended.
   int tls_failure() const { return tls_failure_; }
   SSL* ssl() const { return ssl_.get(); }
   void SetAccepted() { is_accepted_ = true; }
@@ -147,7 +147,7 @@ class Connection {
     return absl::InvalidArgumentError("the message is damaged");
   }
 
-  // Makes sure that the other side gets all bytes before the connection closes.
+  // Ends TLS properly, so that the other side gets all bytes before the connection closes.
   void Finish() {
     Repeat([&] { return SSL_shutdown(ssl_.get()) >= 0 ? 1 : -1; }).IgnoreError();
     shutdown(descriptor_, SHUT_WR);
@@ -273,7 +273,7 @@ absl::Status CheckPeer(SSL* ssl, const std::string& authority_sha256, absl::Time
 std::string HostName() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return "machine";
-  // The name is cut at its first '.', because in worker names the process id follows a '.'.
+  // The host name is cut at its first '.', because in worker names the process id follows a '.'.
   const absl::string_view host = name.data();
   const std::string legal = NearestName(host.substr(0, host.find('.')), kMaxHostNameBytes);
   return legal.empty() ? "machine" : legal;
@@ -290,8 +290,8 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
   ASSIGN_OR_RETURN(Connection connection, Dial(address, deadline));
   RETURN_IF_ERROR(connection.SendPlain(kEnrollmentPreamble));
   const OwnedSslContext context = NewContext(TLS_client_method());
-  // CheckPeer() checks the chain below, against a hash and not against the machine's trusted
-  // authorities.
+  // OpenSSL's own check is off. CheckPeer() checks the chain below, against a hash and not against
+  // the machine's trusted authorities.
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_NONE, nullptr);
   RETURN_IF_ERROR(connection.BeginTls(context.get(), /*is_server=*/false));
   RETURN_IF_ERROR(CheckPeer(connection.ssl(), join.authority_sha256, absl::Now()));
@@ -320,7 +320,7 @@ absl::StatusOr<Credentials> EnrollAt(const std::string& address, const JoinStrin
   return credentials;
 }
 
-// Keeps in `shown` the server's certificate and those between it and its authority, and suspends
+// Stores in `shown` the certificate of the server and those between it and its authority. Suspends
 // the handshake.
 int KeepAndLeave(X509_STORE_CTX* store, void* shown) {
   std::string& chain = *static_cast<std::string*>(shown);
@@ -385,7 +385,8 @@ absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeou
       greeting.is_tls = true;
       return greeting;
     default:
-      // A server that closes the connection has not shown whether it speaks TLS.
+      // A server that closed the connection has not shown whether it speaks TLS. So the error is
+      // returned.
       RETURN_IF_ERROR(greeted);
   }
   greeting.is_tls = true;

@@ -1,6 +1,6 @@
 // Gets a machine's first certificate: both sides of the exchange described in
-// proto/authority_service.proto. A machine checks the authority before it sends the secret.
-// Strangers cannot reach HTTP/2.
+// proto/authority_service.proto. A machine checks the authority before it sends the secret. During
+// an enrolment no HTTP/2 is spoken, so strangers cannot reach it.
 #pragma once
 
 #include <functional>
@@ -20,9 +20,9 @@ namespace lodestar::wire {
 // First bytes of an enrolment's connection.
 inline constexpr absl::string_view kEnrollmentPreamble = "LODESTAR-ENROLL-1\n";
 
-// Checks that a server's certificate is valid at `now`. If it is not, a clock is wrong, or the
-// server is about to renew it, so the caller should try again. Errors: Unavailable with the times
-// of both sides; InvalidArgument (not a certificate).
+// Checks that a server's certificate is valid at `now`. If it is not valid, a clock is wrong, or
+// the server is about to renew its certificate. So the caller should try again. Errors: Unavailable
+// with the times of both sides; InvalidArgument (not a certificate).
 absl::Status CheckServerTimes(const std::string& certificate, absl::Time now);
 
 // Makes a key and gets a certificate for one of `roles` and for `name`, from the first server of
@@ -44,12 +44,13 @@ absl::Status ServeEnrollment(int descriptor, const Credentials& own, absl::Durat
 // The answer of the program that listens at an address.
 struct Greeting {
   bool is_tls = false;  // false: plain text
-  // The server's certificate as PEM, with those between it and its authority. Empty means that the
-  // server has shown none, because it is starting or full.
+  // The server's certificate as PEM, followed by the certificates between it and its authority.
+  // Empty means that the server has shown none, because it is starting or full.
   std::string certificate;
 };
-// Finds out how a server speaks, without making a call. Blocks. Errors: Unavailable,
-// DeadlineExceeded (no program answers, or the answer does not show whether it is TLS).
+// Finds out whether the server at the address speaks TLS or plain text, without making a call.
+// Blocks. Errors: Unavailable, DeadlineExceeded (no program answers, or the answer does not show
+// which of the two it is).
 absl::StatusOr<Greeting> Greet(const std::string& address, absl::Duration timeout);
 
 }  // namespace lodestar::wire

@@ -11,7 +11,7 @@ namespace lodestar::wire {
 // Returns the parts of the history that `request` asks for.
 v1::HistoryReply HistoryToProto(const RunHistory& history, const v1::HistoryRequest& request);
 
-// Errors: InvalidArgument if columns differ in length.
+// Converts a reply. Errors: InvalidArgument if columns differ in length.
 absl::StatusOr<RunHistory> HistoryFromProto(const v1::HistoryReply& reply);
 
 }  // namespace lodestar::wire

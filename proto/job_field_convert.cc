@@ -111,7 +111,7 @@ absl::StatusOr<JobValue> GetField(absl::string_view path, const FieldDescriptor&
   }
 }
 
-// Returns true if the field at `path` is not present, or has the value that means absent.
+// Returns true if the field at `path` is not present, or if its value counts as absent.
 bool IsAbsent(absl::string_view path, const v1::JobSpec& proto) {
   const FieldDescriptor& field = *FieldAt(path);
   const Message& owner = OwnerOf(path, proto);

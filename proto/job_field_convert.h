@@ -1,5 +1,5 @@
 // Converts the fields of a job that have JobField::wire to and from the message JobSpec, by
-// reflection. Fields without that path are converted in convert_job.cc.
+// reflection. Fields for which JobField::wire is empty are converted in convert_job.cc.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,7 +10,7 @@ namespace lodestar::wire {
 
 void FieldsToProto(const JobSpec& job, v1::JobSpec& proto);
 
-// Sets the fields of `job`, which must have the defaults. Does not make the checks of
+// Sets the fields of `job`, which must still have their defaults. Does not make the checks of
 // ValidateJobSpec(). Errors: InvalidArgument naming the field of the message.
 absl::Status FieldsFromProto(const v1::JobSpec& proto, JobSpec& job);
 

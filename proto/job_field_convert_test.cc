@@ -88,7 +88,7 @@ TEST(JobFieldConvertTest, EveryValueComesBack) {
   }
 }
 
-// Checks the meaning of a message of an earlier release, which lacks fields.
+// Checks what missing fields mean in a message of an earlier release.
 TEST(JobFieldConvertTest, AbsentFieldsHaveTheirMeaning) {
   v1::JobSpec whole;
   JobSpec job;
@@ -122,7 +122,7 @@ TEST(JobFieldConvertTest, AbsentFieldsHaveTheirMeaning) {
   EXPECT_EQ(read(proto).keep_workers, 1);
   EXPECT_EQ(read(proto).fragments, 1);
   EXPECT_EQ(read(proto).feedback_decay, 1.0);
-  // These fields have existed in all releases, so 0 is a value.
+  // All releases send these fields, so a missing field means the value 0.
   proto.clear_max_rounds_ahead();
   proto.clear_norm_limit();
   proto.clear_error_feedback();

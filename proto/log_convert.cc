@@ -28,8 +28,8 @@ v1::LogSeverity SeverityOf(LogLevel level) {
   return v1::LOG_SEVERITY_INFO;
 }
 
-// Returns the level. A severity that this release does not know gives `if_unknown`, as if none were
-// set.
+// Returns the level. If this release does not know the severity, or none is set, returns
+// `if_unknown`.
 LogLevel LevelOf(v1::LogSeverity severity, LogLevel if_unknown) {
   switch (severity) {
     case v1::LOG_SEVERITY_DEBUG:

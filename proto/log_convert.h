@@ -9,7 +9,7 @@
 
 namespace lodestar::wire {
 
-// A server's answer, and the log that it is from.
+// A server's answer, and the id of the log that its lines come from.
 struct LogPage {
   std::string log_id;
   std::string process;
@@ -21,7 +21,8 @@ v1::ReadLogRequest ToProto(const LogQuery& query, const std::string& log_id);
 absl::StatusOr<LogQuery> FromProto(const v1::ReadLogRequest& request, absl::string_view log_id);
 
 v1::ReadLogReply ToProto(const LogPage& page);
-// Texts are made safe to show. Errors: InvalidArgument if the reply has more than a server sends.
+// Converts a reply, and makes its texts safe to show. Errors: InvalidArgument if the reply has more
+// lines or longer texts than a server sends.
 absl::StatusOr<LogPage> FromProto(const v1::ReadLogReply& reply);
 
 }  // namespace lodestar::wire

@@ -20,7 +20,7 @@ namespace {
 // Maximum size of a file. A model spec has a few lines, so a larger file was named by mistake.
 constexpr int64_t kMaxFileBytes = 1 << 20;
 
-// Keeps only the first mistake, because later ones mostly follow from it.
+// Keeps only the first mistake, because later mistakes mostly follow from it.
 class FirstError : public google::protobuf::io::ErrorCollector {
  public:
   explicit FirstError(absl::string_view source) : source_(source) {}
@@ -29,7 +29,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
     if (!text_.empty()) return;
     // The parser counts lines and columns from zero.
     text_ = absl::StrCat(source_, ":", line + 1, ":", column + 1, ": ", PeerText(message));
-    // The parser has reached the end of the file.
+    // With this message the parser has reached the end of the file.
     if (absl::EndsWith(message, "got: ")) text_ += "the end of the file; a '}' is missing";
   }
   const std::string& text() const { return text_; }
@@ -78,7 +78,7 @@ absl::StatusOr<ModelSpec> NamedModel(const std::string& model) {
         "--model=", model,
         " is neither a file nor a preset; presets: ", absl::StrJoin(ModelPresetNames(), ", ")));
   }
-  // Most errors begin with the path.
+  // The path is added only if it is not there yet: most errors begin with the path.
   const absl::string_view why = file.status().message();
   return absl::Status(file.status().code(),
                       absl::StrCat("--model", absl::StartsWith(why, model) ? "=" : ": ", why));

@@ -10,8 +10,8 @@
 
 namespace lodestar::wire {
 
-// Reads a model spec. Errors: InvalidArgument with file, line and column of the first mistake, or
-// from ValidateModelSpec(); NotFound or PermissionDenied with the file's name.
+// Reads a model spec. Errors: InvalidArgument with file, line and column of the first mistake;
+// those of ValidateModelSpec(); NotFound or PermissionDenied with the file's name.
 absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path);
 
 // Returns the model that --model=MODEL names: a preset, or the content of the file MODEL. Errors:
@@ -19,7 +19,7 @@ absl::StatusOr<ModelSpec> LoadModelSpec(const std::string& path);
 absl::StatusOr<ModelSpec> NamedModel(const std::string& model);
 
 // Returns a message if `model` is a preset and also a file, which is then not read. Empty means
-// that it is not both.
+// that `model` is only one of the two.
 std::string HiddenModelFile(const std::string& model);
 
 // Parses a model spec. `source` names the text in errors.

@@ -12,7 +12,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Maximum length of a text, far more than a reader looks at.
+// Maximum length of a text. Readers do not look at longer texts.
 constexpr size_t kMaxTextBytes = 1 << 14;
 
 void EscapeField(const FieldDescriptor* field, Message* message) {

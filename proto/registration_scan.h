@@ -1,5 +1,6 @@
-// Finds out from a registration's bytes how large it will be when parsed. A message of 4 MiB may
-// hold a million tensors of two bytes, and each takes many times as much when parsed. Pure.
+// Finds out from the bytes of a registration how large it will be when parsed. A message of 4 MiB
+// may hold a million tensors of two bytes, and each tensor takes many times as much memory when
+// parsed. Pure.
 #pragma once
 
 #include <google/protobuf/io/zero_copy_stream.h>
@@ -10,8 +11,8 @@
 
 namespace lodestar::wire {
 
-// Returns the number of tensors in the bytes of a RegisterRequest. Stops when the number exceeds
-// `most`. Keeps nothing in memory. Errors: DataLoss (not protobuf).
+// Returns the number of tensors in the bytes of a RegisterRequest. Stops counting when the number
+// exceeds `most`. Does not keep the bytes in memory. Errors: DataLoss (not protobuf).
 absl::StatusOr<int64_t> CountTensors(google::protobuf::io::ZeroCopyInputStream* bytes,
                                      int64_t most);
 

@@ -34,7 +34,7 @@ bool IsKnown(int code) {
          code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
 }
 
-// Returns the hints of `status` as details. Empty means that it has none.
+// Returns the hints of `status` as serialized details. Empty means that `status` has no hints.
 std::string DetailsOf(const absl::Status& status, const std::string& message) {
   v1::ErrorDetails details;
   if (const auto coordinator = CoordinatorOf(status); coordinator.has_value()) {
@@ -103,7 +103,7 @@ absl::Status FromGrpcStatus(const grpc::Status& status) {
     return absl::UnavailableError(absl::StrCat("the connection or the peer failed (", name,
                                                text.empty() ? "" : ": ", text, ")"));
   }
-  // gRPC's messages if a web server, or another program that does not speak gRPC, answers.
+  // gRPC gives these messages if a web server answers, or another program that does not speak gRPC.
   if (absl::StrContains(text, "http1.x") || absl::StrContains(text, "parsing HTTP/2")) {
     return absl::Status(native,
                         absl::StrCat(text,

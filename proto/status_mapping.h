@@ -1,5 +1,5 @@
-// Converts absl::Status to and from grpc::Status, and says what each code means. What a caller does
-// about it: common/runtime/remedy.h.
+// Converts absl::Status to and from grpc::Status, and says what each code means. For what a caller
+// does about each code, see common/runtime/remedy.h.
 //
 // UNAVAILABLE          not reachable, not ready
 // DEADLINE_EXCEEDED    no answer in time
@@ -27,7 +27,7 @@ namespace lodestar::wire {
 // headers, which have a limit.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 // Converts the answer of a peer or of gRPC itself. INTERNAL and UNKNOWN become Unavailable, because
-// within a process these codes mean a defect of its own. A refusal without text also becomes
+// in our own process these codes mean a defect of that process. A refusal without text also becomes
 // Unavailable: a server always names the cause, so the answer was damaged on its way. An error
 // always has a text.
 absl::Status FromGrpcStatus(const grpc::Status& status);

@@ -54,7 +54,7 @@ std::string EncodingText(const v1::JobSpec& job) {
 
 // Returns text such as " (20 steps between exchanges, 4 fragments, merged 2 steps later, outer
 // nesterov 0.7 0.9)". The numbers are rate and momentum. If outer steps are too long for short
-// jobs, the text also says by how much they multiply changes. Empty without local steps.
+// jobs, the text also has the factor by which they multiply changes. Empty without local steps.
 std::string LocalStepsText(const v1::JobSpec& job) {
   if (job.mode() != v1::MODE_LOCAL_SGD && job.mode() != v1::MODE_ASYNC_LOCAL_SGD) return "";
   std::string text = absl::StrCat(
@@ -126,8 +126,8 @@ std::string ProgressText(const v1::ClusterStatus& status) {
   return text;
 }
 
-// Returns the known parts of "train 1.3075 nats in round 19, held-out 1.2000 nats in round 10,
-// accuracy 60.00 %".
+// Returns text such as "train 1.3075 nats in round 19, held-out 1.2000 nats in round 10, accuracy
+// 60.00 %". Unknown parts are left out.
 std::string LossesText(const v1::ClusterStatus& status) {
   std::vector<std::string> parts;
   const auto add = [&parts](const char* name, double nats, bool has_bits, int64_t round) {
@@ -144,7 +144,7 @@ std::string LossesText(const v1::ClusterStatus& status) {
   if (status.has_heldout_accuracy()) {
     parts.push_back(absl::StrFormat("accuracy %.2f %%", 100.0 * status.heldout_accuracy()));
   }
-  // A server that does not send the scale has 0 here.
+  // A server of an earlier release does not send the scale, which is then 0 here.
   const double scale = status.learning_rate_scale();
   return absl::StrCat(
       parts.empty() ? "none yet" : absl::StrJoin(parts, ", "),
@@ -170,7 +170,7 @@ std::string MetricsText(const v1::ClusterStatus& status) {
   return absl::StrJoin(parts, "; ");
 }
 
-// Returns the speed. Empty if the job makes no progress.
+// Returns the speed as text. Empty if the job makes no progress.
 std::string SpeedText(const v1::ClusterStatus& status) {
   if (status.samples_per_second() <= 0.0) return "";
   std::string text = absl::StrFormat("%.1f samples/s", status.samples_per_second());
@@ -180,14 +180,14 @@ std::string SpeedText(const v1::ClusterStatus& status) {
   return text;
 }
 
-// Returns the pause. Empty if the job is not paused.
+// Returns text about the pause. Empty if the job is not paused.
 std::string PauseText(const v1::ClusterStatus& status) {
   if (!status.has_pause()) return "";
   return absl::StrCat("for ", FormatSeconds(status.pause().age_seconds()), ": ",
                       status.pause().reason());
 }
 
-// Returns the divergence. Empty if the run has never diverged.
+// Returns text about the last divergence. Empty if the run has never diverged.
 std::string DivergenceText(const v1::ClusterStatus& status) {
   std::string text;
   if (status.has_divergence()) {
@@ -200,8 +200,8 @@ std::string DivergenceText(const v1::ClusterStatus& status) {
   return text;
 }
 
-// Returns text such as "7 of 4096 connections; refused: 12 silent, 3 too many". Empty if none was
-// refused.
+// Returns text such as "7 of 4096 connections; refused: 12 silent, 3 too many". Empty if no
+// connection was refused.
 std::string PortText(const v1::PortStatus& port) {
   if (port.refused().empty()) return "";
   std::vector<std::string> refused;
@@ -231,7 +231,7 @@ std::string RequestText(const v1::PendingRequest& request) {
                       request.reason().empty() ? "" : ": ", request.reason());
 }
 
-// Returns the open round. Empty if none is open.
+// Returns text about the open round. Empty if no round is open.
 std::string OpenRoundText(const v1::OpenRoundStatus& round) {
   if (round.arrived().empty() && round.missing().empty()) return "";
   std::vector<std::string> missing;
@@ -249,7 +249,7 @@ std::string OpenRoundText(const v1::OpenRoundStatus& round) {
 }
 
 std::string CheckpointText(const v1::CheckpointStatus& checkpoint) {
-  // If the job was resumed from a checkpoint, the size of that checkpoint is not known.
+  // If a job was resumed from the checkpoint, the size of the checkpoint is not known.
   const std::string size =
       checkpoint.bytes() > 0
           ? absl::StrCat(BytesText(static_cast<int64_t>(checkpoint.bytes())), ", ")
@@ -277,7 +277,8 @@ std::vector<std::string> ReplicaLines(const v1::ClusterStatus& status) {
   const bool has_replica =
       std::any_of(status.shards().begin(), status.shards().end(),
                   [](const v1::ShardStatus& shard) { return !shard.journal_replica().empty(); });
-  // A coordinator that does not send other servers' replicas sends only that of its own server.
+  // An earlier coordinator sends only the replica of its own server, and not those of other
+  // servers.
   if (!has_replica && !status.journal_replica().empty()) return {status.journal_replica()};
   std::vector<std::string> lines;
   for (const v1::ShardStatus& shard : status.shards()) {
@@ -416,7 +417,7 @@ std::string StopText(const v1::StopReply& reply, absl::string_view server) {
 }
 
 // Returns the time from the start of the worker's process to its first counted contribution.
-// Returns "-" before that, or if it is not known.
+// Returns "-" if there was no such contribution yet, or if the time is not known.
 std::string StartText(const v1::WorkerStatus& worker) {
   if (!worker.has_start_to_contribution_seconds()) return "-";
   return absl::StrFormat("%.1fs", worker.start_to_contribution_seconds());

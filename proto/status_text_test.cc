@@ -210,7 +210,7 @@ TEST(StatusTextTest, FitsTheTerminalAndIsWholeInAPipe) {
     EXPECT_LE(LongestLine(StatusText(status, columns)), columns);
     EXPECT_LE(LongestLine(WorkersText(status, columns)), columns);
   }
-  // The most important columns stay in a narrow table.
+  // A narrow table keeps the most important columns.
   EXPECT_THAT(WorkersText(status, 60), HasSubstr("a_worker_with_quite_a_long_name  member"));
   const std::string whole = StatusText(status, kUnlimitedColumns);
   EXPECT_THAT(whole, HasSubstr("STALE"));

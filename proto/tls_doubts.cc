@@ -38,7 +38,8 @@ std::string TlsDoubts(const Credentials& own, const CredentialFiles& files,
   if (const std::string age = AgeDoubt(own.certificate, now); !age.empty()) {
     doubts.push_back(absl::StrCat(own_text, ", ", age));
   }
-  // A Lodestar authority signs every certificate directly, without certificates in between.
+  // Other authorities may have certificates in between. A Lodestar authority signs every
+  // certificate directly.
   const bool may_have_others_between = !files.is_kept;
   if (!IsSignedBy(own.certificate, own.authority)) {
     doubts.push_back(absl::StrCat(own_text, ", is not by an authority in ", files.authority,

@@ -22,8 +22,8 @@ namespace lodestar::wire {
 // PermissionDenied, Unauthenticated.
 using AccessCheck = std::function<absl::Status(const Identity& caller, absl::string_view method)>;
 
-// How a process secures its connections. Copies share their state, so files are watched once.
-// Thread-safe.
+// How a process secures its connections. Copies share their state, so the files are watched only
+// once. Thread-safe.
 class TransportSecurity {
  public:
   // Uses plain text.
@@ -37,13 +37,13 @@ class TransportSecurity {
   std::shared_ptr<grpc::ChannelCredentials> channel_credentials() const {
     return is_plain() ? grpc::InsecureChannelCredentials() : channel_;
   }
-  // Returns the credentials of a server. Only peers with a certificate of the authority reach
-  // HTTP/2. In plain text callers are not known, and `check` is not called.
+  // Returns the credentials of a server. With TLS, only peers with a certificate of the authority
+  // reach HTTP/2. With plain text callers are not known, and `check` is not called.
   std::shared_ptr<grpc::ServerCredentials> MakeServerCredentials(AccessCheck check) const;
 
  private:
   std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
-  // Null means plain text, and gRPC is not initialized yet.
+  // Null means plain text. With plain text, gRPC need not be initialized yet.
   std::shared_ptr<grpc::ChannelCredentials> channel_;
 };
 
