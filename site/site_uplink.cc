@@ -16,7 +16,8 @@ namespace lodestar::site {
 namespace {
 
 constexpr char kDeviceName[] = "the workers of a site";
-// Pause between two registrations, and interval of asking whether to go on.
+// kPause is the pause between two tries to register. kLook is the time between two checks whether
+// to stop waiting.
 constexpr absl::Duration kPause = absl::Seconds(1);
 constexpr absl::Duration kLook = absl::Milliseconds(50);
 
@@ -45,7 +46,7 @@ class SiteUplink final : public site::Uplink {
   std::string Standing() override { return worker_->standing(); }
 
   void Leave(const site::Site::Interrupted& is_interrupted) override {
-    // Steps that fit into the time until the stop are still made.
+    // With `grace`, the steps that fit into leave_timeout_ are still made and handed in.
     if (!is_leaving_.exchange(true)) RequestStop({.grace = leave_timeout_});
     while (!is_over_.WaitForNotificationWithTimeout(kLook)) {
       if (is_interrupted()) return;
@@ -72,7 +73,8 @@ class SiteUplink final : public site::Uplink {
   const absl::Duration leave_timeout_;
   std::unique_ptr<worker::Worker> worker_;
   std::atomic<bool> is_stopping_ = false;
-  // True: this server ends the uplink; false: the uplink has ended by itself.
+  // True means that this server has told the uplink to stop. False means that the uplink still
+  // runs, or has ended by itself.
   std::atomic<bool> is_leaving_ = false;
   absl::Notification is_over_;
   std::thread thread_;
@@ -91,8 +93,8 @@ absl::StatusOr<std::unique_ptr<UpstreamEntry>> UpstreamEntry::Await(
   auto entry = std::unique_ptr<UpstreamEntry>(new UpstreamEntry());
   worker::Worker::Config& worker = entry->worker_;
   ASSIGN_OR_RETURN(worker.coordinator, AddressList::Parse("upstream", config.entrance.coordinator));
-  // A site that loses the connection goes on with its own workers. Starting a site again costs more
-  // than starting a worker.
+  // The servers upstream must not end the site's life as soon as its connection ends: the site goes
+  // on with its own workers, and starting a site again costs more than starting a worker.
   worker.stays_connected = false;
   worker.insecure = config.entrance.security.insecure;
   worker.name = config.entrance.name.empty() ? worker::DefaultWorkerName() : config.entrance.name;

@@ -20,7 +20,7 @@
 
 namespace lodestar::site {
 
-// Registers a site with its servers upstream, and keeps what they answer.
+// Registers a site with its servers upstream, and keeps the result of the registration.
 class UpstreamEntry {
  public:
   struct Config {
@@ -29,9 +29,9 @@ class UpstreamEntry {
     absl::Duration leave_timeout = absl::Seconds(30);
   };
 
-  // Registers the site. Waits as long as no server answers, and logs that. Errors: those of
-  // WorkerCredentials::Await(); those of registration that another try would not change;
-  // InvalidArgument (plain text to another machine); Cancelled (interrupted).
+  // Registers the site. While no server answers, waits and logs that it waits. Errors: those of
+  // WorkerCredentials::Await(); the permanent errors of registration; InvalidArgument (plain text
+  // to another machine); Cancelled (interrupted).
   static absl::StatusOr<std::unique_ptr<UpstreamEntry>> Await(
       const Config& config, const std::function<bool()>& is_interrupted);
 

@@ -10,7 +10,8 @@
 namespace lodestar::site {
 namespace {
 
-// The data of the site's workers, which read it themselves.
+// Describes the data of the site's workers. It reads no samples, because the workers read the data
+// themselves.
 class SiteDataset final : public data::Dataset {
  public:
   explicit SiteDataset(DatasetInfo info) : info_(std::move(info)) {}
@@ -128,7 +129,7 @@ absl::Status SiteWorkload::PutWeightsOnce() {
 
 absl::StatusOr<SiteOutcome> SiteWorkload::CarryOut(const SiteOrder& order) {
   absl::StatusOr<SiteOutcome> outcome = deps_.site->CarryOut(order, deps_.is_stopping);
-  // The stop is requested before the worker examines the error.
+  // If the order was cancelled, the stop must be requested before the worker examines the error.
   if (absl::IsCancelled(outcome.status())) deps_.request_stop();
   return outcome;
 }

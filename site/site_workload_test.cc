@@ -164,7 +164,7 @@ TEST_F(SiteWorkloadTest, SeveralStepsAreAnOrderOfASiteWithLocalSteps) {
   EXPECT_THAT(site_.orders[1].learning_rates, ElementsAre(DoubleEq(0.3), DoubleEq(0.4)));
 }
 
-// If no step was made, nothing may be contributed as if all steps had been made.
+// A window without a step must not be contributed as if all its steps had been made.
 TEST_F(SiteWorkloadTest, AWindowThatEndsBeforeItsFirstOrderIsNoContribution) {
   site_.steps_of_order = 2;
   ASSERT_OK(Prepare());
