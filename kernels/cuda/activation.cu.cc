@@ -41,8 +41,9 @@ __device__ inline float TimesSlope(float dy, float x) {
   return dy;
 }
 
-// Threads share out the matrix as one vector of rows * columns elements, so that narrow matrices
-// keep all threads busy. The elements that a thread handles at once never cross the end of a row.
+// The threads divide the matrix among them as one vector of rows * columns elements, so that all
+// threads are busy even if the matrix is narrow. The elements that a thread handles at once never
+// cross the end of a row.
 template <typename T, kernels::Activation kActivation>
 struct BiasActivationOperation {
   T* y;               // [rows, columns]
@@ -73,7 +74,7 @@ struct ActivationBackwardOperation {
   const T* pre_activation;  // [n]
 
   // Stores the new dy, and sets `gradient` to the stored (rounded) values. The kernel of
-  // column_sums.h adds them up.
+  // column_sums.h adds up the rounded values.
   template <int kLanes>
   __device__ void Take(float (&gradient)[kLanes], int64_t i) const {
     float x[kLanes];

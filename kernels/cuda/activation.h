@@ -9,8 +9,8 @@
 
 namespace lodestar::cuda {
 
-// T is float or __nv_bfloat16. Results are computed in fp32. No alignment is required. Pointers at
-// multiples of 16 bytes, with rows that are multiples of 16 bytes, are faster.
+// T is float or __nv_bfloat16. Results are computed in fp32. No alignment is required. The
+// functions are faster if pointers and the lengths of rows are multiples of 16 bytes.
 
 // Computes y [rows, columns] = act(y + bias). If bias [columns] is null, there is no bias. If
 // pre_activation [rows, columns] is not null, y + bias is stored there, rounded to T. y is act() of
@@ -24,11 +24,11 @@ template <typename T>
 cudaError_t ActivationBackward(T* dy, const T* pre_activation, int64_t n,
                                kernels::Activation activation, cudaStream_t stream);
 
-// Does what ActivationBackward() and then ColumnSums() of dy [rows, columns] do, to the same bits,
-// but passes over memory once less. With `add`, the sums are added to column_sums [columns] (fp32),
-// else they are set. If column_sums is null, the partial sums stay in the workspace, as with
-// ColumnSums(). `workspace` has ColumnSumsWorkspaceBytes(rows, columns). `activation` must not be
-// kNone.
+// Does the same as ActivationBackward() followed by ColumnSums() of dy [rows, columns], to the same
+// bits, but with one pass over memory less. With `add`, the sums are added to column_sums [columns]
+// (fp32). Otherwise column_sums is set to the sums. If column_sums is null, the partial sums stay
+// in the workspace, as with ColumnSums(). `workspace` has ColumnSumsWorkspaceBytes(rows, columns).
+// `activation` must not be kNone.
 template <typename T>
 cudaError_t ActivationBackwardWithSums(T* dy, float* column_sums, const T* pre_activation,
                                        int64_t rows, int64_t columns,

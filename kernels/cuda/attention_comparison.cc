@@ -21,7 +21,7 @@ constexpr size_t kAlignment = 256;
 
 double ValueOf(uint16_t bf16) { return std::bit_cast<float>(uint32_t{bf16} << 16); }
 
-// The rows of one of the `parts` matrices that lie side by side in a tensor.
+// The rows of one of several matrices. The `parts` matrices lie side by side in one tensor.
 class Rows {
  public:
   Rows(std::span<const uint16_t> values, const kernels::AttentionShape& shape, int part, int parts)
@@ -54,7 +54,7 @@ class Rows {
   int part_, parts_;
 };
 
-// What the comparisons have found so far.
+// The results of the comparisons so far.
 struct Findings {
   bool has_values = false;  // true if our values are not all zero
   bool is_finite = true;    // true if our values are finite
@@ -137,8 +137,8 @@ absl::StatusOr<AttentionSample> ReadSample(AttentionPass pass, const kernels::At
 
 size_t Aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Runs our kernels for one sample. Afterwards the output pointers of *tensors point to scratch
-// memory that has our results.
+// Runs our kernels for one sample. Changes the output pointers of *tensors, so that they point to
+// scratch memory with our results.
 absl::Status RunOwn(AttentionPass pass, const kernels::AttentionShape& shape,
                     const CudaAttention& own,
                     absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,

@@ -4,8 +4,8 @@
 // A row has the values of one head and one token. The two sides round products, sums and results to
 // bf16 in different orders. There are some three roundings, each wrong by at most 2^-8 of the
 // value, so rows may differ by 2 % of the row's norm. If the sum of a row cancels, the limit is 2 %
-// of the usual norm of the tensor's rows. Rows of dq and dk may differ in addition by the rounding
-// of the scores' gradient. If the sums of all their rows cancel, only that rounding is left.
+// of the usual norm of the tensor's rows. Rows of dq and dk may also differ by the rounding of the
+// scores' gradient. If the sums of all rows of dq or dk cancel, only that rounding is left in them.
 // log_sum_exp is fp32 on both sides and may differ by 1e-3, or by 1e-3 of its value if the value is
 // above 1.
 #pragma once
@@ -36,14 +36,14 @@ struct AttentionSample {
 };
 
 // Compares the outputs of `library` with those of `own`. `own` also has the inputs. `shape` is the
-// shape of one sample. Returns kUndecided if the matrices of `own` are not finite, or are all zeros
-// (gradients are zeros if dy is zero).
+// shape of one sample. Returns kUndecided if the matrices of `own` are not finite or are all zeros.
+// Gradients are all zeros if dy is zero.
 Comparison CompareAttention(AttentionPass pass, const kernels::AttentionShape& shape,
                             const AttentionSample& library, const AttentionSample& own);
 
 // Computes the first and the last sample with our kernels and compares the results with the
-// library's outputs in `tensors`. Our kernels write to scratch memory only. Blocks until the stream
-// has run. Errors: those of `scratch` and of CUDA.
+// library's outputs in `tensors`. Our kernels write only to scratch memory, and not to the outputs
+// in `tensors`. Blocks until the stream has run. Errors: those of `scratch` and of CUDA.
 absl::StatusOr<Comparison> CompareWithOwnAttention(
     AttentionPass pass, const kernels::AttentionShape& shape, const AttentionTensors& tensors,
     const CudaAttention& own, absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)> scratch,

@@ -1,8 +1,9 @@
-// Which attention probabilities dropout keeps, for the accumulators of a warp. For device code.
+// Computes which attention probabilities dropout keeps, for the accumulators of a warp. For device
+// code.
 //
-// One Philox block gives the random words of 4 neighbouring keys of a query. Lanes of a warp need
-// words of the same blocks, so each lane computes some of the blocks and the lanes exchange the
-// bits.
+// One Philox block gives the random words of 4 neighbouring keys of a query. Several lanes of a
+// warp need words of the same block. So each lane computes some of the blocks, and the lanes
+// exchange the bits.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -52,8 +53,8 @@ struct HeadDropout {
 
 // Returns eight bits that say which probabilities in two neighbouring accumulators (16 x 16) are
 // kept. Bit 4 * j + e is for entry e of accumulator j. With kKeyRows, rows are keys and columns are
-// queries, else rows are queries and columns are keys. `row` and `column` are the first row and
-// column.
+// queries. Otherwise rows are queries and columns are keys. `row` and `column` are the first row
+// and column.
 template <bool kKeyRows>
 __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int column) {
   constexpr unsigned kAll = 0xffffffffu;
@@ -73,7 +74,7 @@ __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int col
   }
   if (kKeyRows) {
     // Four lanes that differ only in the last two bits of g need the same 4 + 4 blocks. Lane w of
-    // the four computes the blocks of entry w of both accumulators.
+    // the four lanes computes the blocks of entry w of both accumulators.
     const int w = g % 4;
     uint32_t blocks[2];
 #pragma unroll
@@ -89,7 +90,7 @@ __device__ inline uint32_t KeepBits(const HeadDropout& dropout, int row, int col
     return bits;
   }
   // Lanes t and t ^ 1 need the two halves of the same blocks. The lane with the even t computes the
-  // blocks of accumulator 0, the other lane those of accumulator 1.
+  // blocks of accumulator 0. The other lane computes the blocks of accumulator 1.
   const int odd = t % 2;
   const int key = column + 8 * odd + 4 * (t / 2);
   const uint32_t own = dropout.KeepFour(row + g, key) | dropout.KeepFour(row + g + 8, key) << 4;

@@ -9,8 +9,8 @@ namespace lodestar::cuda {
 namespace {
 
 // The part of the result that a thread block computes: one owned tile of tokens and one chunk of
-// columns of a head. Scores need all chunks of the inputs. The block's own chunk is loaded last, as
-// it stays in shared memory for the second product.
+// columns of a head. The scores need all chunks of the inputs. The block's own chunk is loaded
+// last, because it stays in shared memory for the second product.
 struct Place {
   int64_t head;
   int first;  // token of the first owned row
@@ -42,14 +42,14 @@ LaunchConfig Config(const AttentionCall<T>& call, size_t shared_floats, cudaStre
           .stream = stream};
 }
 
-// Softmax statistics of the thread's four rows for the keys so far.
+// Softmax statistics of the thread's four rows, over the keys so far.
 struct RowState {
   float largest[4];
   float sum[4];  // of exp(score - largest) over this thread's columns
 };
 
 // Replaces scaled scores by exp(score - largest), where `largest` is the row's maximum so far. Sets
-// `correction` to the factors that sums of earlier keys must be multiplied by.
+// `correction` to the factors by which sums of earlier keys must be multiplied.
 __device__ inline void OnlineSoftmax(OwnedByOther& scores, RowState& rows, float (&correction)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kFloatThreads)
               place.OwnColumn(), call.width, p_sums, call.keep_scale);
 }
 
-// One warp computes the delta of one query and head.
+// One warp computes `delta` of one query and head.
 constexpr int kDeltaThreads = 256;
 
 template <typename T, int kLanes>

@@ -3,8 +3,9 @@
 //
 // A thread block owns kFloatOwned rows (of queries or keys) and loops over the rows of the other
 // side, kFloatOther at a time. Heads are cut into chunks of kFloatDepth columns. With tx =
-// threadIdx.x % 8 and ty = threadIdx.x / 8, a thread computes rows ty + 16 i. The strides keep rows
-// at multiples of 16 bytes, and 8 neighbouring rows lie in different banks of shared memory.
+// threadIdx.x % 8 and ty = threadIdx.x / 8, a thread computes rows ty + 16 i. With the strides
+// below, rows begin at multiples of 16 bytes, and 8 neighbouring rows lie in different banks of
+// shared memory.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -33,8 +33,8 @@ struct AttentionCall {
 
 // Offsets of token 0 of one sample and head, and the steps between tokens, in elements.
 struct AttentionHead {
-  // Offset of the query in qkv and dqkv. The key lies output_step elements behind the
-  // query, the value twice as far.
+  // Offset of the query in qkv and dqkv. The key lies output_step elements behind the query, and
+  // the value 2 * output_step elements behind it.
   int64_t query;
   int64_t output;  // offset in y and dy
   int64_t row;     // offset in log_sum_exp and delta
@@ -56,10 +56,12 @@ struct AttentionHead {
   }
 };
 
-// Queue attention in fp32 arithmetic, for any head width and card. T is float or __nv_bfloat16.
+// Queue attention in fp32 arithmetic, which serves any head width and card. T is float or
+// __nv_bfloat16.
 template <typename T>
 cudaError_t FloatAttentionForward(const AttentionCall<T>& call, cudaStream_t stream);
-// `delta` must have been computed. This also holds for the backward pass below.
+// The caller must have computed `delta` before this call. The same is true for
+// TensorAttentionBackward().
 template <typename T>
 cudaError_t FloatAttentionBackward(const AttentionCall<T>& call, cudaStream_t stream);
 

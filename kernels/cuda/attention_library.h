@@ -1,5 +1,5 @@
-// The interface to attention of another library, which may be missing on a machine. The library's
-// attention is causal, in bf16 and without dropout. It takes the tensors of
+// The interface to the attention of another library, which may not be installed on a machine. The
+// library's attention is causal, in bf16 and without dropout. It takes the tensors of
 // Device::AttentionForward() and AttentionBackward().
 #pragma once
 
@@ -19,8 +19,9 @@ namespace lodestar::cuda {
 enum class AttentionPass : uint8_t {
   kForward,
   kBackward,
-  // A backward pass that adds up the gradients of queries in the order in which blocks finish, so
-  // that equal tensors can give results that differ in the last bits.
+  // A backward pass in which the order of some additions is not fixed: gradients of queries are
+  // added up in the order in which blocks finish. So equal tensors can give results that differ in
+  // the last bits.
   kUnorderedBackward,
 };
 
@@ -42,7 +43,8 @@ class AttentionPlan {
   virtual ~AttentionPlan() = default;
   // Returns how many bytes of device memory a run needs.
   virtual size_t workspace_bytes() const = 0;
-  // Returns how many bytes at the beginning of the workspace the caller sets to 0 before each run.
+  // Returns the number of bytes at the beginning of the workspace that the caller must set to 0
+  // before each run.
   virtual size_t zeroed_bytes() const { return 0; }
   // Queues the pass. Once the plan has run, later runs may be recorded into a graph. Equal tensors
   // give equal bits, except with kUnorderedBackward. `workspace` begins at a multiple of 256 bytes.
@@ -57,13 +59,13 @@ class AttentionLibrary {
   // Returns the library's name and version, for logs.
   virtual std::string name() const = 0;
   // Makes a plan, which takes the host up to a second. The plan may outlive the library. Errors:
-  // Unimplemented (the library has no kernels for the shape or card, or none that gives equal bits
-  // although the pass requires it); others of the library.
+  // Unimplemented (the library has no kernels for the shape or card, or the pass requires equal
+  // bits and no kernel gives them); others of the library.
   virtual absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(
       AttentionPass pass, const kernels::AttentionShape& shape) = 0;
 };
 
-// Loads a library for the current CUDA device. Errors: the reason why there is none.
+// Loads a library for the current CUDA device. Errors: the reason why no library can be loaded.
 using AttentionLibraryLoader = std::function<absl::StatusOr<std::unique_ptr<AttentionLibrary>>()>;
 
 }  // namespace lodestar::cuda

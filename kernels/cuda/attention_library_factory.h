@@ -9,7 +9,7 @@
 
 namespace lodestar::cuda {
 
-// Errors: the reason why there is no library, with the paths that were tried.
+// Returns the library. Errors: the reason why there is no library, with the paths that were tried.
 absl::StatusOr<std::unique_ptr<AttentionLibrary>> LoadAttentionLibrary();
 
 }  // namespace lodestar::cuda

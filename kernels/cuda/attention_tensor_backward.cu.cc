@@ -17,7 +17,7 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
 // Number of rows that a block owns, and of rows that it loads at a time (kOther). With these sizes,
-// the registers and (on sm_80) the shared memory of a multiprocessor suffice for two blocks.
+// two blocks fit into the registers and (on sm_80) the shared memory of a multiprocessor.
 template <int kWidth>
 struct Sizes {
   static constexpr int kRowTiles = kWidth == 64 ? 2 : 1;
@@ -25,8 +25,9 @@ struct Sizes {
   static constexpr int kOther = kWidth == 64 ? 64 : 32;
   static constexpr int kOwnedElements = kOwned * kWidth;
   static constexpr int kOtherElements = kOther * kWidth;
-  // Two owned tiles, four tiles of the other side (two are computed with while the next two are
-  // loaded), and two sets of statistics of kOther queries.
+  // The memory of a block is two owned tiles, four tiles of the other side, and two sets of
+  // statistics of kOther queries. Of the four tiles, two are computed with while the next two are
+  // loaded.
   static constexpr size_t kSharedBytes =
       (2 * kOwnedElements + 4 * kOtherElements) * sizeof(Bf16) + 2 * kOther * sizeof(float2);
 };
@@ -38,12 +39,12 @@ using Sums = Accumulator[Sizes<kWidth>::kRowTiles][kWidth / 8];
 template <int kWidth, int kCount>
 using Chunk = Accumulator[Sizes<kWidth>::kRowTiles][kCount];
 
-// Rows of an owned tile as left factors of products. With kKept they stay in registers, else each
-// use loads them from shared memory.
+// Rows of an owned tile as left factors of products. With kKept the factors stay in registers.
+// Otherwise each use loads them from shared memory.
 template <int kWidth, bool kKept>
 class LeftFactors {
  public:
-  // Call when the tile is in shared memory.
+  // Sets the tile. Must be called when the tile is in shared memory.
   __device__ __forceinline__ void Take(const Bf16* tile, int warp_row) {
     tile_ = tile + warp_row * kWidth;
     if (!kKept) return;
@@ -127,15 +128,15 @@ __device__ __forceinline__ float2 LoadStatistics(const AttentionCall<Bf16>& call
   return make_float2(call.log_sum_exp[row + query] * kLog2E, call.delta[row + query]);
 }
 
-// The work of one thread block. With kKeysOwned, rows are keys and columns are queries, else rows
-// are queries and columns are keys.
+// The work of one thread block. With kKeysOwned, rows are keys and columns are queries. Otherwise
+// rows are queries and columns are keys.
 template <int kWidth, bool kKeysOwned, bool kDropout>
 class BackwardBlock {
  public:
   using Size = Sizes<kWidth>;
   static constexpr int kRowTiles = Size::kRowTiles;
-  // Number of rows of the other side whose results are in registers at a time. The sums leave no
-  // registers for more.
+  // Number of rows of the other side whose results are in registers at a time. There are no
+  // registers for more, because the sums take the rest.
   static constexpr int kChunk = kWidth == 64 && kKeysOwned ? 16 : 32;
 
   __device__ BackwardBlock(const AttentionCall<Bf16>& call, Bf16* shared)
@@ -147,7 +148,7 @@ class BackwardBlock {
         owned_(shared),
         others_(shared + 2 * Size::kOwnedElements),
         statistics_(reinterpret_cast<float2*>(others_ + 4 * Size::kOtherElements)) {
-    // Blocks with the most work get the lowest numbers, as they are started first. The first keys
+    // Blocks with the lowest numbers are started first, so they get the most work. The first keys
     // are seen by the most queries, and the last queries see the most keys.
     const int block = static_cast<int>(blockIdx.x % NumBlocks());
     first_ = (kKeysOwned ? block : NumBlocks() - 1 - block) * Size::kOwned;
@@ -203,7 +204,8 @@ class BackwardBlock {
   __device__ void LoadOwned(int which, const Bf16* matrix, int64_t step) const {
     LoadTileAsync<Size::kOwned, kWidth>(owned(which), matrix, step, first_, call_.tokens);
   }
-  // Loads queries and dy if keys are owned, else keys and values.
+  // Loads the next tiles of the other side: queries and dy if keys are owned, otherwise keys and
+  // values.
   __device__ void LoadOthers(int stage, int first) const {
     const Bf16* queries = call_.qkv + head_.query;
     const Bf16* second = kKeysOwned ? call_.dy + head_.output : queries + 2 * head_.output_step;
@@ -216,7 +218,8 @@ class BackwardBlock {
     CopyAsyncCommit();
   }
 
-  // If columns are queries, their statistics pass through shared memory.
+  // Loads the statistics for the next tile. If columns are queries, their statistics are passed on
+  // through shared memory.
   __device__ float2 NextStatistics(int first) const {
     const int at = static_cast<int>(threadIdx.x);
     if (!kKeysOwned || at >= Size::kOther) return make_float2(0.0f, 0.0f);
@@ -243,8 +246,8 @@ class BackwardBlock {
     return statistics_[stage * Size::kOther + column + e % 2];
   }
 
-  // Handles the tile of the other side whose first row is `first`. Chooses the row tiles for which
-  // some query of the tiles sees some key, and masks elements if a key lies behind a query.
+  // Handles the tile of the other side whose first row is `first`. Leaves out row tiles in which no
+  // query sees a key. Masks elements whose key lies behind the query.
   __device__ void Step(int stage, int first) {
     constexpr int kLast = kRowTiles - 1;
     if (kKeysOwned) {
@@ -297,7 +300,8 @@ class BackwardBlock {
                                                 Accumulator (&ds)[kChunk / 8], int m, int stage,
                                                 int at, int row, int column) const {
     const float factor = call_.scale * kLog2E;
-    // Bits 0 to 3 are for the entries of accumulator n, bits 4 to 7 for those of the next.
+    // Bits 0 to 3 are for the entries of accumulator n. Bits 4 to 7 are for the entries of
+    // accumulator n + 1.
     uint32_t keep = 0;
 #pragma unroll
     for (int n = 0; n < kChunk / 8; ++n) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kRowTiles = 2;
 constexpr int kQueries = kRowTiles * kRowTileStep;
-// Number of keys at a time. The results leave no registers for more.
+// Number of keys at a time. There are no registers for more, because the results take the rest.
 template <int kWidth>
 constexpr int kKeys = kWidth == 64 ? 64 : 32;
 constexpr float kLog2E = 1.4426950408889634f;
@@ -83,8 +83,8 @@ __device__ __forceinline__ float RowSum(float x) {
 }
 
 // Replaces scores by p = 2^(factor * (score - largest)). If the row's maximum grows, earlier sums
-// are scaled to the new maximum. All queries see key 0, which is in the first tile, so that the
-// maximum becomes finite there.
+// are scaled to the new maximum. The maximum is finite after the first tile, because the first tile
+// has key 0, which all queries see.
 template <int kWidth, int kCount>
 __device__ __forceinline__ void Softmax(Rows<kWidth>& rows, int m, Accumulator (&scores)[kCount],
                                         float factor) {
@@ -195,8 +195,8 @@ struct ForwardBlock {
     Mix<kWidth, kFirst>(rows, places, p, value_tile);
   }
 
-  // Stores the results. `index` is the number of the head. Its offsets are computed again, because
-  // keeping them during the loops would take registers from the results.
+  // Stores the results. `index` is the number of the head. The offsets of the head are computed
+  // again. Keeping them during the loops would take registers from the results.
   __device__ void Finish(Rows<kWidth>& rows, int64_t index) const {
     const AttentionHead head(call, index);
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -254,8 +254,8 @@ __global__ void __launch_bounds__(kTileThreads, 2)
       rows.sum[m][h] = 0.0f;
     }
   }
-  // The first loop handles the keys before all queries of the block. The second handles the keys of
-  // the first row tile, the third the keys that only the second row tile sees.
+  // The first loop handles the keys before all queries of the block. The second loop handles the
+  // keys of the first row tile. The third loop handles the keys that only the second row tile sees.
   constexpr int kStep = kKeys<kWidth>;
   const int end = min(call.tokens, forward.first_query + kQueries);
   int first = 0;

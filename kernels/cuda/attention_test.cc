@@ -224,9 +224,10 @@ void ExpectSameLogSumExp(const Values& got, const Values& want) {
   for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5) << i;
 }
 
-// Expects at most twice the error of a naive implementation in the same type, for gradients three
-// times (the rule of FlashAttention's tests). `rounding` is added because results whose terms
-// cancel have an error of fp32 even if the naive error is smaller.
+// Expects at most twice the error of a naive implementation in the same type, and for gradients
+// three times that error. This is the rule of FlashAttention's tests. `rounding` is added to the
+// limit: if the terms of a result cancel, the result has an error of fp32, even if the naive error
+// is smaller.
 void ExpectAsGoodAsNaive(const Problem& p, const Results& got) {
   const Results want = OnOracle(p);
   const Results naive = Naive(p);
@@ -337,8 +338,8 @@ TEST(AttentionVersionTest, OneTablePerTypeWidthAndCard) {
   EXPECT_EQ(hopper.VersionFor(kernels::DType::kBf16, 96), AttentionVersion::kFloat);
 }
 
-// An emulated card would need hours for these kernels, so they are recorded into a graph and do not
-// run. Recording checks the sizes of grids and shared memory.
+// The kernels are recorded into a graph and do not run, because an emulated card would need hours.
+// Recording checks the sizes of grids and shared memory.
 TEST(AttentionVersionTest, EightThousandTokensAreTaken) {
   emulator::Configure({});
   emulator::ClearStickyError();

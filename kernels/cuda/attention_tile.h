@@ -57,11 +57,12 @@ __device__ __forceinline__ void LoadTileAsync(Bf16* tile, const Bf16* matrix, in
 
 // Offsets of a lane's rows in a 16 x 16 piece, in elements from the piece's first row. XOR with 16
 // c gives the offset in the piece that begins at column 16 c. Make a new object in each step of a
-// loop, or the compiler keeps all these offsets in registers.
+// loop. Otherwise the compiler keeps all these offsets in registers.
 template <int kWidth>
 struct LanePlaces {
   int tall;  // row lane % 16; lanes 0-15 take the left 8 columns
-  // Rows 0-7 for lanes 0-15, rows 8-15 for the others. Lanes 0-7 and 16-23 take the left 8 columns.
+  // Rows 0-7 for lanes 0-15, rows 8-15 for lanes 16-31. Lanes 0-7 and 16-23 take the left 8
+  // columns.
   int wide;
 
   __device__ __forceinline__ LanePlaces() {
@@ -114,7 +115,7 @@ __device__ __forceinline__ void PackLeft(uint32_t (&a)[4], const Accumulator& le
   a[3] = PackBf16(right[2], right[3]);
 }
 
-// Computes left += A B0 and right += A B1 for the two right factors that one load brings.
+// Computes left += A B0 and right += A B1. One load has brought both right factors.
 __device__ __forceinline__ void MultiplyAddPair(Accumulator& left, Accumulator& right,
                                                 const uint32_t (&a)[4], const uint32_t (&b)[4]) {
   const uint32_t first[2] = {b[0], b[1]};
@@ -133,7 +134,7 @@ __device__ __forceinline__ void SetZero(Accumulator (&sums)[kCount]) {
 }
 
 // Rounds 16 x kWidth results and stores them to rows [first + row, first + row + 16) of matrix
-// [end, kWidth], as far as they lie before `end`. Rows of the matrix lie `step` elements apart. The
+// [end, kWidth], leaving out rows from `end` on. Rows of the matrix lie `step` elements apart. The
 // results pass through rows [row, row + 16) of tile [rows, kWidth], so that stores have 16 bytes.
 // No other warp may use these rows of the tile.
 template <int kWidth>

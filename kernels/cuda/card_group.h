@@ -27,7 +27,7 @@ class Meeting {
   // Blocks until all members have called Meet(). Errors: the status that was given to Fail().
   absl::Status Meet();
   void Fail(const absl::Status& why);
-  // Clears the failure. Returns true if there was a failure.
+  // Clears the failure given to Fail(). Returns true if there was a failure.
   bool Reset();
   absl::Status failure();
 
@@ -61,7 +61,7 @@ class CardGroup final : public kernels::DeviceGroup {
  private:
   static constexpr int64_t kEvents = 256;
 
-  // Only the member's own thread uses its Member, but other threads read `done` between two
+  // Only the member's own thread uses its Member, except that other threads read `done` between two
   // meetings.
   struct Member {
     GroupCard card;
@@ -69,8 +69,8 @@ class CardGroup final : public kernels::DeviceGroup {
     Event ready;  // the current operation may read the values after this event
     Event begun;  // the event that Begin() records
     Event done;   // the member's own part of the current operation is done
-    // Event i is recorded after operations i, i + kEvents and so on. If the event was recorded
-    // again in the meantime, a wait for it waits for the later operation.
+    // Event i is recorded after operations i, i + kEvents and so on. If the event has been recorded
+    // again, a wait for the earlier operation also waits for the later one.
     std::array<Event, kEvents> finished;
     int64_t num_operations = 0;
   };
@@ -85,8 +85,9 @@ class CardGroup final : public kernels::DeviceGroup {
   absl::Status AwaitOthers(int member);
 
   std::vector<Member> members_;
-  // Parts of operation `number` are in [number % 2]. A member that has finished an operation writes
-  // its part of the next operation while other members still read parts of the last one.
+  // Parts of operation `number` are in parts_[number % 2]. Two arrays are needed: a member that has
+  // finished an operation writes its part of the next operation while other members still read
+  // parts of the last one.
   std::array<std::vector<CardPart>, 2> parts_;
   const std::unique_ptr<CardLinks> links_;
   Meeting meeting_;

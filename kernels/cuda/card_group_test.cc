@@ -160,8 +160,9 @@ TEST_P(CardGroupTest, MemberThatFailsEndsTheCallsOfAll) {
   EXPECT_THAT(Read(0), Each(3.0f));
 }
 
-// Operations of NCCL run on the cards until all members have called them. If one member failed, the
-// others would run for ever, and Reset() would wait for them.
+// Operations of NCCL run on the cards until all members have called them. If one member fails, the
+// operations of the others must be ended. Otherwise they would run for ever, and Reset() would wait
+// for them.
 TEST_P(CardGroupTest, AFailureEndsOperationsThatWaitOnTheCards) {
   const absl::Status why = absl::DataLossError("card 2 fell off the bus");
   SetNcclOperationsWait(true);

@@ -95,7 +95,7 @@ class CopyLinks final : public CardLinks {
 
 class NcclLinks final : public CardLinks {
  public:
-  // Errors: Unavailable with NCCL's message.
+  // Makes the links. Errors: Unavailable with NCCL's message.
   static absl::StatusOr<std::unique_ptr<CardLinks>> Create(const std::vector<GroupCard>& cards,
                                                            const NcclFunctions& nccl) {
     std::unique_ptr<NcclLinks> links(new NcclLinks(cards, nccl));
@@ -130,8 +130,8 @@ class NcclLinks final : public CardLinks {
   }
 
   // Waits for calls that are queueing operations, because aborting frees the communicators that
-  // these calls use. The calls do not block until another member calls: RunFirstOperations() has
-  // made the calls that block.
+  // these calls use. No such call blocks until another member calls: all calls that block were made
+  // in RunFirstOperations().
   void Abort() override {
     std::unique_lock lock(mutex_);
     if (std::exchange(is_aborted_, true)) return;
@@ -177,8 +177,8 @@ class NcclLinks final : public CardLinks {
   }
 
   // The first operation of a kind makes NCCL connect the cards, and blocks until all members have
-  // called it. If one member failed, the others could not be aborted there. So one thread makes the
-  // first calls for all members.
+  // called it. If one member failed, the other members could not be aborted during that call. So
+  // one thread makes the first calls for all members.
   absl::Status RunFirstOperations() {
     std::vector<DeviceMemory> values(cards_.size());
     for (size_t i = 0; i < cards_.size(); ++i) {
@@ -211,7 +211,7 @@ class NcclLinks final : public CardLinks {
   }
 
   // Queues an operation, unless the communicators are aborted. Also asks NCCL for errors of earlier
-  // operations and notes them, because no other call returns these errors.
+  // operations and notes these errors, because no other call returns them.
   void Queue(int member, const char* call, absl::FunctionRef<NcclResult(NcclCommunicator*)> queue) {
     NcclCommunicator* communicator = nullptr;
     {

@@ -38,9 +38,9 @@ class CardLinks {
  public:
   virtual ~CardLinks() = default;
   virtual std::string Describe() const = 0;
-  // Returns true if streams read and write memory of other members. Then no stream may go on before
-  // all streams have finished the operation. False means that each stream waits only for its own
-  // work.
+  // Returns true if streams read and write memory of other members. In this case no stream may go
+  // on before all streams have finished the operation. False means that each stream waits only for
+  // its own work.
   virtual bool reaches_into_others() const = 0;
   // Copies the values of member 0 to all members.
   virtual void Broadcast(int member, absl::Span<const CardPart> parts, cudaStream_t stream) = 0;
@@ -54,8 +54,8 @@ class CardLinks {
   virtual absl::Status Renew() { return absl::OkStatus(); }
 };
 
-// Returns links that use NCCL if `load_nccl` finds it and NCCL works between the cards, else links
-// that copy. If `load_nccl` is null, the links copy. Errors: those of device memory.
+// Returns links that use NCCL if `load_nccl` finds NCCL and it works between the cards. Otherwise,
+// or if `load_nccl` is null, returns links that copy. Errors: those of device memory.
 absl::StatusOr<std::unique_ptr<CardLinks>> MakeCardLinks(const std::vector<GroupCard>& cards,
                                                          NcclLoader load_nccl);
 

@@ -135,7 +135,7 @@ struct Int8Format {
     for (int k = 0; k < kPerLane; ++k) lanes.at[k] = static_cast<int8_t>(codes[k]);
     *reinterpret_cast<Lanes<int8_t, kPerLane>*>(codes_of_block + at) = lanes;
   }
-  // Stores only the first `count` of the codes.
+  // Stores only the codes of the first `count` elements.
   static __device__ inline void StoreSome(unsigned char* codes_of_block, int at,
                                           const int (&codes)[kPerLane], int count) {
 #pragma unroll
@@ -183,8 +183,8 @@ struct Int4Format {
     for (int k = 0; k < kPerLane / 2; ++k) lanes.at[k] = Packed(codes[2 * k], codes[2 * k + 1]);
     *reinterpret_cast<Lanes<unsigned char, kPerLane / 2>*>(codes_of_block + at / 2) = lanes;
   }
-  // Stores the first `count` codes. Requires: the codes behind them are 0, as the last byte has two
-  // codes.
+  // Stores only the codes of the first `count` elements. Requires: the codes behind them are 0,
+  // because the last byte has two codes.
   static __device__ inline void StoreSome(unsigned char* codes_of_block, int at,
                                           const int (&codes)[kPerLane], int count) {
 #pragma unroll
@@ -200,7 +200,7 @@ struct Int4Format {
         *reinterpret_cast<const Lanes<unsigned char, kBytes>*>(codes_of_block + at / 2);
 #pragma unroll
     for (int k = 0; k < kLanes; ++k) {
-      // Only if kLanes is 1 can `at` be odd.
+      // `at` can be odd only if kLanes is 1.
       const int half = (lanes.at[k / 2] >> 4 * ((at + k) % 2)) & 0xf;
       codes[k] = (half ^ 8) - 8;
     }
@@ -213,7 +213,7 @@ template <typename Format>
 __device__ inline float ScaleFor(uint32_t largest_bits) {
   if (largest_bits >= kInfinity) return __uint_as_float(kNan);
   const float largest = __uint_as_float(largest_bits);
-  // With a smaller magnitude, the scale would be subnormal and its inverse infinite.
+  // With a smaller magnitude, the scale would be subnormal, and its inverse would be infinite.
   if (largest < Format::kLargestCode * kSmallestNormal) return 0.0f;
   return Format::ScaleOf(largest);
 }
@@ -300,7 +300,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
     uint32_t words[kPerLane];
     WordsFor<kSharesWords>(words, rounding,
                            static_cast<uint64_t>(rounding.first_element + begin + at));
-    // False if the scale is 0 or NaN.
+    // False if the scale is 0 or NaN. Then all codes are 0.
     const bool has_scale = scale > 0.0f;
     int codes[kPerLane];
 #pragma unroll

@@ -1,5 +1,5 @@
-// Encodings of vectors for the wire, on the card. They give the same bytes as kernels/codec.
-// 16-byte aligned addresses are the fastest.
+// Encodings of vectors for the wire, on the card. They give the same bytes as kernels/codec. The
+// functions are fastest with 16-byte aligned addresses.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -42,7 +42,8 @@ constexpr int64_t Int4EncodedBytes(int64_t n) {
 cudaError_t EncodeInt4(void* encoded, const CodecInput& input, const kernels::Rounding& rounding,
                        cudaStream_t stream);
 
-// Compute lost [n] = decay * (input - decoded). `lost` may be input.residual.
+// Compute the part of the input that encoding has lost: lost [n] = decay * (input - decoded).
+// `lost` may be input.residual.
 cudaError_t LostInBf16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,
                        cudaStream_t stream);
 cudaError_t LostInFp16(float* lost, const CodecInput& input, const uint16_t* codes, float decay,

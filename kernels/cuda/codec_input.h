@@ -1,7 +1,7 @@
 // Reads the vector that encoders encode: scale * values + residual. For device code.
 //
 // Products and sums are rounded one after the other, as on the host. A fused multiply-add rounds
-// once and would give other bytes.
+// only once, so its results would have other bytes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,8 @@
 
 namespace lodestar::cuda {
 
-// Loads by accesses of up to 16 bytes. `from` must be a multiple of the size of an access.
+// Loads kLanes values by accesses of up to 16 bytes. The address must be a multiple of the size of
+// an access.
 template <int kLanes>
 __device__ inline void LoadFloats(float (&values)[kLanes], const float* from) {
   constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;

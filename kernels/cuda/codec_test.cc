@@ -18,9 +18,8 @@ namespace {
 
 constexpr float kDecay = 0.95f;
 
-// Returns random values, of which seven blocks of 256 are replaced: by zeros, by numbers that are
-// too small for int8 and int4 or subnormal in fp16, by ties, by the largest numbers, by Inf and by
-// NaN.
+// Returns random values. Seven blocks of 256 are replaced: by zeros, by numbers that are too small
+// for int8 and int4 or subnormal in fp16, by ties, by the largest numbers, by Inf and by NaN.
 std::vector<float> Values(int64_t n) {
   std::vector<float> values = Noises<float>(n, 1);
   const auto set = [&](int64_t block, int64_t i, float value) {
@@ -30,7 +29,7 @@ std::vector<float> Values(int64_t n) {
     set(1, i, 0.0f);
     set(2, i, 1e-40f * static_cast<float>(i));
     set(3, i, values[i % n] * (i % 2 == 0 ? 1e-20f : 1e-5f));
-    // Halfway between two neighbours in bf16, or in fp16.
+    // These values are halfway between two neighbours in bf16 (even i) or in fp16 (odd i).
     set(4, i, 1.0f + static_cast<float>(2 * i + 1) * (i % 2 == 0 ? 0x1p-8f : 0x1p-11f));
   }
   set(5, 7, std::numeric_limits<float>::max());
@@ -161,7 +160,8 @@ TEST(CodecTest, GivesTheBytesOfTheHost) {
   for (Encoding encoding : kEncodings) {
     for (int64_t n : {1, 3, 127, 128, 129, 255, 256, 257, 1000, 2 * 2048 + 5}) {
       for (bool has_residual : {false, true}) {
-        // With a scale of 1, one block has the largest fp32 number. With 0.37, no block has it.
+        // With a scale of 1, one block contains the largest fp32 number. With a scale of 0.37, no
+        // block contains it.
         for (float scale : {1.0f, 0.37f}) {
           for (kernels::Rounding::Kind kind :
                {kernels::Rounding::Kind::kStochastic, kernels::Rounding::Kind::kToNearest}) {
@@ -184,15 +184,15 @@ TEST(CodecTest, GivesTheBytesOfTheHostAtOddAddressesAndPositions) {
   }
 }
 
-// The NaN and Inf of Values() would spoil most of a block of top-k, so this test has vectors of its
-// own.
+// The NaN and Inf of Values() would make most of a block of top-k NaN, so this test has vectors of
+// its own.
 TEST(CodecTest, KeepsTheSameElementsAsTheHostOfWholeBlocksAndTies) {
   for (const Encoding encoding : kEncodings) {
     if (!encoding.is_topk()) continue;
     std::vector<std::vector<float>> vectors = {Noises<float>(2 * 4096 + 777, 3),
                                                Noises<float>(4096, 4)};
-    // Vectors with few magnitudes, so that many are equal; with equal magnitudes only; with one
-    // element that is not 0; with very small magnitudes.
+    // The vectors have few different magnitudes, so that many are equal; equal magnitudes only; one
+    // element that is not 0; or very small magnitudes.
     for (float& value : vectors.emplace_back(Noises<float>(5000, 5))) {
       value = std::round(value * 2.0f) * 0.25f;
     }

@@ -12,7 +12,7 @@
 
 namespace lodestar::cuda {
 
-// A block of 32 x 8 threads adds up one part. threadIdx.x owns kLanes columns, threadIdx.y takes
+// A block of 32 x 8 threads adds up one part. threadIdx.x owns kLanes columns. threadIdx.y takes
 // every eighth row.
 inline constexpr int kColumnSumWarps = 8;
 inline constexpr int64_t kMaxColumnSumParts = 128;
@@ -26,7 +26,7 @@ inline constexpr int64_t NumColumnSumParts(int64_t rows) {
   return CeilDiv(rows, RowsPerColumnSumPart(rows));
 }
 
-// partials is [parts, columns]. PartialColumnSums() says what `elements` is.
+// `partials` is [parts, columns]. For `elements` see PartialColumnSums().
 template <int kLanes, typename Elements>
 __global__ void __launch_bounds__(kColumnSumWarps* kWarpSize)
     PartialColumnSumsKernel(float* partials, Elements elements, int64_t rows, int64_t columns,

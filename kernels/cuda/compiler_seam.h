@@ -1,6 +1,6 @@
 // The seam between the two compilers of kernels: dynamic shared memory, which only nvcc declares,
 // and instructions that have no name in CUDA's C++. nvcc takes these functions from here. In tests
-// the host's compiler takes functions of the same names from the emulator, which has them in
+// the host's compiler takes functions of the same names from the emulator, which implements them in
 // software. No other file of ours depends on the compiler. For .cu.cc files.
 //
 // NVIDIA's PTX ISA describes the instructions (9.7.14 "mma.m16n8k16", "ldmatrix"; 9.7.9.25
@@ -34,8 +34,8 @@ __device__ __forceinline__ uint32_t SharedAddress(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-// Returns x, but hides its value from the compiler. If the compiler knew x, it would compute
-// results of x before a loop and keep them in registers that the loop needs.
+// Returns x, but hides its value from the compiler. If the compiler knew x, it would compute values
+// that depend on x before a loop, and keep them in registers that the loop needs.
 __device__ __forceinline__ int Opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
@@ -80,7 +80,7 @@ __device__ __forceinline__ void LoadMatrixX4Transposed(uint32_t (&r)[4], const v
 
 // Begins a copy of 16 bytes from global to shared memory. Both addresses are 16-byte aligned. If
 // `valid` is false, zeros are written and `global` is not read. The copy has arrived after a
-// CopyAsyncWait() that covers its group and a barrier. Below compute capability 8.0 the copy is
+// CopyAsyncWait() for its group, followed by a barrier. Below compute capability 8.0 the copy is
 // done at once.
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bool valid = true) {
 #if __CUDA_ARCH__ >= 800
@@ -101,7 +101,7 @@ __device__ __forceinline__ void CopyAsyncCommit() {
 #endif
 }
 
-// Waits until at most the last `kGroupsLeft` groups of this thread have not arrived.
+// Waits until all groups of this thread have arrived, except at most the last `kGroupsLeft` groups.
 template <int kGroupsLeft>
 __device__ __forceinline__ void CopyAsyncWait() {
 #if __CUDA_ARCH__ >= 800

@@ -23,7 +23,7 @@ __global__ void Multiply(float* c, const __nv_bfloat16* a, const __nv_bfloat16* 
   CopyAsync16(tile_a + lane * 8, a + lane * 8);
   if (lane < 16) CopyAsync16(tile_b + lane * 8, b + lane * 8);
   CopyAsyncCommit();
-  // These zeros are in no group, so the wait below does not make them arrive.
+  // The copies of these zeros are in no group, so CopyAsyncWait() below does not wait for them.
   if (lane >= 16) CopyAsync16(tile_b + lane % 16 * 8, b, false);
   CopyAsyncWait<0>();
   __syncwarp();
@@ -39,7 +39,7 @@ __global__ void Multiply(float* c, const __nv_bfloat16* a, const __nv_bfloat16* 
   for (int i = 0; i < 4; ++i) c[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sums[i];
 }
 
-// Loads the same rows through both loads, for the comparison of their layouts.
+// Loads the same rows through both loads, so that the layouts can be compared.
 __global__ void Load(uint32_t* plain, uint32_t* transposed, const uint16_t* rows) {
   uint16_t* tile = DynamicShared<uint16_t>();
   for (int i = 0; i < 8; ++i) tile[threadIdx.x * 8 + i] = rows[threadIdx.x * 8 + i];

@@ -1,4 +1,4 @@
-// The column of a thread is a pixel of a sample. blockIdx.y is a channel.
+// In all kernels, the column of a thread is a pixel of a sample. blockIdx.y is a channel.
 #include "kernels/cuda/conv.h"
 
 #include <cuda_bf16.h>

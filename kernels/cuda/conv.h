@@ -1,5 +1,5 @@
 // 3x3 convolutions, stride 1, padding 1, as matrix products over unfolded patches. The functions
-// here do all steps but the products. A pass takes only some of the samples, so that the patches
+// here do all steps except the products. A pass takes only some of the samples, so that the patches
 // fit into a bounded workspace:
 //   forward   patches = Unfold(x), products = w patches, y = AddBiasRelu(products)
 //   backward  gradient = ReluGradient(dy, y), patches = Unfold(x), dw += gradient patches^T,
@@ -30,7 +30,7 @@ int64_t ConvProductElements(const kernels::ConvShape& shape);
 // Sets patches[in * 9 + tap][pixel] to x[in][pixel moved by tap], or to 0 outside of the image.
 template <typename T>
 cudaError_t Unfold(T* patches, const T* x, const kernels::ConvShape& shape, cudaStream_t stream);
-// Sets dx to the sums over taps of the patches that Unfold() would have filled from each pixel.
+// Sets each pixel of dx to the sum of the patch elements that Unfold() would fill from this pixel.
 // Sums are in fp32.
 template <typename T>
 cudaError_t Fold(T* dx, const T* patches, const kernels::ConvShape& shape, cudaStream_t stream);
@@ -38,7 +38,7 @@ cudaError_t Fold(T* dx, const T* patches, const kernels::ConvShape& shape, cudaS
 template <typename T>
 cudaError_t AddBiasRelu(T* y, const T* products, const T* bias, const kernels::ConvShape& shape,
                         cudaStream_t stream);
-// Sets dy to 0 where y is not positive. Stores the same values in `gradient`, in the order of
+// Sets dy to 0 where y is not positive. Also stores the new dy in `gradient`, in the order of
 // products.
 template <typename T>
 cudaError_t ReluGradient(T* gradient, T* dy, const T* y, const kernels::ConvShape& shape,

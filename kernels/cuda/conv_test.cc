@@ -27,7 +27,7 @@ TEST(ConvTest, PassesAreBoundedAndNeverEmpty) {
   EXPECT_EQ(ConvSamplesPerPass(few), 3);
 }
 
-// <Unfold(x), p> = <x, Fold(p)> must hold. Values are small integers, so that all sums are exact.
+// Tests that <Unfold(x), p> = <x, Fold(p)>. Values are small integers, so that all sums are exact.
 TEST(ConvTest, FoldIsTheAdjointOfUnfold) {
   for (const kernels::ConvShape& s :
        {kernels::ConvShape{1, 1, 1, 1, 1}, kernels::ConvShape{3, 2, 5, 7, 1},

@@ -93,7 +93,7 @@ CudaDevice::CudaDevice(const factory::CudaPluginOptions& options, CudaLibraries 
       tuning_(options.tuning, origin),
       fusion_(options.fusion, options.compute, &tuning_, &errors_),
       attention_(origin.compute_capability),
-      // kNever does not load the library, as loading takes time.
+      // kNever does not load the library, because loading takes time.
       library_attention_(options.fusion == factory::FusionPolicy::kNever
                              ? nullptr
                              : std::move(libraries.load_attention)),

@@ -1,9 +1,9 @@
 // A CUDA card as a Device. It computes in fp32, or from compute capability 8.0 on in bf16 with fp32
 // sums. The kernels are those of this folder, matrix products are cuBLASLt's.
 //
-// There are three streams for work and two for CopyNow(). Only events order one stream with
-// another. Some operations use scratch memory of the device, which grows at the first use of a
-// shape and never shrinks. So every shape must have been used before a graph with it is recorded.
+// There are three streams for work and two for CopyNow(). Only events order the work of different
+// streams. Some operations use scratch memory of the device, which grows at the first use of a
+// shape and never shrinks. So every shape must have been used before it is recorded into a graph.
 // Equal calls give equal bits, unless CudaPluginOptions::is_repeatable is false.
 #pragma once
 
@@ -39,8 +39,9 @@ struct CudaLibraries {
 
 class CudaDevice final : public kernels::Device {
  public:
-  // Errors: Unavailable (there is no driver or no card); NotFound (there is no card with this
-  // ordinal); InvalidArgument (the card cannot compute in the dtype); ResourceExhausted.
+  // Makes the device. Errors: Unavailable (there is no driver or no card); NotFound (there is no
+  // card with this ordinal); InvalidArgument (the card cannot compute in the dtype);
+  // ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<kernels::Device>> Create(
       const factory::CudaPluginOptions& options, CudaLibraries libraries = {});
   // Returns the number of cards. Errors: Unavailable (there is no driver or no card).
@@ -88,9 +89,11 @@ class CudaDevice final : public kernels::Device {
     return errors_.Check(error, call, where);
   }
   // Returns at least `bytes` bytes of device memory for one operation on the compute stream. If
-  // there is no memory, notes the failure and returns null. Not null if `bytes` is 0.
+  // there is no memory, notes the failure and returns null. If `bytes` is 0, the result is not
+  // null.
   void* Scratch(size_t bytes);
-  // Does the same, but does not note a failure, as the caller can do without the memory.
+  // Does the same as Scratch(), but does not note a failure, because the caller can do without the
+  // memory.
   absl::StatusOr<void*> TryScratch(size_t bytes);
   // Runs attention by the kernels that `own` queues, or by a library if it can serve the call and
   // is faster.
@@ -118,7 +121,8 @@ class CudaDevice final : public kernels::Device {
   FusionChoice attention_choice_;
   bool is_recording_ = false;
   std::vector<GraphExecutable> graphs_;
-  // The last buffer is in use. Earlier ones stay allocated, as recorded graphs may use them.
+  // Only the last buffer is in use. Earlier buffers stay allocated, because recorded graphs may use
+  // them.
   std::vector<DeviceMemory> scratch_;
   size_t scratch_bytes_ = 0;
 };

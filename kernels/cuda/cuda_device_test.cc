@@ -152,7 +152,7 @@ TEST_F(CudaDeviceTest, SynchronizesFromAnyThread) {
   absl::Status status = absl::UnknownError("not run");
   std::thread([&] { status = device->Synchronize(event); }).join();
   EXPECT_TRUE(status.ok()) << status;
-  // Events that were recorded long ago can still be waited for.
+  // The event was recorded long ago, and can still be waited for.
   for (int i = 0; i < 2000; ++i) device->Record(kernels::StreamKind::kCompute);
   EXPECT_TRUE(device->Synchronize(event).ok());
 }
@@ -341,8 +341,8 @@ kernels::Outputs RunBackwardInput(kernels::Device& device, kernels::Accumulate w
   return rig.Collect();
 }
 
-// Allows some roundings to bf16 of the largest value, as the fused call does not round the gradient
-// before the GELU's slope.
+// Allows some roundings to bf16 of the largest value, because the fused call does not round the
+// gradient before it multiplies by the GELU's slope.
 void ExpectNear(const kernels::Outputs& got, const kernels::Outputs& want) {
   for (const auto& [name, values] : want) {
     double largest = 0.0;
@@ -373,8 +373,8 @@ TEST_F(CudaDeviceTest, MeasuresWhetherToFuseTheGradientOfAGelu) {
   }
 }
 
-// Measuring runs an operation several times. The sums must still be added only once, and be equal
-// in each call.
+// Measuring runs an operation several times. The sums must still be added only once, and must be
+// equal in each call.
 TEST_F(CudaDeviceTest, WhatIsMeasuredAddsOnce) {
   const auto always =
       Make({.compute = kernels::DType::kBf16, .fusion = factory::FusionPolicy::kAlways});
@@ -575,7 +575,7 @@ TEST_F(CudaTuningTest, OnlyWhatComesNearTheFastestIsTimedLonger) {
   EXPECT_EQ(emulator::num_products() - products, 32 * 2 + 3 * 3 * 4 + 1);
 }
 
-// Two runs must give equal bits, unless measuring was asked for.
+// If fusion is fixed, two runs must give equal bits, so nothing may be measured.
 TEST_F(CudaTuningTest, NothingIsMeasuredWhereFusionIsPinned) {
   const kernels::Outputs first = OfAlgorithm(RunProducts, 0);
   const std::string text = [] {
@@ -647,7 +647,7 @@ TEST_F(CudaTuningTest, WhatIsFusedIsRepeatedToo) {
     EXPECT_TRUE(Contains(second->DescribeChoices(), "as an earlier run has chosen"))
         << second->DescribeChoices();
     EXPECT_EQ(second->MergeTuning(text), text);
-    // One text may have choices of operations in both dtypes.
+    // One text may have choices for both dtypes.
     Reset(slow);
     const auto bf16 = Make({.compute = kernels::DType::kBf16, .tuning = text});
     RunLayer(*bf16, 1);
@@ -703,8 +703,8 @@ TEST_F(CudaTuningTest, WhatCublasDoesNotTakeAnyMoreIsMeasuredAgain) {
   EXPECT_EQ(third->DescribeChoices(), "") << "nothing is left to be measured";
 }
 
-// A recorded product is not measured. If it was measured before, it uses the algorithm that was
-// chosen.
+// A recorded product is not measured. If a product was measured before, it uses the algorithm that
+// was chosen then.
 TEST_F(CudaTuningTest, NothingIsMeasuredWhileAGraphIsRecorded) {
   const kernels::Outputs want_first = OfAlgorithm(RunProducts, 0);
   const kernels::Outputs want_second = OfAlgorithm(RunProducts, 1);

@@ -1,9 +1,9 @@
 // Runs the conformance suite for the whole CUDA device on the emulated card, against the fp64
-// oracle. Cases: fp32 and bf16, the threads of a block in either order, with and without cuBLASLt's
-// epilogues, and with timed algorithms.
+// oracle. The cases are fp32 and bf16, both orders of the threads of a block, with and without
+// cuBLASLt's epilogues, and with timed algorithms.
 //
-// In bf16 the suite allows kMostBf16Units roundings of the largest value of an output. This is
-// within twice (backward: three times) the error of a naive bf16 implementation, which rounds each
+// In bf16 the suite allows kMostBf16Units roundings of the largest value of an output. This is less
+// than twice (backward: three times) the error of a naive bf16 implementation, which rounds each
 // product and each sum. If an operation sums up many terms, the naive error is far more than two
 // roundings. Operations without sums round once or twice.
 #include <string>

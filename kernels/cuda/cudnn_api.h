@@ -1,5 +1,5 @@
-// Loads cuDNN's functions when a process asks for them. The plugin is not linked with cuDNN, as the
-// library has half a gigabyte and only attention uses it.
+// Loads cuDNN's functions when a process first needs them. The plugin is not linked with cuDNN,
+// because the library is half a gigabyte large and only attention uses it.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -27,9 +27,9 @@ struct CudnnApi {
   decltype(&cudnnBackendExecute) execute;
 };
 
-// Loads libcudnn.so.9 from the paths of the dynamic linker, else from a Python environment on the
-// PATH. The library is never unloaded. Errors: NotFound (with the paths that were tried);
-// Unimplemented (the version is too old).
+// Loads libcudnn.so.9 from the paths of the dynamic linker. If it is not there, loads it from a
+// Python environment on the PATH. The library is never unloaded. Errors: NotFound (with the paths
+// that were tried); Unimplemented (the version is too old).
 absl::StatusOr<std::shared_ptr<const CudnnApi>> LoadCudnn();
 
 // Returns name and version, such as "cuDNN 9.19.0".

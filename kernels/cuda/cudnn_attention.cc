@@ -15,7 +15,7 @@ using Tensor = CudnnGraph::Tensor;
 
 constexpr int64_t kBf16Bytes = 2;
 constexpr size_t kWorkspaceAlignment = 256;
-// Earlier versions want the number of tokens to be a multiple of kTokensOfBlock.
+// Versions before this one serve only numbers of tokens that are a multiple of kTokensOfBlock.
 constexpr size_t kFirstVersionOfAnyTokens = 91600;
 constexpr int64_t kTokensOfBlock = 128;
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
@@ -42,7 +42,7 @@ class AttentionGraph {
   void BuildForward();
   void BuildBackward(bool is_ordered);
   // Returns the bytes that BuildBackward() needs at the beginning of the workspace. The plan's own
-  // workspace lies behind them. The first zeroed_bytes() must be 0 before a run.
+  // workspace lies behind these bytes. The first zeroed_bytes() must be 0 before a run.
   size_t own_bytes() const { return own_bytes_; }
   size_t zeroed_bytes() const { return zeroed_bytes_; }
   CudnnGraph& graph() { return graph_; }
@@ -68,7 +68,7 @@ class AttentionGraph {
     return {{shape_.batch, shape_.heads, shape_.tokens, shape_.tokens},
             {shape_.heads * matrix, matrix, shape_.tokens, 1}};
   }
-  // Returns part 0, 1 or 2: queries, keys or values, or their gradients.
+  // Returns part 0, 1 or 2 of `in`: queries, keys or values, or the gradients of these.
   Tensor PartOf(Place::In in, int part, const CudnnLayout& layout) {
     return At({.id = 0, .in = in, .offset_bytes = part * width() * kBf16Bytes}, layout,
               CUDNN_DATA_BFLOAT16, /*alignment=*/16);
@@ -105,7 +105,7 @@ class AttentionGraph {
     own_bytes_ = Aligned(own_bytes_ + elements * sizeof(float));
     return begin;
   }
-  // Returns the transpose, in bf16, as a factor of a product.
+  // Returns the transpose of `scores`, in bf16, as a factor of a product.
   Tensor TransposedFactor(Tensor scores) {
     return graph_.Reshape(scores, graph_.Passing(ScoreLayout().Transposed(), CUDNN_DATA_BFLOAT16));
   }
@@ -153,8 +153,8 @@ void AttentionGraph::BuildForward() {
 }
 
 // If the graph has a tensor in which gradients of queries are added up, cuDNN adds them by atomics,
-// in any order. If `is_ordered`, there is no such tensor. dq is then one product of the scores'
-// gradients, which cuDNN keeps in its workspace, and equal calls give equal bits.
+// in any order. If `is_ordered`, there is no such tensor. In that case dq is one product of the
+// scores' gradients, which cuDNN keeps in its workspace, and equal calls give equal bits.
 void AttentionGraph::BuildBackward(bool is_ordered) {
   const Tensor q = PartOf(Place::In::kQkv, 0, QkvLayout());
   const Tensor k = PartOf(Place::In::kQkv, 1, QkvLayout().Transposed());
@@ -207,7 +207,7 @@ absl::Status InCudnn(const CudnnApi& api, const absl::Status& status) {
 
 class CudnnAttentionPlan final : public AttentionPlan {
  public:
-  // The first `own_bytes` of the workspace belong to the graph, the rest to the plan.
+  // The first `own_bytes` of the workspace belong to the graph. The rest belongs to the plan.
   CudnnAttentionPlan(std::shared_ptr<const CudnnTarget> target, CudnnPlan plan,
                      std::vector<Place> places, std::vector<CudnnScalar> scalars, size_t own_bytes,
                      size_t zeroed_bytes)
@@ -249,7 +249,7 @@ void* BeginOf(const Place& place, const AttentionTensors& tensors, void* workspa
     }
     return nullptr;
   };
-  // cuDNN takes pointers of one type for inputs and outputs, so const is cast away.
+  // cuDNN takes pointers of one type for inputs and outputs, so this cast removes const.
   return const_cast<char*>(static_cast<const char*>(address())) + place.offset_bytes;
 }
 

@@ -1,5 +1,5 @@
 // Attention by cuDNN. Its forward pass stores the same log_sum_exp as ours (cuDNN's "stats"), so
-// one pass may run by cuDNN and the other by our kernels.
+// cuDNN may run one pass and our kernels the other.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,8 @@ class CudnnAttention final : public AttentionLibrary {
   explicit CudnnAttention(std::shared_ptr<const CudnnTarget> target) : target_(std::move(target)) {}
 
   std::string name() const override { return CudnnName(target_->api()); }
-  // Errors: those of AttentionLibrary; Unimplemented (the version is older than 9.16 and tokens are
-  // not a multiple of 128).
+  // Makes a plan. Errors: those of AttentionLibrary; Unimplemented (the version is older than 9.16,
+  // and the number of tokens is not a multiple of 128).
   absl::StatusOr<std::unique_ptr<AttentionPlan>> Plan(
       AttentionPass pass, const kernels::AttentionShape& shape) override;
 

@@ -1,6 +1,6 @@
 // Tests whether cuDNN accepts the graphs, without a card: cuDNN makes plans for cards that only
-// exist as properties. A plan does not prove that the graph is attention, as cuDNN also has kernels
-// for other masks. Only tests/gpu, on a card, compares values.
+// exist as properties. A plan does not prove that the graph computes attention, because cuDNN also
+// has kernels for other masks. Only tests/gpu, on a card, compares values.
 #include <gtest/gtest.h>
 
 #ifdef LODESTAR_HAS_CUDNN
@@ -18,7 +18,7 @@
 namespace lodestar::cuda {
 namespace {
 
-// The newest version that the properties below were tried with.
+// The newest version with which the properties below were tried.
 constexpr size_t kNewestVersion = 92801;
 
 std::string Properties(int version, int multiprocessors, int shared_bytes_per_block) {

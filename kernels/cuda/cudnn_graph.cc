@@ -7,7 +7,7 @@
 namespace lodestar::cuda {
 namespace {
 
-// Makes one descriptor. The first failure is stored in *status. After a failure, calls do nothing.
+// Makes one descriptor. The first failure is stored in *status. After that, calls do nothing.
 class Builder {
  public:
   // `what` names the descriptor in messages.
@@ -278,7 +278,8 @@ std::vector<CudnnDescriptor> CudnnGraph::FindConfigurations(void* graph) {
     configurations.emplace_back(configuration, CudnnDescriptorReleaser(&api));
     handles.push_back(configuration);
   }
-  // cuDNN leaves out configurations that do not work on this machine.
+  // The second call returns fewer configurations, because cuDNN leaves out those that do not work
+  // on this machine.
   get(known, &usable, handles.data());
   configurations.resize(usable);
   return configurations;
@@ -299,8 +300,8 @@ bool CudnnGraph::Repeats(void* configuration) {
                         notes.size(), &count, notes.data()) != CUDNN_STATUS_SUCCESS) {
     return false;
   }
-  // If there are more notes than this program knows of, a newer cuDNN may have notes that say the
-  // same.
+  // There are more notes than this program knows. The unknown notes may mean that equal runs give
+  // different bits, so the configuration is not used.
   if (count > static_cast<int64_t>(notes.size())) return false;
   for (int64_t i = 0; i < count; ++i) {
     if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;

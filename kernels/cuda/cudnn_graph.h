@@ -30,7 +30,7 @@ class CudnnDescriptorReleaser {
 };
 using CudnnDescriptor = std::unique_ptr<void, CudnnDescriptorReleaser>;
 
-// The device that plans are made for: the current CUDA device, or a device of which only the
+// The device for which plans are made: the current CUDA device, or a device of which only the
 // properties are known.
 class CudnnTarget {
  public:
@@ -44,7 +44,8 @@ class CudnnTarget {
   ~CudnnTarget();
 
   const CudnnApi& api() const { return *api_; }
-  // If only the properties of the device are known, handle() is null. Else properties() is null.
+  // handle() is null if only the properties of the device are known. Otherwise properties() is
+  // null.
   cudnnHandle_t handle() const { return handle_; }
   void* properties() const { return properties_.get(); }
 
@@ -90,8 +91,9 @@ absl::Status RunCudnnPlan(const CudnnTarget& target, const CudnnPlan& plan,
                           std::span<const int64_t> ids, std::span<void* const> pointers,
                           void* workspace, cudaStream_t stream);
 
-// Sums are in fp32. Results that are not stored are in fp32, unless their type is given. The graph
-// keeps the first failure and does nothing afterwards. Plan() returns that failure.
+// A graph of operations. Sums are in fp32. Results that are not stored are in fp32, unless their
+// type is given. The graph keeps the first failure and does nothing afterwards. Plan() returns that
+// failure.
 class CudnnGraph {
  public:
   using Tensor = const CudnnTensor*;  // a tensor lives as long as the graph
@@ -100,7 +102,7 @@ class CudnnGraph {
 
   // Adds a tensor in device memory that begins at a multiple of `alignment` bytes.
   Tensor Stored(const CudnnLayout& layout, cudnnDataType_t type, int64_t alignment = 16);
-  // Adds an fp32 tensor that products are added to. The caller must set its device memory to 0
+  // Adds an fp32 tensor to which products are added. The caller must set its device memory to 0
   // before a run. cuDNN chooses the order of its elements.
   Tensor Accumulator(const CudnnLayout& layout);
   // Adds a tensor that one operation passes to another without storing it in memory.
@@ -125,9 +127,9 @@ class CudnnGraph {
   // Gives the elements of x the layout of y.
   Tensor Reshape(Tensor x, Tensor y);
 
-  // Returns the plan that cuDNN's heuristic expects to be the fastest. With `repeats`, takes only
-  // plans whose equal runs give equal bits. Errors: Unimplemented (there is no plan); those of
-  // cuDNN.
+  // Returns the plan that cuDNN's heuristic expects to be the fastest. With `repeats`, chooses only
+  // among plans whose equal runs give equal bits. Errors: Unimplemented (there is no plan); those
+  // of cuDNN.
   absl::StatusOr<CudnnPlan> Plan(bool repeats);
 
  private:
@@ -138,8 +140,8 @@ class CudnnGraph {
              bool is_scalar, bool is_accumulator = false);
   Tensor Pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t math, const Operands& operands,
                    const int64_t* axis = nullptr);
-  // Returns the configurations that cuDNN's heuristic names, the one it expects to be fastest
-  // first.
+  // Returns the configurations that cuDNN's heuristic names. The one that it expects to be the
+  // fastest comes first.
   std::vector<CudnnDescriptor> FindConfigurations(void* graph);
   bool Repeats(void* configuration);
 

@@ -44,7 +44,7 @@ TEST(DeviceImageTest, ConvolvesInSeveralPasses) {
     double largest = 1.0;
     for (double value : values) largest = std::max(largest, std::abs(value));
     for (size_t i = 0; i < values.size(); ++i) {
-      // The sums have up to a million terms in fp32.
+      // The tolerance is for sums of up to a million terms in fp32.
       ASSERT_NEAR(got.at(name)[i], values[i], 1e-4 * largest) << name << "[" << i << "]";
     }
   }

@@ -23,8 +23,8 @@ const char* NameOf(kernels::Activation activation) {
 }
 
 // NVIDIA does not say how exact the GELU of its epilogues is. In bf16 results are rounded to 2^-8,
-// which hides an approximate tanh. In fp32 an approximate tanh would err by thousands of units in
-// the last place.
+// which is more than the error of an approximate tanh. In fp32 an approximate tanh would err by
+// thousands of units in the last place.
 bool IsExactWhenFused(kernels::Activation activation, kernels::DType compute) {
   return activation != kernels::Activation::kGeluTanh || compute == kernels::DType::kBf16;
 }
@@ -153,7 +153,7 @@ void CudaDevice::LinearBackward(kernels::Buf dx, kernels::Buf dw, kernels::Buf d
   };
   MatMulCall fused = product;
   (is_in_out ? fused.column_sums : fused.row_sums) = db.data;
-  // cuBLASLt can set the sums for the bias, but not add to them.
+  // Without fusing, because cuBLASLt can set the sums for the bias, but cannot add to them.
   if (adds || rows == 0 || in == 0 || out == 0 || !matmul_->Supports(fused)) {
     separate();
     return;
@@ -180,8 +180,8 @@ void CudaDevice::LinearBackwardInput(kernels::Buf dx, kernels::Buf db, kernels::
       .c = dx,
       .a = dy,
       .b = w};
-  // `separate` and `fused` may run several times, as they end with partial sums in scratch memory.
-  // The partial sums are added to db, or set it, only after the choice.
+  // `separate` and `fused` may run several times. So both leave partial sums in scratch memory.
+  // Only after the choice the partial sums are added to db, or db is set to them.
   const auto separate = [&] {
     Multiply(product);
     WithComputeType(compute_, [&]<typename T>() {

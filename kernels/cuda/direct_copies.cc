@@ -25,7 +25,7 @@ void DirectCopies::Run(void* destination, const void* source, size_t bytes, bool
                        absl::FunctionRef<void()> meanwhile) {
   cudaStream_t const stream = streams_[to_host ? 1 : 0].get();
   Event done = TakeEvent();
-  // If another thread queues a copy between these two calls, the event also waits for that copy.
+  // If another thread queues a copy between these two calls, the event also includes that copy.
   const bool is_under_way =
       done != nullptr &&
       errors_->Check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDefault, stream),
@@ -33,7 +33,7 @@ void DirectCopies::Run(void* destination, const void* source, size_t bytes, bool
       errors_->Check(cudaEventRecord(done.get(), stream), "cudaEventRecord");
   meanwhile();
   if (!is_under_way) {
-    // The copy may have begun although a call failed, so wait for the stream.
+    // The copy may have begun although a call has failed. So this waits for the stream.
     errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     return;
   }

@@ -23,8 +23,8 @@ class DirectCopies {
   ~DirectCopies();
 
   // Copies `bytes` bytes and blocks until they have arrived. Calls `meanwhile` on this thread while
-  // the copy runs, also if the copy could not begin. The calling thread's current card must be that
-  // of Create(). Thread-safe.
+  // the copy runs, also if the copy could not begin. The calling thread's current card must be the
+  // card of Create(). Thread-safe.
   void Run(void* destination, const void* source, size_t bytes, bool to_host,
            absl::FunctionRef<void()> meanwhile);
 
@@ -36,7 +36,8 @@ class DirectCopies {
   Errors* errors_ = nullptr;
   std::array<Stream, 2> streams_;  // the first copies to the device, the second to the host
   std::mutex mutex_;
-  // Guarded by mutex_. There are as many events as copies have run at the same time.
+  // Events for later copies, guarded by mutex_. There are as many events as copies have run at the
+  // same time.
   std::vector<Event> idle_events_;
 };
 

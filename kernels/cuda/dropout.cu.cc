@@ -19,7 +19,7 @@ struct DropoutOperation {
   uint32_t threshold;
   float scale;
 
-  // kLanes is more than 1 only if element i begins a block of random words.
+  // Handles kLanes elements. kLanes is above 1 only if element i begins a block of random words.
   template <int kLanes>
   __device__ void Do(int64_t i) const {
     float values[kLanes];

@@ -41,7 +41,7 @@ __device__ inline double Scaled<double, double, double>(double x, double scale) 
 }
 
 // Scales and converts elements. kLanes is at most the number of elements of the narrower type in 16
-// bytes. The wider type then takes two or four accesses of 16 bytes.
+// bytes. So the wider type takes up to two or four accesses of 16 bytes.
 template <typename To, typename From, typename Scale>
 struct CastOperation {
   To* y;          // [n]

@@ -42,7 +42,7 @@ struct EmbedForwardOperation {
 };
 
 // Adds to dposition_table[position] the dy of this position in all samples, in the order of
-// samples. Each thread handles elements of the table.
+// samples. Each thread handles some elements of the table.
 template <typename T>
 struct EmbedPositionsBackwardOperation {
   float* table;  // [context_tokens, width]
@@ -67,8 +67,8 @@ struct EmbedPositionsBackwardOperation {
   }
 
  private:
-  // kLanes of dy can be twice as many as the floats of a 16-byte access, so the table is accessed
-  // in steps.
+  // kLanes elements of dy can be twice as many floats as a 16-byte access has. So the table is
+  // accessed in several steps.
   template <int kLanes>
   __device__ static void AddTo(float* to, const float (&sum)[kLanes]) {
     constexpr int kStep = kLanes < kVectorLanes<float> ? kLanes : kVectorLanes<float>;
@@ -83,10 +83,10 @@ struct EmbedPositionsBackwardOperation {
   }
 };
 
-// Rows of dy are sorted by token. They form runs of equal tokens, and are cut into tiles of
-// kTileRows. If a run begins in a tile, the tile adds its rows of the run to the table. If a run
-// continues in later tiles, each of them stores the sum of its rows, and a second kernel adds these
-// sums to the table.
+// Rows of dy are sorted by token, so that rows with the same token form a run. The rows are also
+// cut into tiles of kTileRows. If a run begins in a tile, the tile adds its rows of the run to the
+// table. If a run continues in later tiles, each later tile stores the sum of its rows of the run,
+// and a second kernel adds these sums to the table.
 constexpr int kTileRows = 64;
 constexpr int kThreads = 128;
 
@@ -95,7 +95,7 @@ int64_t NumTiles(int64_t rows) { return CeilDiv(rows, kTileRows); }
 template <typename T>
 struct Segments {
   float* table;  // [vocabulary, width]
-  // Per tile, the sum of its rows in a run that began in an earlier tile.
+  // For each tile, the sum of its rows that belong to a run from an earlier tile.
   float* continued;   // [tiles, width]
   const T* dy;        // [rows, width]
   SortedKeys sorted;  // the rows' tokens, sorted

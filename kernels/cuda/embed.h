@@ -13,7 +13,7 @@ namespace lodestar::cuda {
 // position_table, dposition_table [context_tokens, width]. T is float or __nv_bfloat16. Results are
 // computed in fp32.
 
-// A token outside the vocabulary gives a row of NaN, as a kernel cannot report an error.
+// A token outside the vocabulary gives a row of NaN, because a kernel cannot report an error.
 template <typename T>
 cudaError_t EmbedForward(T* y, const int32_t* tokens, const T* token_table, const T* position_table,
                          int64_t rows, int64_t context_tokens, int64_t width, int64_t vocabulary,

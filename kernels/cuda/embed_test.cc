@@ -15,8 +15,8 @@ struct Case {
   std::function<int32_t(int64_t row)> token;
 };
 
-// The result has dtoken_table, one row that lies behind it, and dposition_table. All values began
-// at 0.5.
+// Returns dtoken_table, one more row behind it, and dposition_table. All values were 0.5 before the
+// call.
 template <typename T>
 std::vector<float> RunBackward(const Case& c, const std::vector<int32_t>& tokens,
                                const std::vector<T>& dy) {

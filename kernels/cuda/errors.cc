@@ -32,7 +32,7 @@ absl::Status CudaStatus(const std::string& device, cudaError_t error, const char
                         std::source_location where) {
   if (error == cudaSuccess) return absl::OkStatus();
   // Clears the error, so that other users of CUDA in this process do not find it. The caller gets
-  // it as a status.
+  // the error as a status.
   cudaGetLastError();
   const absl::StatusCode code = CodeOf(error);
   const char* hint = code == absl::StatusCode::kUnavailable

@@ -1,5 +1,5 @@
 // The events of a device's streams, which are made once and used in turn. If the event of an id was
-// recorded again, the id stands for that later point of the same stream. So a wait for the id never
+// recorded again, a wait for the id waits for the later point of the same stream. So the wait never
 // ends too early.
 #pragma once
 
@@ -28,7 +28,7 @@ class EventRing {
   Slot Next(int stream);
   // Returns the event of an id that Next() has given.
   cudaEvent_t Get(int64_t id) const;
-  // Returns true if the event of the id was not taken again.
+  // Returns true if the event of the id was not recorded again for a later id.
   bool IsCurrent(int64_t id) const;
 
  private:

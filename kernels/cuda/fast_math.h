@@ -1,5 +1,5 @@
-// Exponentials and quotients that are as exact as the type that the result is rounded to. For
-// device code.
+// Exponentials and quotients. They are only as exact as the type to which the result is rounded.
+// For device code.
 #pragma once
 
 #include <cuda_bf16.h>

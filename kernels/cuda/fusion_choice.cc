@@ -13,11 +13,12 @@ constexpr int kWarmUps = 2;
 constexpr int kTrials = 3;
 constexpr int kCallsPerTrial = 4;
 
-// Texts of the choices in `tuning_`.
+// Texts by which `tuning_` keeps the choices.
 constexpr char kFused[] = "fused";
 constexpr char kSeparate[] = "separate";
 
-// Returns why an operation must not be fused. Call after a fused call that was not queued.
+// Returns why an operation must not be fused. Must be called after a fused call that was not
+// queued.
 std::string Refusal(const FusedResult& result) {
   cudaGetLastError();  // clears the error, which is handled here
   return result.refusal();
@@ -44,7 +45,7 @@ double FusionChoice::Measure(cudaStream_t stream, absl::FunctionRef<void()> run)
 }
 
 std::string FusionChoice::Try(const std::string& operation, cudaStream_t stream, Fused fused) {
-  // An error of earlier operations must not be attributed to this call.
+  // Makes sure that an error of earlier operations is not taken for an error of this call.
   if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) {
     return "the card had failed before";
   }
@@ -116,8 +117,9 @@ std::optional<FusionChoice::Choice> FusionChoice::FindKept(const std::string& op
 
 const FusionChoice::Choice& FusionChoice::Settle(const std::string& operation,
                                                  const Choice& choice) {
-  // If the card has failed, the choice is not kept. A choice that a comparison refused is not kept
-  // either, so that the next process compares again, maybe with another version of the library.
+  // If the card has failed, the choice is not kept. If a comparison has refused the fused call, the
+  // choice is not kept either. So the next process compares again, maybe with another version of
+  // the library.
   if (choice.is_unequal) {
     tuning_->Refuse(KeptName(operation), choice.why);
   } else if (policy_ == factory::FusionPolicy::kMeasure && errors_->first().ok()) {

@@ -1,15 +1,15 @@
-// FusionChoice chooses between a fused call and separate kernels. Some operations can be one call
-// of cuBLASLt or several kernels. Which is faster depends on the card, the shape and the versions.
-// The first use of a shape measures both on the card, with the arguments of the call, and keeps the
-// faster way. If an earlier run has chosen (Tuning), its choice is used.
+// FusionChoice chooses between a fused call and separate kernels. Some operations can be computed
+// by one call of cuBLASLt or by several kernels. The faster way depends on the card, the shape and
+// the versions. The first use of a shape measures both on the card, with the arguments of the call,
+// and keeps the faster way. If an earlier run has chosen (Tuning), its choice is used.
 //
-// cuBLASLt may refuse a fused call although it has named an algorithm. Then the operation is never
-// fused again, and the device goes on. If the fused call has broken the card, this process cannot
-// use the card any more, and the device's error names the call.
+// cuBLASLt may refuse a fused call although it has named an algorithm. In that case the operation
+// is never fused again, and the device goes on. If the fused call has broken the card, this process
+// cannot use the card any more, and the device's error names the call.
 //
-// The choice between a library's attention and our kernels works the same way, with other words in
-// messages. There the caller also compares the outputs, and a library whose outputs differ from
-// ours is refused.
+// The choice between a library's attention and our kernels works in the same way, with other words
+// in messages. For attention the caller also compares the outputs. If the outputs of the library
+// differ from ours, the library is refused.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ struct Comparison {
   enum class Verdict : uint8_t {
     kEqual,
     kUnequal,
-    kUndecided,  // the outputs for these arguments prove nothing
+    kUndecided,  // equal, but these arguments prove nothing
   };
   Verdict verdict = Verdict::kEqual;
   std::string why = "";  // if kUnequal: what differs, and by how much
@@ -68,8 +68,8 @@ class FusionChoice {
   using Fused = absl::FunctionRef<FusedResult()>;
   using Separate = absl::FunctionRef<void()>;
   // Compares the outputs of the fused call with those of separate kernels, once the stream has run
-  // the fused call. Errors: the reason why they cannot be compared (the fused call is then not
-  // used).
+  // the fused call. Errors: the reason why the outputs cannot be compared. The fused call is then
+  // not used.
   using Compare = absl::FunctionRef<absl::StatusOr<Comparison>()>;
 
   // `compute` is the dtype of all operations. `tuning` and `errors` must outlive the object.
@@ -80,11 +80,12 @@ class FusionChoice {
   // Runs `fused` or `separate`. Both must give the same results, and may be run several times.
   // `operation` names the operation and its shape. Operations of the same name share one choice.
   //
-  // The first use of a name blocks until the stream has run. With `is_recording`, the stream must
-  // not be waited for, so a new name runs separately.
+  // The first use of a name blocks until the stream has run. With `is_recording` it must not wait
+  // for the stream, so an operation with a new name runs as separate kernels.
   //
   // With `compare`, the fused call is used only after a comparison in this process, even if an
-  // earlier run has chosen it. Until a comparison has decided, the operation runs separately.
+  // earlier run has chosen it. Until a comparison has decided, the operation runs as separate
+  // kernels.
   void RunFaster(const std::string& operation, bool is_recording, cudaStream_t stream, Fused fused,
                  Separate separate, std::optional<Compare> compare = std::nullopt);
   // Returns one line for each operation that has a choice, with the choice and the reason.
@@ -99,15 +100,16 @@ class FusionChoice {
     std::string why;
     bool is_unequal = false;
   };
-  // Returns the operation's name in `tuning_`, where operations of other dtypes have names, too.
+  // Returns the operation's name in `tuning_`. The name has the dtype, because `tuning_` may also
+  // have operations of other dtypes.
   std::string KeptName(const std::string& operation) const;
   std::optional<Choice> FindKept(const std::string& operation);
   // Makes a choice final for this process. Keeps it for later runs if choices are measured, the
   // card works and no comparison has refused the fused call.
   const Choice& Settle(const std::string& operation, const Choice& choice);
   const Choice& Adopt(const std::string& operation, const Choice& choice);
-  // Returns the choice, or nothing if the comparison has not decided. `kept` is the choice of an
-  // earlier run, if there is one.
+  // Returns the choice. Returns nothing if the comparison has not decided yet. `kept` is the choice
+  // of an earlier run, if there is one.
   std::optional<Choice> Choose(const std::string& operation, const std::optional<Choice>& kept,
                                cudaStream_t stream, Fused fused, Separate separate,
                                std::optional<Compare> compare);

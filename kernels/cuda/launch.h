@@ -11,7 +11,7 @@ namespace lodestar::cuda {
 struct LaunchConfig {
   dim3 grid;
   dim3 block;
-  size_t shared_bytes = 0;  // dynamic shared memory; up to what the card allows for a block
+  size_t shared_bytes = 0;  // dynamic shared memory; up to the card's maximum for a block
   cudaStream_t stream = nullptr;
 };
 
@@ -19,7 +19,7 @@ struct LaunchConfig {
 template <typename... Params, typename... Args>
 cudaError_t Launch(void (*kernel)(Params...), const LaunchConfig& config, Args&&... args) {
   if (config.grid.x == 0 || config.grid.y == 0 || config.grid.z == 0) return cudaSuccess;
-  // A kernel that needs more dynamic shared memory must ask for it.
+  // If a kernel needs more dynamic shared memory than this, it must ask the runtime for it.
   constexpr size_t kDefaultSharedBytes = 48 * 1024;
   if (config.shared_bytes > kDefaultSharedBytes) {
     const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

@@ -1,9 +1,9 @@
-// Computes attention by a library, as an alternative to our own kernels. Knows which calls the
-// library can serve, and keeps a plan for each shape. The library is loaded when the first call
-// asks for it.
+// Computes attention by a library, as an alternative to our own kernels. The class knows which
+// calls the library can serve, and keeps a plan for each shape. It loads the library when a call
+// first needs it.
 //
 // A backward pass whose equal calls give equal bits may need memory that grows with the square of
-// the tokens. It then computes a few samples at a time, so that the memory stays within
+// the tokens. Such a pass computes only a few samples at a time, so that the memory stays within
 // kMostWorkspaceBytes.
 #pragma once
 
@@ -27,16 +27,16 @@ namespace lodestar::cuda {
 class LibraryAttention {
  public:
   static constexpr size_t kMostWorkspaceBytes = size_t{256} << 20;
-  // Returns `bytes` bytes of device memory, for one call. Errors: the reason why there is no such
-  // memory.
+  // Returns `bytes` bytes of device memory, for one call. Errors: the reason why the memory cannot
+  // be given.
   using Scratch = absl::FunctionRef<absl::StatusOr<void*>(size_t bytes)>;
 
   // If `load` is null, there is no library, and messages do not mention one.
   explicit LibraryAttention(AttentionLibraryLoader load) : load_(std::move(load)) {}
 
-  // Returns true if the library may serve calls of this dtype and shape with these tensors. While a
-  // graph is recorded, the library is not loaded. If it was not loaded before, the result is then
-  // false.
+  // Returns true if the library may serve calls of this dtype and shape with these tensors. The
+  // library cannot be loaded while a graph is recorded. So with `is_recording`, returns false if
+  // the library was not loaded before.
   bool Takes(const kernels::AttentionShape& shape, kernels::DType dtype,
              const AttentionTensors& tensors, bool is_recording);
   // Returns the library's name. Requires: Takes() has returned true.

@@ -24,7 +24,7 @@ namespace {
 constexpr kernels::AttentionShape kShape = {6, 5, 2, 16};
 constexpr size_t kMiB = size_t{1} << 20;
 
-// What the fake library does, and counts of its calls.
+// What the fake library does, and how often it was called.
 struct Behaviour {
   absl::Status load;
   absl::Status plan;
@@ -34,8 +34,8 @@ struct Behaviour {
   size_t workspace_bytes_per_sample = 0;
   // 0 means that each pass runs our emulated kernels. Otherwise each run of a plan copies the
   // outputs of its first run. The copy takes `marks` operations of a microsecond each, forward at
-  // least two. If the batch has samples behind kMarkedSample, the outputs of that sample are filled
-  // with kMark (no comparison looks at them).
+  // least two. If the batch has samples behind kMarkedSample, the outputs of kMarkedSample are
+  // filled with kMark, because no comparison looks at this sample.
   int marks = 0;
   // The fake's kernels compute as on a card of this capability. Below 80 they use fp32 arithmetic
   // only.
@@ -229,7 +229,7 @@ class LibraryAttentionTest : public testing::Test {
     EXPECT_TRUE(device.ok());
     return Run(**device, shape, /*times=*/1, /*skew=*/0, dy_is_zero);
   }
-  // Expects that `device` uses our kernels, and that its choices give the reason `why`.
+  // Expects that `device` uses our kernels, and that the text of its choices has the reason `why`.
   static void ExpectOwnKernels(kernels::Device& device, const std::string& why, int times = 1) {
     EXPECT_EQ(Run(device, kShape, times), OfOwnKernels());
     EXPECT_TRUE(Contains(device.DescribeChoices(), why)) << device.DescribeChoices();
@@ -264,7 +264,7 @@ TEST_F(LibraryAttentionTest, AddsInAnyOrderWhereResultsNeedNotRepeat) {
       << device->DescribeChoices();
 }
 
-// An element that the library gets wrong, in the first or the last sample of a tensor.
+// A wrong element in the library's output, in the first or the last sample of a tensor.
 struct WrongValue {
   std::string name;
   AttentionPass pass;
@@ -313,7 +313,8 @@ TEST_F(LibraryAttentionTest, RefusesALibraryWhoseOutputsAreNotOurs) {
   }
 }
 
-// Our kernels round probabilities and their gradients to bf16. This library only rounds results.
+// Our kernels round probabilities and their gradients to bf16. The library in this test only rounds
+// results.
 TEST_F(LibraryAttentionTest, TakesALibraryThatRoundsDifferently) {
   behaviour_.compute_capability = 75;
   for (const kernels::AttentionShape& shape :
@@ -349,7 +350,7 @@ TEST_F(LibraryAttentionTest, RefusesALibraryWithAnotherLogSumExp) {
   }
 }
 
-// If dy is zeros, the gradients are zeros in every library, so they prove nothing.
+// If dy is zeros, the gradients are zeros in every library. So a comparison of them proves nothing.
 TEST_F(LibraryAttentionTest, ADyOfZerosPostponesTheComparison) {
   const auto device = Make();
   EXPECT_EQ(Run(*device, kShape, /*times=*/1, /*skew=*/0, /*dy_is_zero=*/true),
@@ -461,8 +462,8 @@ TEST_F(LibraryAttentionTest, WithoutAPlanItIsOurs) {
 }
 
 TEST_F(LibraryAttentionTest, WhatFailsIsDoneAgainByOurs) {
-  // The library fails at the first run, while it is measured, between two samples of a call, or
-  // later.
+  // The library fails in one of several ways: at the first run, while it is measured, between two
+  // samples of a call, or later.
   behaviour_.workspace_bytes_per_sample = 64 * kMiB;
   for (const factory::FusionPolicy policy :
        {factory::FusionPolicy::kMeasure, factory::FusionPolicy::kAlways}) {

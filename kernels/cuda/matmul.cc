@@ -21,9 +21,9 @@ constexpr size_t kWorkspaceBytes = size_t{4} << 20;
 // A higher alignment makes no difference to the library.
 constexpr uintptr_t kMostAlignment = 256;
 
-// Maximum number of algorithms that the heuristic names and that are timed, by one call each. Those
-// near the fastest are timed again, in turn, so that a change of the clock rate favours none of
-// them.
+// Maximum number of algorithms that the heuristic names and that are timed, by one call each.
+// Algorithms that are nearly as fast as the fastest are timed again. They are timed in turn, so
+// that a change of the clock rate favours none of them.
 constexpr int kMostCandidates = 32;
 constexpr int kWarmUps = 1;  // the first call loads code
 constexpr double kNearFastest = 1.3;
@@ -44,7 +44,7 @@ cudaDataType_t TypeOf(kernels::DType dtype) {
 }
 
 uint32_t EpilogueOf(const MatMulCall& call) {
-  // cuBLASLt's A is our B.
+  // What we call B is A in cuBLASLt.
   if (call.row_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADB;
   if (call.column_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADA;
   if (call.is_gradient) return CUBLASLT_EPILOGUE_DGELU;
@@ -253,7 +253,7 @@ cublasStatus_t MatMulEngine::AskHeuristic(const Key& key, Plan* plan) {
           })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(0)); })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(0)); })
-          // cuBLASLt's A is our B.
+          // What we call B is A in cuBLASLt.
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(1)); })
           .Then([&] { return set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(2)); })
           .Then([&] {
@@ -321,7 +321,7 @@ cudaError_t MatMulEngine::TimeCandidates(const MatMulCall& call, Plan* plan, cud
   for (const double once : *seconds) {
     if (once >= 0.0) fastest = std::min(fastest, once);
   }
-  // The first algorithm is always timed again, because the others are compared with it.
+  // The first algorithm is always timed again, because the other algorithms are compared with it.
   for (size_t i = 1; i < seconds->size(); ++i) {
     if ((*seconds)[i] > kNearFastest * fastest) (*seconds)[i] = -1.0;
   }
@@ -337,7 +337,8 @@ cudaError_t MatMulEngine::TimeCandidates(const MatMulCall& call, Plan* plan, cud
 }
 
 void MatMulEngine::ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream) {
-  // If earlier operations have broken the card, the calls that are timed here are not the cause.
+  // Waits first, so that errors of earlier operations are not attributed to the calls that are
+  // timed here.
   if (!errors_->Check(cudaStreamSynchronize(stream), "cudaStreamSynchronize")) return;
   MatMulCall trial = call;
   DeviceMemory sum;
@@ -347,7 +348,8 @@ void MatMulEngine::ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStrea
     if (error != cudaSuccess) {
       cudaGetLastError();  // clears the error, which is handled here
       plan->candidates.clear();
-      // The choice is kept, so that later runs use the same algorithm.
+      // The heuristic's first algorithm is kept as the choice, so that later runs use the same
+      // algorithm.
       tuning_->Keep(plan->name, TextOf(plan->algorithm),
                     "the heuristic's first: there was no memory to time others");
       return;
@@ -364,7 +366,7 @@ void MatMulEngine::ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStrea
     if (seconds[i] < 0.0) continue;
     if (seconds[fastest] < 0.0 || seconds[i] < (1.0 - kLeastGain) * seconds[fastest]) fastest = i;
   }
-  if (seconds[fastest] < 0.0) return;  // all algorithms are refused, and the call will be, too
+  if (seconds[fastest] < 0.0) return;  // all are refused, so the call fails too
   plan->algorithm = candidates[fastest];
   const std::string why =
       absl::StrFormat("candidate %d of %d: %.1f us, the first: %s", fastest + 1, seconds.size(),
@@ -433,8 +435,8 @@ MatMulEngine::Plan& MatMulEngine::PlanFor(const MatMulCall& call) {
 }
 
 bool MatMulEngine::Supports(const MatMulCall& call) {
-  // For a ReLU, cuBLASLt keeps a bit mask, but Device keeps the pre-activation. So they cannot be
-  // fused.
+  // For a ReLU, cuBLASLt keeps a bit mask, but Device keeps the pre-activation. So a product with a
+  // ReLU that keeps its pre-activation cannot be fused.
   if (call.pre_activation != nullptr && call.activation != kernels::Activation::kGeluTanh)
     return false;
   return PlanFor(call).status == CUBLAS_STATUS_SUCCESS;
@@ -467,7 +469,7 @@ cublasStatus_t MatMulEngine::TryRun(const MatMulCall& call, bool is_recording,
       .Then([&] { return SetPointers(call, plan); })
       .Then([&] {
         if (!plan.candidates.empty() && !is_recording) ChooseAlgorithm(call, &plan, stream);
-        // The caller reports the error of the card.
+        // The card has failed while algorithms were timed. The caller reports that error.
         if (plan.timing_error != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
         return Launch(call, plan, plan.algorithm, stream);
       })

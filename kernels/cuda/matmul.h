@@ -3,11 +3,12 @@
 // row-major here and column-major in cuBLASLt: C^T = op(B)^T op(A)^T.
 //
 // Usually the algorithm is the first that the library's heuristic names. If choices are measured
-// and outlive the process (Tuning), an earlier run's choice is used. If there is none, the first
-// call times the heuristic's 32 best algorithms on its own operands, and takes the fastest. A
-// product that sets c is timed into c, which the call then sets again. A product that adds to c is
-// timed into memory of its own. The first call waits for the stream. While the stream is recorded,
-// this is not possible, and a new product uses the heuristic's first algorithm.
+// and outlive the process (Tuning), an earlier run's choice is used. If there is no such choice,
+// the first call times the heuristic's 32 best algorithms on its own operands, and takes the
+// fastest. If a product sets c, the timed calls write to c, and the call itself sets c again. If a
+// product adds to c, the timed calls write to other memory. The first call waits for the stream. It
+// cannot wait while the stream is recorded. In that case a new product uses the heuristic's first
+// algorithm.
 //
 // With bf16 inputs, sums are in fp32 and outputs in fp32 or bf16. With fp32 inputs, everything is
 // in fp32 and never in TF32. Partial sums of a split product are kept in fp32 and added in a fixed
@@ -49,11 +50,11 @@ struct MatMulCall {
   // If true, computes c = alpha op(a) op(b) * act'(pre_activation), where pre_activation is an
   // input. There is no bias.
   bool is_gradient = false;
-  // If not null, is set to the sums of op(a)'s rows, in c's dtype. Cannot be used with the fields
-  // above.
-  void* row_sums = nullptr;  // [m]
-  // If not null, is set to the sums of op(b)'s columns, in c's dtype. Cannot be used with the
+  // If not null, row_sums is set to the sums of op(a)'s rows, in c's dtype. Cannot be used with the
   // fields above.
+  void* row_sums = nullptr;  // [m]
+  // If not null, column_sums is set to the sums of op(b)'s columns, in c's dtype. Cannot be used
+  // with the fields above.
   void* column_sums = nullptr;  // [n]
 };
 
@@ -65,13 +66,13 @@ class MatMulEngine {
   static absl::StatusOr<std::unique_ptr<MatMulEngine>> Create(int compute_capability, bool measures,
                                                               Tuning* tuning, Errors* errors);
 
-  // Returns true if cuBLASLt names an algorithm for the product with all that is fused into it.
-  // Run() may still fail.
+  // Returns true if cuBLASLt names an algorithm for the product with everything that is fused into
+  // it. Run() may still fail.
   bool Supports(const MatMulCall& call);
   // Queues the product. Requires: m, n, k and batch are at least 1. Failures go to `errors`.
   void Run(const MatMulCall& call, bool is_recording, cudaStream_t stream);
-  // Does what Run() does. But if cuBLASLt refuses the call, returns the error and queues nothing.
-  // The caller must then compute the product in another way.
+  // Does the same as Run(), except that it returns the error and queues nothing if cuBLASLt refuses
+  // the call. The caller must then compute the product in another way.
   cublasStatus_t TryRun(const MatMulCall& call, bool is_recording, cudaStream_t stream);
   // Returns one line with the times for each product whose algorithms were timed. Thread-safe.
   std::string Describe() const;
@@ -89,14 +90,14 @@ class MatMulEngine {
   };
   struct Plan {
     MatMulDescription description;
-    // Layouts as the library sees them: its A is our B.
+    // Layouts as the library sees them. The library's A is our B.
     MatrixLayout a, b, c;
     cublasLtMatmulAlgo_t algorithm;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
     std::string name;    // describes the product
     size_t c_bytes = 0;  // bytes from the first element to the last
-    // Algorithms to choose from. Until the choice, `algorithm` is the first of them. Empty means
-    // that `algorithm` is the final choice.
+    // Algorithms to choose from. Until one is chosen, `algorithm` is the first candidate. Empty
+    // means that `algorithm` is the final choice.
     std::vector<cublasLtMatmulAlgo_t> candidates;
     cudaError_t timing_error = cudaSuccess;  // error of the card while candidates were timed
   };
@@ -108,18 +109,19 @@ class MatMulEngine {
   static std::string NameOf(const Key& key);
   Plan& PlanFor(const MatMulCall& call);
   Plan MakePlan(const Key& key, const MatMulCall& call);
-  // Sets the epilogue's addresses. The heuristic looks at them, too.
+  // Sets the epilogue's addresses. They must be set also before the heuristic is asked, because it
+  // looks at them.
   static cublasStatus_t SetPointers(const MatMulCall& call, const Plan& plan);
   cublasStatus_t FindAlgorithm(const Key& key, Plan* plan);
   // Sets plan->algorithm to the algorithm that an earlier run has chosen, if there is one. Returns
-  // true if it is set.
+  // true if plan->algorithm was set.
   bool TakeKept(Plan* plan);
   cublasStatus_t AskHeuristic(const Key& key, Plan* plan);
-  // Sets plan->algorithm to the fastest candidate. If the product adds to c, c stays as it is.
+  // Sets plan->algorithm to the fastest candidate. If the product adds to c, c stays unchanged.
   // Otherwise c is undefined afterwards. All other outputs of the product are undefined.
   void ChooseAlgorithm(const MatMulCall& call, Plan* plan, cudaStream_t stream);
   // Sets *seconds to the seconds of one call with each candidate. A negative number means that the
-  // candidate is refused, or that one timed call was too slow. Errors: those of the card.
+  // candidate was refused, or was much too slow in its first timed call. Errors: those of the card.
   cudaError_t TimeCandidates(const MatMulCall& call, Plan* plan, cudaStream_t stream,
                              std::vector<double>* seconds);
   // Sets *seconds to the seconds of one call with `algorithm`, as the mean of `calls` calls. Sets a

@@ -1,5 +1,5 @@
-// Loads NCCL, as far as a group of cards uses it, at run time. NCCL comes with PyTorch and with
-// some installations of CUDA. Without NCCL the cards exchange values by copies.
+// Loads the functions of NCCL that a group of cards uses, at run time. NCCL comes with PyTorch and
+// with some installations of CUDA. Without NCCL the cards exchange values by copies.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -10,9 +10,9 @@
 namespace lodestar::cuda {
 
 // Shapes: y, sum, a, b, dx, dy [rows, width]; mean, rstd [rows]; gamma, beta, dgamma, dbeta
-// [width]. T is float or __nv_bfloat16. Statistics and sums are in fp32. If rows are aligned and
-// consist of whole 16-byte vectors, rows of up to 2048 elements (backward: 4096) are read only
-// once.
+// [width]. T is float or __nv_bfloat16. Statistics and sums are in fp32. Rows of up to 2048
+// elements (backward: 4096) are read only once, if they are aligned and consist of whole 16-byte
+// vectors.
 
 // `b` may be null, and `sum` may then be `a`. The statistics are those of the rounded values in
 // `sum`.

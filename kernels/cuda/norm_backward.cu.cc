@@ -1,6 +1,6 @@
 // One warp computes a row of dx, or several warps if the row is wide. The sums for dgamma and dbeta
 // take two stages. Rows of up to 4096 elements stay in registers between the two passes over them.
-// Wider rows are read again, from the caches.
+// Wider rows are read a second time, from the caches.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -21,14 +21,14 @@ constexpr int kWarps = 8;
 constexpr int kSomeShare = 4;
 constexpr int kAllShare = kWarps;
 
-// Number of elements of a row that each lane keeps in registers. More would not fit.
+// Number of elements of a row that each lane keeps in registers. There are no registers for more.
 constexpr int kFewKept = 8;
 constexpr int kSomeKept = 24;
 constexpr int kManyKept = 32;
 constexpr int BlocksPerMultiprocessor(int kept) { return kept <= kSomeKept ? 2 : 1; }
-// Number of elements that each lane keeps of a row that several warps share. In bf16 this leaves
-// registers to load the next row at the same time. The early load makes up for the time that warps
-// wait for each other.
+// Number of elements that each lane keeps of a row that several warps share. In bf16 there are then
+// enough registers to load the next row at the same time. This early load makes up for the time
+// that warps wait for each other.
 constexpr int kSharedKept = 16;
 
 template <typename T>
@@ -65,7 +65,7 @@ __device__ inline void LoadNormalised(float (&x_hat)[kLanes], const T* x, float 
   for (int k = 0; k < kLanes; ++k) x_hat[k] = (x_hat[k] - mean) * rstd;
 }
 
-// Multiplies dy by gamma, for the columns from `column` on.
+// Multiplies g by gamma, for the columns from `column` on.
 template <typename T, int kLanes>
 __device__ inline void TimesGamma(float (&g)[kLanes], const NormBackwardCall<T>& b,
                                   int64_t column) {
@@ -83,14 +83,14 @@ __device__ inline int Column(int v) {
   return (v * kTeamLanes + static_cast<int>(threadIdx.x) % kTeamLanes) * kLanes;
 }
 
-// Returns the sums of a and of b over the lanes of the team, to each lane. All threads of the block
+// Returns to each lane the sums of a and of b over the lanes of its team. All threads of the block
 // must call. `turn` is the number of earlier calls.
 template <int kTeamWarps>
 __device__ inline float2 TeamSums(float a, float b, int turn) {
   a = WarpSum(a);
   b = WarpSum(b);
   if constexpr (kTeamWarps == 1) return make_float2(a, b);
-  // There are two buffers, so that a warp can write its next sums while others read.
+  // There are two buffers, so that a warp can write its next sums while other warps still read.
   __shared__ float2 sums[2][kWarps];
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   if (threadIdx.x % kWarpSize == 0) sums[turn % 2][warp] = make_float2(a, b);
@@ -132,7 +132,8 @@ __device__ inline void StoreWeightPartials(float* partials, float* shared,
   }
 }
 
-// A lane's part of a row, as in memory. It is loaded by 16 bytes and unpacked one vector at a time.
+// A lane's part of a row, as in memory. It is loaded in accesses of 16 bytes, and unpacked one
+// vector at a time.
 template <typename T, int kLanes, int kVectors>
 struct RowPart {
   static_assert(kLanes * sizeof(T) == sizeof(uint4));

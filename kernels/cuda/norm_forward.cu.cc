@@ -1,5 +1,5 @@
 // One warp per row. Rows of up to 2048 elements stay in registers between the passes over them.
-// Wider rows are read again, from the caches.
+// Wider rows are read a second time, from the caches.
 #include <cuda_bf16.h>
 
 #include "kernels/cuda/launch.h"
@@ -54,7 +54,8 @@ __device__ inline void StoreNormalised(const NormForwardCall<T>& f, int64_t at, 
   Store(f.y + at, values);
 }
 
-// The width must be a multiple of kLanes, at most 32 * kLanes * kVectors.
+// Normalises rows that a warp can keep in registers. The width must be a multiple of kLanes, at
+// most 32 * kLanes * kVectors.
 template <typename T, int kLanes, int kVectors>
 __global__ void __launch_bounds__(kWarps* kWarpSize) NormForwardKernel(NormForwardCall<T> f) {
   const int lane = threadIdx.x % kWarpSize;
@@ -95,7 +96,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize) NormForwardKernel(NormForwa
   }
 }
 
-// For any width and alignment. A lane reads only elements of `sum` that it has written itself.
+// Normalises rows of any width and alignment. A lane reads only elements of `sum` that it has
+// written itself.
 template <typename T>
 __global__ void __launch_bounds__(kWarps* kWarpSize)
     NormForwardAnyWidthKernel(NormForwardCall<T> f) {

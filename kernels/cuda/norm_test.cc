@@ -11,8 +11,9 @@
 namespace lodestar::cuda {
 namespace {
 
-// Widths on both sides of each limit of what a lane keeps, and rows on both sides of what a block
-// handles at once. In some cases one team of warps has a row more than the others.
+// The widths are on both sides of each limit of what a lane keeps. The numbers of rows are on both
+// sides of what a block handles at once. In some cases one team of warps has one row more than the
+// other teams.
 constexpr std::array<std::array<int64_t, 2>, 17> kShapes = {{{1, 1},
                                                              {9, 33},
                                                              {5, 256},
@@ -30,7 +31,7 @@ constexpr std::array<std::array<int64_t, 2>, 17> kShapes = {{{1, 1},
                                                              {9, 4096},
                                                              {2, 4104},
                                                              {1, 5001}}};
-// Allowed error in roundings of T. Normalised values and sums of two noises reach 2.
+// Allowed error, in rounding units of T. Normalised values and sums of two noises are up to 2.
 constexpr float kUnits = 16.0f;
 
 template <typename T>
@@ -44,7 +45,7 @@ struct Inputs {
   std::vector<T> a, b, gamma, beta, dy;
 };
 
-// The result has y, sum, mean and rstd, converted to fp32.
+// Returns y, sum, mean and rstd, converted to fp32.
 template <typename T>
 std::vector<float> RunForward(const Inputs<T>& in, int64_t rows, int64_t width) {
   return InBothOrders([&](KernelTestRig& rig) {
@@ -162,8 +163,8 @@ TEST(NormTest, BackwardTakesRowsInTurns) {
   ExpectBackward<float>(2100, 15, false);
 }
 
-// Two launches are one kernel and the sum of its partial sums. Three launches mean that two kernels
-// have read all rows twice.
+// Two launches are the kernel and the sum of its partial sums. Three launches mean that two kernels
+// each read all rows.
 TEST(NormTest, BackwardReadsRowsOfUpTo4096ElementsOnce) {
   for (const auto& [width, launches] : {std::pair{1600, 2}, {4096, 2}, {4104, 3}, {1601, 3}}) {
     KernelTestRig rig(emulator::ThreadOrder::kForward);

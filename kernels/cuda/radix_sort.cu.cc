@@ -1,7 +1,7 @@
 // A radix sort, least significant digit first, with digits of four bits. Each pass runs three
 // kernels. The first counts the digits of each tile of keys. The second turns the counts into
 // places (digit by digit, tile by tile). The third moves the keys to their places. Every thread
-// owns consecutive keys and has counters of its own, so that equal digits keep their order.
+// owns consecutive keys and has counters of its own. So keys with equal digits keep their order.
 #include "kernels/cuda/radix_sort.h"
 
 #include <bit>
@@ -39,8 +39,8 @@ __device__ inline int32_t KeyAt(const Pass& p, int32_t i) {
 }
 __device__ inline int DigitOf(const Pass& p, int32_t key) { return key >> p.shift & (kDigits - 1); }
 
-// Returns the sum of `value` over all threads before this one. `warps` is [kThreads / 32] in shared
-// memory.
+// Returns the sum of `value` over all threads with a lower index. `warps` is [kThreads / 32] in
+// shared memory.
 __device__ inline int ExclusiveBlockSum(int value, int* warps) {
   const int lane = threadIdx.x % kWarpSize;
   const int warp = threadIdx.x / kWarpSize;
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kThreads) RadixPlacesKernel(int32_t* counts, i
     if (i < n) counts[i] = carry + before;
     if (threadIdx.x == kThreads - 1) total = before + count;
     __syncthreads();
-    // The next write of `total` comes after the barrier in ExclusiveBlockSum(), when all threads
-    // have read it.
+    // `total` is written again only after the barrier in ExclusiveBlockSum(), when all threads have
+    // read it.
     carry += total;
   }
 }
@@ -104,8 +104,8 @@ __global__ void __launch_bounds__(kThreads) RadixMoveKernel(Pass p) {
   CountOwnDigits(p, counters);
   __syncthreads();
   // The counters are ordered by digit, then by thread. This thread takes kDigits consecutive
-  // counters. It replaces each by the number of the tile's keys that come before the keys of that
-  // counter.
+  // counters. It replaces each counter by the number of the tile's keys that come before the keys
+  // of this counter.
   int* own = &counters[0][0] + threadIdx.x * kDigits;
   int sum = 0;
 #pragma unroll
@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(kThreads) RadixMoveKernel(Pass p) {
   }
   __syncthreads();
   // The difference between a key's place in all keys and its place in the tile. The first key of a
-  // digit goes to counts[digit][tile]. The value is copied, as counters[digit][0] changes when
-  // thread 0 moves its keys.
+  // digit goes to counts[digit][tile]. The difference is computed before keys are moved, because
+  // counters[digit][0] changes when thread 0 moves its keys.
   __shared__ int shifts[kDigits];
   if (threadIdx.x < kDigits) {
     shifts[threadIdx.x] = p.counts[threadIdx.x * gridDim.x + blockIdx.x] - counters[threadIdx.x][0];

@@ -1,5 +1,5 @@
-// Sorts small integers stably, together with their positions. Without atomics, equal inputs give
-// equal outputs.
+// Sorts small integers stably, together with their positions. There are no atomics, so equal inputs
+// give equal outputs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@
 
 namespace lodestar::cuda {
 
-// Arrays in device memory.
+// The sorted keys, as arrays in device memory.
 struct SortedKeys {
   const int32_t* keys;       // [n], ascending
   const int32_t* positions;  // [n], old index of each key; ascending among equal keys
@@ -17,8 +17,8 @@ struct SortedKeys {
 
 // Returns the size of the workspace, which is device memory, 16-byte aligned.
 size_t SortKeysWorkspaceBytes(int64_t n);
-// Sorts keys [n], where n < 2^30. Keys outside [0, end) count as `end` and come last. The result
-// lies in the workspace.
+// Sorts keys [n], where n < 2^30. Keys outside [0, end) are treated as `end` and come last. The
+// result lies in the workspace.
 cudaError_t SortKeys(SortedKeys* sorted, const int32_t* keys, int64_t n, int32_t end,
                      void* workspace, cudaStream_t stream);
 

@@ -94,9 +94,9 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) partials[blockIdx.x * gridDim.y + blockIdx.y] = sum;
 }
 
-// Blocks (x, 0) compute columns of `first`, blocks (x, 1) those of `second`. The partial sums of
-// `second` lie `columns` behind those of `first`. Shapes: first, second [columns]; partials [parts,
-// stride].
+// Blocks (x, 0) compute columns of `first`. Blocks (x, 1) compute columns of `second`. The partial
+// sums of `second` lie `columns` elements behind the partial sums of `first`. Shapes: first, second
+// [columns]; partials [parts, stride].
 __global__ void __launch_bounds__(kThreads)
     CombinePartialsKernel(float* first, float* second, const float* partials, int64_t parts,
                           int64_t stride, int64_t columns, bool add) {

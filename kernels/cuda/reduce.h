@@ -24,7 +24,8 @@ template <typename T>
 cudaError_t ColumnSums(float* out, const T* x, int64_t rows, int64_t columns, bool add,
                        void* workspace, cudaStream_t stream);
 
-// Adds up the partial sums that ColumnSums(), or another function, has left in the workspace.
+// Adds up the partial sums that ColumnSums() or another function has left in the workspace. With
+// `add`, adds them to `out`.
 cudaError_t CombineColumnSums(float* out, int64_t rows, int64_t columns, bool add,
                               const void* workspace, cudaStream_t stream);
 
@@ -39,7 +40,7 @@ cudaError_t RowSums(float* out, const T* x, int64_t rows, int64_t columns, bool 
 // With `add`, adds them to `out`.
 cudaError_t CombinePartials(float* out, const float* partials, int64_t parts, int64_t columns,
                             bool add, cudaStream_t stream);
-// Does the same for two outputs [columns] with partials [parts, 2, columns].
+// Does the same as CombinePartials() for two outputs [columns] with partials [parts, 2, columns].
 cudaError_t CombinePartialPairs(float* first, float* second, const float* partials, int64_t parts,
                                 int64_t columns, bool add, cudaStream_t stream);
 

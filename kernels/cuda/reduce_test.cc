@@ -70,7 +70,7 @@ void ExpectRowSums(int64_t rows, int64_t columns, bool add) {
   }
 }
 
-// 8200 rows need more than the smallest number of rows per part.
+// The case of 8200 rows needs more than the smallest number of rows per part.
 constexpr std::array<std::array<int64_t, 2>, 8> kShapes = {
     {{1, 1}, {0, 40}, {1, 1000}, {63, 33}, {65, 64}, {200, 256}, {8200, 8}, {3, 9000}}};
 

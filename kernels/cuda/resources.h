@@ -1,5 +1,5 @@
 // Owners of the handles of the CUDA runtime and cuBLASLt. If a handle cannot be released, no error
-// is reported, as nothing could be done.
+// is reported, because a caller could do nothing about it.
 #pragma once
 
 #include <cublasLt.h>

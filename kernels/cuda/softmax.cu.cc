@@ -1,5 +1,5 @@
 // One block computes one row, and reads it twice. The first pass finds the maximum and the sum of
-// exponentials. The second pass overwrites the row by the gradient, while the row is still in the
+// exponentials. The second pass replaces the row by the gradient, while the row is still in the
 // second-level cache.
 //
 // exp(x - largest) = 2^(x log2(e) - anchor), where anchor is largest * log2(e), rounded. This takes
@@ -50,17 +50,18 @@ struct Summary {
 
 __device__ inline Summary EmptySummary() { return {-INFINITY, 0.0f}; }
 
-// Returns x * log2(e), rounded. nvcc would fuse an ordinary product with a subtraction that
-// follows, which skips the rounding.
+// Returns x * log2(e), rounded. nvcc would fuse an ordinary product with a following subtraction,
+// and the product would not be rounded.
 __device__ inline float InBits(float x) { return __fmul_rn(x, kLog2E); }
 
-// Returns the anchor, which must be finite, because -inf minus -inf is NaN.
+// Returns the anchor of a row whose largest element is `largest`. The anchor must be finite,
+// because -inf minus -inf is NaN. So it is 0 if `largest` is -inf.
 __device__ inline float AnchorOf(float largest) {
   return largest == -INFINITY ? 0.0f : InBits(largest);
 }
 
-// Returns the factor of a sum if its elements get another anchor. The factor is 0 for an empty sum,
-// and exactly 1 if the anchor stays the same.
+// Returns the factor by which a sum must be multiplied if its elements get another anchor. The
+// factor is 0 for an empty sum, and exactly 1 if the anchor stays the same.
 __device__ inline float Shift(float largest, float anchor) {
   return Exp2(InBits(largest) - anchor);
 }
@@ -99,8 +100,8 @@ __device__ inline Summary BlockSummary(const Summary& summary) {
   return WarpSummary(lane < blockDim.x / kWarpSize ? warps[lane] : EmptySummary());
 }
 
-// Returns the summary of this thread's elements of row x [classes]. The next vector is being loaded
-// while the last one is added.
+// Returns the summary of this thread's elements of row x [classes]. The next vector is loaded while
+// the last loaded vector is added.
 template <int kLanes, typename T>
 __device__ inline Summary ThreadSummary(const T* x, uint32_t vectors_end, uint32_t classes) {
   using Vector = Lanes<T, kLanes>;
@@ -149,7 +150,7 @@ template <typename T, int kLanes>
 __global__ void __launch_bounds__(kMaxThreads) SoftmaxCrossEntropyKernel(CrossEntropyCall<T> call) {
   const int64_t row = blockIdx.x;
   T* x = call.logits + row * call.row_stride;
-  // As an unsigned number, a negative target is beyond all classes.
+  // As an unsigned number, a negative target is larger than all classes.
   const auto target = static_cast<uint32_t>(call.targets[row]);
   const bool has_target = target < call.classes;
   // Must be read before the barriers of BlockSummary(), because afterwards other threads overwrite
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(kMaxThreads) SoftmaxCrossEntropyKernel(CrossEn
       x[i] = FromFloat<T>(0.0f);
     }
   }
-  // The target's element is written a second time, after its thread has written the vector. To look
+  // The target's element is written a second time, after its thread has written the vector. Looking
   // for the target in every vector would take longer.
   __syncthreads();
   if (threadIdx.x == 0 && has_target) {
@@ -209,7 +210,8 @@ cudaError_t SoftmaxCrossEntropy(float* losses, int32_t* correct, T* logits, cons
                                 int64_t rows, int64_t classes, int64_t row_stride, double scale,
                                 cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
-  // Indices within a row have 32 bits, even if all threads step once beyond the row's end.
+  // The kernel has 32-bit indices within a row. They do not overflow, even if all threads go one
+  // step beyond the row's end.
   if (row_stride > std::numeric_limits<int32_t>::max()) return cudaErrorInvalidValue;
   const CrossEntropyCall<T> call{losses,
                                  correct,

@@ -12,8 +12,8 @@ namespace lodestar::cuda {
 // or __nv_bfloat16. Results are computed in fp32.
 //
 // If `scale` is not 0, logits are replaced by (softmax - onehot) * scale, and by 0 from column
-// `classes` on. A target outside [0, classes) makes the loss and the gradient of its row NaN, as a
-// kernel cannot report an error.
+// `classes` on. If a target is outside [0, classes), the loss and the gradient of its row are NaN,
+// because a kernel cannot report an error.
 template <typename T>
 cudaError_t SoftmaxCrossEntropy(float* losses, int32_t* correct, T* logits, const int32_t* targets,
                                 int64_t rows, int64_t classes, int64_t row_stride, double scale,

@@ -14,8 +14,8 @@ struct Case {
   int64_t rows, classes, row_stride;
 };
 
-// The result has losses, correct and logits, converted to fp32. `correct` stays -1 if it is not
-// counted.
+// Returns losses, correct and logits, converted to fp32. Elements of `correct` stay -1 if they are
+// not counted.
 template <typename T>
 std::vector<float> Outcome(const Case& c, const std::vector<T>& logits,
                            const std::vector<int32_t>& targets, double scale, bool counts = true) {
@@ -91,8 +91,8 @@ TEST(SoftmaxTest, TheLowestOfEqualsIsCorrect) {
   EXPECT_EQ(std::vector<float>(got.begin() + 8, got.end()), logits) << "no gradient was asked for";
 }
 
-// Elements equal to the target's logit lie on both sides of the target, in other threads, other
-// warps and behind the last whole vector.
+// The row has elements that are equal to the target's logit: on both sides of the target, in other
+// threads, in other warps, and behind the last whole vector.
 TEST(SoftmaxTest, EqualsAreFoundInTheWholeRowBeforeTheTarget) {
   const Case c{1, 9001, 9008};
   for (int32_t target : {0, 7, 300, 8999, 9000}) {
@@ -107,8 +107,8 @@ TEST(SoftmaxTest, EqualsAreFoundInTheWholeRowBeforeTheTarget) {
   }
 }
 
-// Logits whose exponentials exceed fp32, logits whose differences are as small as an anchor's
-// rounding, and rows with -inf.
+// The rows have logits whose exponentials exceed fp32, logits whose differences are as small as an
+// anchor's rounding, and -inf.
 TEST(SoftmaxTest, LogitsOfEveryMagnitude) {
   const Case c{6, 3, 4};
   const float inf = INFINITY;

@@ -10,7 +10,8 @@ class StreamTimer {
  public:
   // Calls `run`, which queues work on `stream`, `calls` times. Sets *seconds to the mean time of
   // one call. Blocks until the card has finished the work, so the stream must not be recorded.
-  // Errors: those of CUDA, also of the work itself (they are not noted; the caller does that).
+  // Errors: those of CUDA, also of the work itself. They are not noted in Errors, because the
+  // caller notes them.
   cudaError_t Measure(cudaStream_t stream, int calls, absl::FunctionRef<void()> run,
                       double* seconds);
 

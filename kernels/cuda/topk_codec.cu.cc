@@ -46,7 +46,8 @@ __device__ inline uint32_t RoundedToBf16(float value) {
 
 struct Shared {
   uint32_t sums[kTopKBlockElements];  // bits of scale * values + residual
-  // Counts by digit. Later, counts of elements above the threshold, by row and warp.
+  // counts is first the number of elements by digit. Later it is the number of elements above the
+  // threshold, by row and warp.
   uint32_t counts[kDigits];
   uint32_t tie_counts[kDigits];  // elements equal to the threshold, by row and warp
   uint32_t kept[kMostKept];      // bits of the kept elements, in order
@@ -60,13 +61,13 @@ struct Shared {
 };
 static_assert(kRows * kWarps <= kDigits);
 
-// Finds the `wanted`-th largest element by its digit. Sets *digit to that digit, and
-// *wanted_of_digit to the element's rank among the elements with the digit. `counts` is [kDigits].
-// Warp 0 calls this.
+// Finds the `wanted`-th largest element by its digit. Sets *digit to the digit of this element, and
+// *wanted_of_digit to its rank among the elements with this digit. `counts` is [kDigits]. Warp 0
+// calls this.
 __device__ inline void ChooseDigit(const uint32_t* counts, uint32_t wanted, int* digit,
                                    uint32_t* wanted_of_digit) {
   const int lane = threadIdx.x % kWarpSize;
-  // Lane 0 has the highest digits.
+  // Lane 0 handles the highest digits.
   const int highest = kDigits - 1 - lane * kDigitsPerLane;
   uint32_t own = 0;
 #pragma unroll
@@ -101,7 +102,7 @@ __device__ inline void FindThreshold(Shared& shared, int size, int kept) {
     shared.wanted = static_cast<uint32_t>(kept);
   }
   uint32_t known = 0;  // mask of the final bits of shared.prefix
-  // A magnitude has 31 bits, so the last digit overlaps the one before by one bit.
+  // A magnitude has 31 bits, so the last digit overlaps the digit before it by one bit.
   for (int shift = 23; shift > -8; shift -= 8) {
     const int low = shift > 0 ? shift : 0;
     shared.counts[thread] = 0;
@@ -192,8 +193,8 @@ __device__ inline void KeepInOrder(Shared& shared, int size) {
   __syncthreads();
 }
 
-// Returns the means of the smaller and of the larger magnitudes, computed in whole parts of the
-// largest. Warp 0 calls this.
+// Returns two means: of the smaller and of the larger magnitudes. Magnitudes are whole parts of the
+// largest magnitude. Warp 0 calls this.
 __device__ inline Levels TwoMeans(Shared& shared, int kept) {
   constexpr float kParts = 0x1p20f;
   constexpr int kPasses = 4;
@@ -243,7 +244,8 @@ __device__ inline Levels WholeRange(const Shared& shared, int kept) {
   return {__uint_as_float(least), __uint_as_float(shared.largest)};
 }
 
-// Returns the levels of a block. range.low is the lowest level, range.step the highest.
+// Returns the levels of a block from `range`, where range.low is the lowest level and range.step is
+// the highest level.
 __device__ inline Levels LevelsFrom(const Levels& range, int largest_level) {
   const float low = __uint_as_float(RoundedToBf16(range.low));
   const float exact = range.step > low

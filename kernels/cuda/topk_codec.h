@@ -12,7 +12,8 @@ namespace lodestar::cuda {
 inline constexpr int kTopKBlockElements = 4096;  // the last block may be shorter
 inline constexpr int kMostKept = 1024;
 
-// Number of elements kept of a block, from 1 to kMostKept, and number of bits of each code, 2 or 4.
+// topk is the number of elements that are kept of a block, from 1 to kMostKept. bits is the number
+// of bits of each code, 2 or 4.
 struct TopKFormat {
   int topk;
   int bits;
@@ -30,7 +31,8 @@ struct TopKFormat {
 // Encodes to `encoded`, which may begin at any address.
 cudaError_t EncodeTopK(void* encoded, const CodecInput& input, const TopKFormat& format,
                        cudaStream_t stream);
-// Computes lost [n] = decay * (input - decoded). `lost` may be input.residual.
+// Computes the part of the input that encoding has lost: lost [n] = decay * (input - decoded).
+// `lost` may be input.residual.
 cudaError_t LostInTopK(float* lost, const CodecInput& input, const TopKFormat& format,
                        const void* encoded, float decay, cudaStream_t stream);
 

@@ -44,8 +44,8 @@ std::string ChecksumOf(absl::string_view text) {
 
 std::vector<absl::string_view> LinesOf(absl::string_view text) {
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  // The empty text after the last newline is not a line. A last line without a newline was cut
-  // short. It stays, and its checksum is wrong.
+  // A text that ends with a newline has an empty piece behind it, which is not a line. If the last
+  // line has no newline, it was cut short. It stays in the list, and its checksum will be wrong.
   if (lines.back().empty()) lines.pop_back();
   return lines;
 }
@@ -54,7 +54,7 @@ struct ParsedLine {
   std::string name, choice, why;
 };
 
-// Returns nothing if the line is damaged.
+// Returns the parts of a line. Returns nothing if the line is damaged.
 std::optional<ParsedLine> ParseLine(absl::string_view line) {
   if (line.size() < kSumDigits + 1 || line[kSumDigits] != ' ') return std::nullopt;
   const absl::string_view rest = line.substr(kSumDigits + 1);
@@ -78,15 +78,15 @@ std::vector<TuningSection> SectionsOf(const std::vector<absl::string_view>& line
   return sections;
 }
 
-// Returns true if a section has choices of this card, with any versions. If a section ends before
-// the name of its card, it counts as this card's.
+// Returns true if a section has choices of this card, whatever the versions. If a section ends
+// before the line with its card, it counts as a section of this card.
 bool IsOfCard(const TuningSection& section, absl::string_view header) {
   return section.lines.size() <= kCardLine ||
          section.lines[kCardLine] == LinesOf(header)[kCardLine];
 }
 
-// Returns how the header in `lines` differs from `header`. Empty means that it does not differ.
-// Both headers have the same format.
+// Returns text that says how the header in `lines` differs from `header`. Empty means that both are
+// equal. Both headers have the same format.
 std::string Differences(const std::vector<absl::string_view>& lines, absl::string_view header) {
   std::vector<std::string> found, wanted;
   const std::vector<absl::string_view> own = LinesOf(header);

@@ -13,7 +13,7 @@
 // The header above the choices names the card, driver and libraries for which they hold. Sections
 // of other cards in the same text are kept. A section of the same card with other versions is
 // replaced. Each choice is a line: a checksum of the rest of the line, the name of what is chosen,
-// the choice, and the reason. If a line is removed by hand, its choice is made again.
+// the choice, and the reason. If a user removes a line, its choice is made again.
 #pragma once
 
 #include <map>
@@ -44,7 +44,7 @@ struct TuningSection {
 // The choices of one device. Thread-safe.
 class Tuning {
  public:
-  // `text` comes from an earlier run, or is empty. If it is not set, choices are not kept.
+  // `text` comes from an earlier run, or is empty. If `text` is not set, choices are not kept.
   Tuning(const std::optional<std::string>& text, const TuningOrigin& origin);
 
   bool is_kept() const { return is_kept_; }
@@ -53,12 +53,12 @@ class Tuning {
   // Keeps a choice. `name`, `choice` and `why` must be single lines, `name` without " = " and
   // `choice` without " | ".
   void Keep(const std::string& name, const std::string& choice, const std::string& why);
-  // Drops the choice that was found for `name`, as it cannot be used any more.
+  // Drops the choice that was found for `name`, because it cannot be used any more.
   void Refuse(const std::string& name, const std::string& why);
 
   // Returns `text` with the choices of this object added, and without refused choices. Sections of
-  // other cards stay. Choices in a section of `text` with this origin stay. Returns an empty text
-  // if choices are not kept.
+  // other cards in `text` stay. Choices in a section with the same origin stay too. Returns an
+  // empty text if choices are not kept.
   std::string Merge(absl::string_view text) const;
   // Returns one line, with the reason, for each part of the constructor's text that is not used.
   std::string Describe() const;
@@ -69,7 +69,8 @@ class Tuning {
   };
   using Choices = std::map<std::string, Choice>;
 
-  // Sets *ignored to the parts of `text` that are not used and the reasons, or to an empty text.
+  // Returns the choices in `text` that can be used. Sets *ignored to the parts of `text` that
+  // cannot be used, with the reasons, or to an empty text.
   Choices Parse(absl::string_view text, std::string* ignored) const;
   Choices ParseChoices(const TuningSection& section, std::string* ignored) const;
   // Returns the whole sections of other cards in `text`.
@@ -80,7 +81,7 @@ class Tuning {
   std::string ignored_;
   mutable std::mutex mutex_;
   Choices choices_;
-  // By name: the choice of the earlier run that was refused.
+  // For each name, the choice of the earlier run that was refused.
   std::map<std::string, std::string> refused_;
   std::string refusals_;
 };

@@ -18,7 +18,7 @@ __device__ inline float ToFloat(double x) { return static_cast<float>(x); }
 __device__ inline float ToFloat(__nv_bfloat16 x) { return __bfloat162float(x); }
 __device__ inline float ToFloat(__half x) { return __half2float(x); }
 
-// Rounds to nearest even.
+// Returns x in the type T, rounded to nearest even.
 template <typename T>
 __device__ inline T FromFloat(float x) {
   return static_cast<T>(x);
@@ -37,7 +37,8 @@ struct alignas(kLanes * sizeof(T)) Lanes {
   T at[kLanes];
 };
 
-// Loads kLanes elements by one instruction. The address must be a multiple of their size.
+// Loads kLanes elements by one instruction. The address must be a multiple of the size of all
+// kLanes elements.
 template <int kLanes, typename T>
 __device__ inline void Load(float (&values)[kLanes], const T* p) {
   const Lanes<T, kLanes> lanes = *reinterpret_cast<const Lanes<T, kLanes>*>(p);

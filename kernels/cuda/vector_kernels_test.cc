@@ -17,8 +17,8 @@ namespace {
 
 constexpr int64_t kSize = 2059;  // has whole vectors of every type, whole blocks and a tail
 
-// Runs operation(stream, vectors, offset, n) on a whole vector, and on the vector cut in two. The
-// results (vector 0) must be equal.
+// Runs operation(stream, vectors, offset, n) on whole vectors, and on vectors cut in two. The
+// results in vector 0 must be equal.
 template <typename T, typename Operation>
 void ExpectCutsDoNotShow(const std::string& name, Operation operation) {
   std::vector<std::vector<T>> results;
@@ -127,7 +127,7 @@ TEST(VectorKernelsTest, CastsBetweenAllTypes) {
   ExpectCast<__half, __half>(kHalf);
 }
 
-// --recompute relies on this.
+// Recomputation (--recompute) needs these bits to be equal.
 TEST(VectorKernelsTest, ActivatingThePreActivationGivesTheForwardBits) {
   constexpr int64_t kRows = 7;
   for (int64_t columns : {33, 64}) {
@@ -148,7 +148,7 @@ TEST(VectorKernelsTest, ActivatingThePreActivationGivesTheForwardBits) {
   }
 }
 
-// The result has dy, then the sums. The sums began at 0.5.
+// Returns dy, then the sums. The sums were 0.5 before the call.
 template <typename T>
 std::vector<float> GradientAndSums(int64_t rows, int64_t columns, kernels::Activation activation,
                                    bool at_once) {

@@ -34,7 +34,8 @@ cudaError_t Map(const Operation& operation, int64_t n, cudaStream_t stream) {
   return Launch(MapKernel<kLanes, Operation>, config, operation, n);
 }
 
-// Does the same by vectors of kLanes elements if `aligned`, else one element per thread.
+// Does the same as Map() by vectors of kLanes elements if `aligned`. Otherwise each thread handles
+// one element.
 template <int kLanes, typename Operation>
 cudaError_t MapVectors(const Operation& operation, int64_t n, bool aligned, cudaStream_t stream) {
   return aligned ? Map<kLanes>(operation, n, stream) : Map<1>(operation, n, stream);

@@ -30,8 +30,8 @@ __device__ inline T WarpInclusiveSum(T value) {
   return value;
 }
 
-// Returns the sum over a block of kThreads threads (a multiple of 32) to thread 0. Other threads
-// get a part of the sum. Call only once per kernel.
+// Returns the sum over a block of kThreads threads (a multiple of 32). Only thread 0 gets the whole
+// sum. Other threads get a part of it. May be called only once per kernel.
 template <int kThreads, typename T>
 __device__ inline T BlockSum(T value) {
   constexpr int kWarps = kThreads / kWarpSize;

@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kSharedAlignment = 128;
 constexpr size_t kSharedCanaryBytes = 256;
-// NaN in every floating type, so that memory that was not written gives wrong results.
+// The bytes are NaN in every floating type. If a kernel reads memory that was not written, its
+// results are NaN.
 constexpr std::byte kPoison{0xff};
 constexpr std::byte kCanary{0xa5};
 
@@ -114,8 +115,9 @@ void Block::Resume(int thread) {
   }
 }
 
-// Lets lanes continue if all lanes of their mask have arrived. These lanes all run, and read their
-// values, before the next call of ReleaseLanes(). Returns true if lanes were let go.
+// Lets lanes continue if all lanes of their mask have arrived. Before the next call of
+// ReleaseLanes(), all lanes that may continue must run and read their values. Returns true if any
+// lane may continue.
 bool Block::ReleaseLanes(int first, int last) {
   bool released = false;
   for (int i = first; i < last; ++i) {

@@ -1,7 +1,7 @@
 // Runs one block of an emulated kernel. The threads are fibers that run one after the other, each
-// until it meets a barrier. So a missing barrier gives wrong results, or other results in the other
-// order of threads. A barrier that not all threads can meet, or that threads meet at different
-// places, is an error.
+// until it meets a barrier. So a missing barrier gives wrong results, or results that change with
+// the order of threads. It is an error if not all threads can meet a barrier, or if threads meet at
+// barriers at different places.
 #pragma once
 
 #include <array>
@@ -40,17 +40,17 @@ struct PendingCopy {
 
 class Block {
  public:
-  static Block& Running();  // call only inside a kernel
+  static Block& Running();  // may be called only inside a kernel
 
   // Runs the block. Returns the error, or an empty string.
   std::string Run(dim3 grid, dim3 block, uint3 index, size_t shared_bytes,
                   const std::function<void()>& body, ThreadOrder order);
 
-  // The running thread calls the following functions inside a kernel. -----------------------------
+  // The following functions are called by the running thread, inside a kernel.
 
   std::byte* dynamic_shared() { return shared_.data() + shared_offset_; }
   void Barrier(SourcePlace place);
-  // Does what Barrier() does, and returns the sum of `value` over the block.
+  // Does the same as Barrier(), and returns the sum of `value` over all threads of the block.
   int BarrierSum(int value, SourcePlace place);
   // Waits for all lanes of `mask`. Returns the values that the lanes gave, indexed by lane. They
   // are valid until the next call.

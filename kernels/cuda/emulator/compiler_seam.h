@@ -1,4 +1,4 @@
-// The functions of kernels/cuda/compiler_seam.h in software. That file describes them.
+// The functions of kernels/cuda/compiler_seam.h in software. That file has their description.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -25,7 +25,7 @@ inline float Bf16Half(uint32_t pair, int half) {
 }
 
 // Returns one output: the product of a row of A and a column of B, added up in the order of k.
-// Products are exact in fp32 and, as on a card, are not rounded to bf16.
+// Products of two bf16 are exact in fp32. As on a card, they are not rounded to bf16.
 inline float DotRowColumn(const LaneValues<TensorOperands>& values, int row, int column) {
   double sum = 0.0;
   for (int k = 0; k < 16; ++k) {

@@ -42,7 +42,8 @@ using Desc = cublasLtMatmulDescOpaque_t;
 using Layout = cublasLtMatrixLayoutOpaque_t;
 
 constexpr size_t kVersion = 130000;
-// Marks algorithms that the heuristic has named. The other word of such an algorithm is its number.
+// One word of such an algorithm has this mark, to show that the heuristic has named the algorithm.
+// The other word is the algorithm's number.
 constexpr uint64_t kAlgorithmMark = 0x656d756c61746564;
 
 cublasLtMatmulAlgo_t AlgorithmOf(int number) {
@@ -113,7 +114,7 @@ struct Product {
   int64_t depth() const {
     return desc.transpose_a == CUBLAS_OP_N ? a_layout.columns : a_layout.rows;
   }
-  // Return row-major copies: of op(A), and of op(B) transposed.
+  // ReadA() returns op(A), and ReadB() the transpose of op(B). Both are row-major copies.
   std::vector<double> ReadA(int64_t batch) const {
     const int64_t offset = batch * a_layout.stride;
     return Read(a, a_layout, offset, desc.transpose_a == CUBLAS_OP_N, d_layout.rows);
@@ -122,8 +123,8 @@ struct Product {
     const int64_t offset = batch * b_layout.stride;
     return Read(b, b_layout, offset, desc.transpose_b == CUBLAS_OP_T, d_layout.columns);
   }
-  // Returns [rows, depth()]. If `along`, neighbouring elements of a row lie a leading dimension
-  // apart in `data`.
+  // Returns [rows, depth()]. If `along`, the distance in `data` between neighbouring elements of a
+  // row is the leading dimension.
   std::vector<double> Read(const void* data, const Layout& layout, int64_t offset, bool along,
                            int64_t rows) const {
     std::vector<double> values;
@@ -173,7 +174,7 @@ struct Product {
         const double* y = columns.data() + column * depth();
         for (int64_t row = 0; row < d_layout.rows; ++row) {
           const double* x = rows.data() + row * depth();
-          // Rounded to fp32, as in a card's accumulators when the epilogue begins.
+          // The sum is rounded to fp32, as the accumulators of a card are before the epilogue.
           double sum = static_cast<float>(InnerProduct(x, y) * double{alpha});
           if (beta != 0.0f) {
             sum += double{beta} *
@@ -194,7 +195,7 @@ struct Product {
   }
 };
 
-// Returns true if a card would accept the product.
+// Returns true if a real card would accept the product.
 bool IsValid(const Desc& desc, const Layout& a, const Layout& b, const Layout& d) {
   const auto swapped = [](int32_t operation) { return operation == CUBLAS_OP_T; };
   const int64_t depth = swapped(desc.transpose_a) ? a.rows : a.columns;
@@ -367,7 +368,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   const bool has_epilogue = desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT;
   const Epilogues epilogues = has_epilogue ? card.settings.epilogues : Epilogues::kWork;
   if (epilogues == Epilogues::kRefused) {
-    // The same happens if a kernel of the library cannot be launched.
+    // As on a card, the runtime also has an error afterwards. The same happens if a kernel of the
+    // library cannot be launched.
     card.Result(cudaErrorInvalidConfiguration);
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }

@@ -29,7 +29,7 @@ inline dim3 blockDim;
 inline dim3 gridDim;
 inline constexpr int warpSize = 32;
 
-// Barriers. Threads that meet at barriers at different places (file and line) are an error.
+// Barriers. It is an error if threads meet at barriers at different places (file and line).
 inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   lodestar::emulator::Block::Running().Barrier({file, line});
 }
@@ -58,7 +58,7 @@ inline void __threadfence_block() {}
 
 namespace lodestar::emulator {
 
-// The values that the lanes of the mask have given, indexed by lane.
+// The values that the lanes of a mask have given, by the number of the lane.
 template <typename T>
 class LaneValues {
  public:
@@ -77,7 +77,7 @@ class LaneValues {
 };
 
 // Returns the value of the lane that a shuffle reads. If that lane is outside of the segment of
-// `width` lanes, returns the own value.
+// `width` lanes, returns the lane's own value.
 template <typename T>
 T Shuffle(unsigned mask, T value, int (*source)(int lane, int by, int width), int by, int width,
           const char* file, int line) {

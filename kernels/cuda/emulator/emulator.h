@@ -1,6 +1,6 @@
 // Settings of the CUDA emulator: a CUDA runtime, the device language and cuBLASLt on the host. With
-// the emulator, kernels/cuda and its tests run without a card. It proves what the kernels compute
-// and how they synchronise, but not their speed. Calls may come from several threads.
+// the emulator, kernels/cuda and its tests run without a card. Tests with it prove what the kernels
+// compute and how they synchronise, but not their speed. Calls may come from several threads.
 //
 // Device memory is host memory filled with NaN, with canaries behind it. Streams are queues whose
 // operations run only when a thread waits for them. Work that relies on an order that no event or
@@ -18,13 +18,13 @@ namespace lodestar::emulator {
 enum class ThreadOrder : uint8_t { kForward, kReversed };
 
 // Which operations of other streams a wait for one stream runs: only those that the stream waits
-// for, or all of them first. If a reader and a writer are not ordered, tests with both settings run
-// them in both orders.
+// for, or all of them first. If no event orders a reader and a writer, tests with both settings run
+// the two in both orders.
 enum class StreamOrder : uint8_t { kOnlyWhatIsNeeded, kOthersFirst };
 
-// What happens to a matrix product with an epilogue. kWork: it is computed. kUnknown: the heuristic
-// knows no epilogue but DEFAULT. kRefused: the heuristic knows the epilogue, but the call is
-// refused. kFatal: the call breaks the card.
+// What happens to a matrix product with an epilogue. kWork: the product is computed. kUnknown: the
+// heuristic knows no epilogue except DEFAULT. kRefused: the heuristic knows the epilogue, but the
+// call is refused. kFatal: the call breaks the card.
 enum class Epilogues : uint8_t { kWork, kUnknown, kRefused, kFatal };
 
 struct Settings {
@@ -39,11 +39,12 @@ struct Settings {
   Epilogues epilogues = Epilogues::kWork;
   // Time of a matrix product with an epilogue, if its algorithm takes 1 us without an epilogue.
   double epilogue_microseconds = 1.0;
-  // Times of a matrix product with each of the algorithms that the heuristic names, in its order.
-  // The algorithms add up in different orders, so that their results differ in the last bits.
+  // Time of a matrix product with each algorithm that the heuristic names, in the order of the
+  // heuristic. The algorithms add up in different orders, so that their results differ in the last
+  // bits.
   std::vector<double> algorithm_microseconds = {1.0};
-  // Number of an algorithm that the heuristic names, but that calls and checks refuse. -1 means
-  // none.
+  // Number of an algorithm that the heuristic names, but that is refused when it is checked or
+  // called. -1 means that there is no such algorithm.
   int refused_algorithm = -1;
 };
 
@@ -55,10 +56,10 @@ void FailAllocationsAfter(int count);
 // Makes a kernel fail as if it had accessed memory that is not its own. 0 means the next kernel, 1
 // the kernel after it.
 void FailLaunchAfter(int count);
-// Lets the host be busy for some time. Queued operations run. If they end earlier by the card's
-// clock, the card is idle until the time is over.
+// Lets time pass in which the host is busy. Queued operations run. If they end earlier by the
+// card's clock, the card is idle for the rest of the time.
 void PassTime(double microseconds);
-// Clears an error that would otherwise stay until the process ends.
+// Clears an error that would otherwise be returned by all calls until the process ends.
 void ClearStickyError();
 // Returns the error of the kernel that failed first, with thread and place. Empty means that no
 // kernel has failed.
@@ -68,8 +69,8 @@ int64_t num_heuristics();
 // Returns the number of matrix products that were queued or recorded.
 int64_t num_products();
 int64_t num_launches();
-// Returns the number of allocations of device memory and pinned host memory, and of registrations
-// of host memory, that are not released.
+// Returns the number of allocations and registrations that are not released: of device memory, of
+// pinned host memory, and registrations of host memory.
 int64_t num_allocations();
 // Returns the bytes of host memory that is pinned or registered now.
 int64_t pinned_bytes();

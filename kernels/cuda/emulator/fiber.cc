@@ -65,8 +65,8 @@ void Fiber::Start(void (*body)(void*), void* argument) {
   body_ = body;
   argument_ = argument;
   ended_ = false;
-  // The stack begins with the saved registers and the return address, so that it is aligned for the
-  // call in LodestarFiberEntry.
+  // The new stack has the saved registers and the return address on top. They are placed so that
+  // the stack is aligned for the call in LodestarFiberEntry.
   void** top = reinterpret_cast<void**>(stack_ + kStackBytes) - 1;
   top[0] = reinterpret_cast<void*>(&LodestarFiberEntry);
   void** registers = top - kSavedRegisters;

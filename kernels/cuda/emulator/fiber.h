@@ -1,5 +1,5 @@
 // A call stack that can be suspended and resumed, always on the same operating-system thread. Each
-// thread of an emulated CUDA block is a fiber. Only for x86-64, as kernels/simd is.
+// thread of an emulated CUDA block is a fiber. It works only on x86-64, like kernels/simd.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ class Fiber {
   void Start(void (*body)(void*), void* argument);
   // Runs the body until it calls Suspend() or ends. Returns true if the body has ended.
   bool Resume();
-  // Returns control to the caller of Resume(). Call only inside the body.
+  // Returns control to the caller of Resume(). May be called only inside the body.
   void Suspend();
 
  private:

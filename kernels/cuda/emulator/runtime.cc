@@ -20,11 +20,11 @@ constexpr size_t kPageBytes = 4096;
 constexpr size_t kCanaryBytes = 256;
 constexpr unsigned char kCanary = 0x5a;
 constexpr unsigned char kPoison = 0xff;
-// Maximum number of bytes of an allocation that are filled with NaN, as workspaces of many MiB
+// Maximum number of bytes of an allocation that are filled with NaN. Filling workspaces of many MiB
 // would take long.
 constexpr size_t kMaxPoisonBytes = 1 << 20;
-// From this size on, memory is address space that gets pages when it is touched. So an emulated
-// card can have more memory than the machine, as long as the memory is not used.
+// From this size on, an allocation only reserves addresses, and gets pages when it is touched. So
+// an emulated card can have more memory than the machine, as long as the memory is not used.
 constexpr size_t kReservedBytes = size_t{256} << 20;
 constexpr unsigned kMaxBlockThreads = 1024;
 constexpr unsigned kMaxGridYz = 65535;
@@ -226,8 +226,8 @@ bool Card::LeavesAllocation(const void* memory, size_t bytes) const {
   --it;
   const auto offset =
       static_cast<size_t>(static_cast<const char*>(memory) - static_cast<const char*>(it->first));
-  // Memory behind an allocation and its canary belongs to the host. Registered memory has no
-  // canary.
+  // Returns false for memory behind an allocation and its canary, because that memory belongs to
+  // the host. Registered memory has no canary.
   const size_t canary_bytes = it->second.kind == Kind::kRegistered ? 0 : kCanaryBytes;
   if (offset >= it->second.bytes + canary_bytes) return false;
   return offset + bytes > it->second.bytes;

@@ -30,8 +30,8 @@ struct StreamPoint {
 
 struct Operation {
   std::function<void()> run;
-  // The operation runs after this point of another stream. A null stream means that it does not
-  // wait.
+  // The operation runs after this point of another stream. If the stream is null, the operation
+  // does not wait.
   StreamPoint after;
   double microseconds = 0.0;
   std::array<const void*, 2> copies = {};  // source and destination of a copy
@@ -74,7 +74,7 @@ class Card {
   std::mutex& mutex() { return mutex_; }
 
   Settings settings;
-  cudaError_t sticky = cudaSuccess;  // set when a kernel fails; from then on every call returns it
+  cudaError_t sticky = cudaSuccess;  // set when a kernel fails; then every call returns it
   cudaError_t last = cudaSuccess;
   std::string kernel_failure;
   int64_t launches = 0;
@@ -86,32 +86,31 @@ class Card {
   int64_t launches_until_failure = -1;
   double microseconds = 0.0;  // the card's clock: total time of the operations so far
   std::vector<cudaStream_t> streams;
-  // Dynamic shared memory that each kernel may be given, for kernels that have asked for more than
-  // the default.
+  // Maximum dynamic shared memory of each kernel that has asked for more than the default.
   std::map<const void*, size_t> shared_bytes_of_kernels;
 
   // Pairs (device that copies, device whose memory it reaches).
   std::set<std::pair<int, int>> enabled_peers;
 
-  // Remembers and returns `error`. If the card has failed, it is the sticky error instead.
+  // Remembers and returns `error`. If the card has failed before, returns the sticky error instead.
   cudaError_t Result(cudaError_t error);
   // Fails the card, as a wrong memory access of a kernel does.
   void Break(cudaError_t error, const std::string& why);
-  // Returns the most dynamic shared memory that a kernel may ask for.
+  // Returns the maximum dynamic shared memory for which a kernel may ask.
   size_t MaxSharedBytes() const;
   cudaError_t Queue(cudaStream_t stream, Operation operation);
-  // Runs the operations before the point and those that they wait for. With
-  // StreamOrder::kOthersFirst, runs all operations of other streams first.
+  // Runs the operations before the point, and the operations of other streams for which they wait.
+  // With StreamOrder::kOthersFirst, first runs all operations of other streams.
   void RunUntil(StreamPoint point);
-  // If the calling thread records a stream, refuses the call, which would wait, and makes the
-  // recording invalid.
+  // If the calling thread records a stream, refuses the call, because the call would wait. Also
+  // makes the recording invalid.
   cudaError_t RefuseIfCapturing();
   void RunKernel(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);
 
   // Returns a reference to the calling thread's current device. The caller may set it.
   static int& CurrentDevice();
 
-  // kRegistered is the host's own memory that is pinned until it is unregistered.
+  // kRegistered is memory of the host itself, which is pinned until it is unregistered.
   enum class Kind : uint8_t { kDevice, kPinned, kRegistered };
   void* AllocateDevice(size_t bytes);  // on the current device
   void* AllocateHost(size_t bytes);

@@ -1,6 +1,6 @@
 // Stands in for cuDNN in the plugin on an emulated card. Its attention is computed by our kernels.
-// If LODESTAR_STAND_IN_ATTENTION=missing is in the environment, the library cannot be loaded. With
-// =refuses, the library has no plan.
+// If the environment has LODESTAR_STAND_IN_ATTENTION=missing, the library cannot be loaded. With
+// LODESTAR_STAND_IN_ATTENTION=refuses, the library makes no plans.
 #include <cstdlib>
 #include <memory>
 #include <string>

@@ -1,6 +1,6 @@
 // The functions of NVIDIA's driver that cuDNN calls while it makes plans, for machines without a
-// card. cuDNN compiles its code as for a card, and this stand-in accepts the code without loading
-// it. Nothing can run.
+// card. cuDNN compiles its code as it would for a real card. This stand-in accepts the code without
+// loading it. Nothing can run.
 #include <cstddef>
 
 // NOLINTBEGIN: the names are CUDA's.

@@ -112,7 +112,7 @@ struct Tensor {
   bool is_accumulator;  // sums are added to the values in memory
 };
 
-// Values in the order of a tensor's indices. The last index is the fastest.
+// The values of a tensor, in the order of its indices. The last index changes fastest.
 struct Values {
   Sizes sizes;
   std::vector<double> at;
@@ -285,7 +285,7 @@ class Run {
     });
   }
 
-  // Changes the layout. The elements stay in place in memory.
+  // Gives a tensor another layout. The elements stay in the same places in memory.
   void Reshape(const Descriptor& operation) {
     const Descriptor& from = operation.Of(CUDNN_ATTR_OPERATION_RESHAPE_XDESC);
     const Descriptor& to = operation.Of(CUDNN_ATTR_OPERATION_RESHAPE_YDESC);

@@ -1,6 +1,6 @@
 // cuDNN's backend API, as the plugin calls it. Graphs are computed on the host, node by node, in
-// fp64, to test without a card what our graphs mean. Only the operations of cudnn_graph.h are
-// known. Each graph has a plan.
+// fp64. So tests without a card show what our graphs compute. Only the operations of cudnn_graph.h
+// are known. Each graph has a plan.
 //
 // Tensors that are not stored are kept in fp64, whatever their type is. Stored tensors are read and
 // written in their own type, at the addresses that the caller gives.

@@ -33,7 +33,7 @@ struct Clique {
   std::atomic<int> num_connected = 0;  // ranks that have called an operation in a group
   std::vector<Rank> ranks;
   std::barrier<> everybody;
-  // Shared, as kernels that wait for it may outlive the clique.
+  // This flag is shared, because kernels that wait for it may outlive the clique.
   const std::shared_ptr<std::atomic<bool>> is_aborted = std::make_shared<std::atomic<bool>>(false);
 };
 
@@ -86,8 +86,8 @@ NcclResult AsyncError(NcclCommunicator* communicator, NcclResult* error) {
   return kNcclSuccess;
 }
 
-// A kernel that must run only after the communicator was aborted. If it runs before, it would wait
-// for ever, and the process ends.
+// A kernel that must run only after the communicator was aborted. If it runs earlier, the process
+// ends, because on a real card the kernel would wait for ever.
 void AwaitAbort(const std::shared_ptr<std::atomic<bool>>& is_aborted) {
   LODESTAR_CHECK(*is_aborted) << "it would wait for ever";
 }
@@ -170,7 +170,8 @@ NcclResult Broadcast(const void* from, void* to, size_t count, NcclDataType type
       });
 }
 
-// Adds in another order than a group that copies, so that results differ.
+// Adds in another order than a group that copies. So tests can tell by the results which of the two
+// was used.
 NcclResult Reduce(const void* from, void* to, size_t count, NcclDataType type,
                   NcclReduction reduction, int root, NcclCommunicator* communicator,
                   cudaStream_t stream) {

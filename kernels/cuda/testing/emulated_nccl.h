@@ -8,8 +8,8 @@
 
 namespace lodestar::cuda {
 
-// Returns the number of operations that were called since the process began, without those in a
-// group.
+// Returns the number of operations that were called since the process began. Operations in a group
+// are not counted.
 int64_t num_nccl_operations();
 
 // Makes operations that are queued from now on wait on their cards for a member that never comes.
@@ -20,7 +20,7 @@ void SetNcclOperationsWait(bool wait);
 void SetNcclAsyncError(int error);
 
 // If `fail` is true, the first operations fail from now on, so that cards are not connected. The
-// end of the group returns the error.
+// call that ends their group returns the error.
 void SetNcclFirstOperationsFail(bool fail);
 
 // Returns functions that work. Each communicator of a clique must be used by a thread of its own.

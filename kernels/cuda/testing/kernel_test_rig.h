@@ -17,8 +17,8 @@
 
 namespace lodestar::cuda {
 
-// The stream and the device memory of one test. Memory is exactly as large as asked for, so that a
-// write beyond it is an error of the emulator.
+// The stream and the device memory of one test. Each allocation is exactly as large as asked for,
+// so that the emulator reports a write behind it.
 class KernelTestRig {
  public:
   explicit KernelTestRig(emulator::ThreadOrder order) {
@@ -59,8 +59,8 @@ class KernelTestRig {
   std::vector<void*> memory_;
 };
 
-// Returns the vector that `run(rig)` returns. Expects that it has the same bits in both orders of
-// threads.
+// Calls `run(rig)` in both orders of threads, and returns the vector that it returns. Expects that
+// both vectors have the same bits.
 template <typename Run>
 auto InBothOrders(Run run) {
   KernelTestRig forward(emulator::ThreadOrder::kForward);
