@@ -5,6 +5,7 @@ import warnings
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from lodestar._library import LodestarError, library
 from lodestar._optimizer_settings import settings_by_parameter
@@ -64,7 +65,6 @@ class TrainedTensor:
         self.block = 0
         self.weights: Any = None
         self.gradient: Any = None
-        self._address = 0  # of `weights`, which may be moved to memory that is shared
         self._checksum: Any = None  # of the parameter, when remember() was called
 
     def here(self, values: Any) -> Any:
@@ -78,17 +78,18 @@ class TrainedTensor:
         self.weights = weights[begin:end].view(own.shape)
         self.gradient = gradients[begin:end].view(own.shape)
         self.block = worker.block(self.name)
-        self._address = self.weights.data_ptr()
 
     def move_into_vector(self) -> None:
-        """Then nothing has to be copied. Only f32 on the CPU can be there."""
+        """Then nothing has to be copied. Only f32 on the CPU can be there. The parameter has a
+        storage of its own, of these bytes of the vector alone: libraries that save models tell
+        tensors apart by their storages, and write whole ones."""
         parameter = self.parameter
         if parameter.device.type == "cpu" and parameter.dtype == self.weights.dtype:
-            parameter.data = self.weights
+            parameter.data = from_dlpack(self.weights)
 
     @property
     def lives_in_vector(self) -> bool:
-        return self.parameter.data_ptr() == self._address
+        return self.parameter.data_ptr() == self.weights.data_ptr()
 
     def remember(self) -> None:
         """Keeps what has_changed() compares with."""
