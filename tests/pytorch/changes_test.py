@@ -272,6 +272,22 @@ class ChangesTest(replay.ReplayTestCase):
       self.run_alone("mlp", "sgd", lambda *_: called.append("step"), add_hooks, **flags)
       self.assertEqual(called, ["before", "after", "step"] * NUM_STEPS)
 
+  def test_graph_that_is_kept_over_a_step_raises_as_in_plain_pytorch(self):
+    for flags in SYNC, {**SYNC, "mode": "async"}, LOCAL, REDUCE:
+      kept = []
+
+      def keep_loss(step, model, _, kept=kept):
+        if step == 1:
+          kept.append(small_models.loss_of(model, torch.arange(8)))
+        if step == 2:
+          with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            torch.autograd.grad(kept.pop(), list(model.parameters()))
+          kept.append(None)
+
+      with self.subTest(flags=flags):
+        self.run_alone("mlp", "sgd", keep_loss, **flags)
+        self.assertEqual(kept, [None])
+
   def test_gradients_changed_after_they_may_have_left_are_refused(self):
 
     def clamp_gradients(model):

@@ -259,9 +259,12 @@ class TrainedTensors:
 
     @torch.no_grad()
     def take_weights(self) -> None:
-        """From the worker's vector."""
+        """From the worker's vector. Autograd hears of the change, so that backward through a graph
+        of the weights before raises as after a step of plain PyTorch."""
         for tensor in self.trained:
-            if not tensor.lives_in_vector:
+            if tensor.lives_in_vector:
+                torch.autograd.graph.increment_version(tensor.parameter)
+            else:
                 tensor.here(tensor.parameter).copy_(tensor.weights)
 
     def remember_weights(self) -> None:
