@@ -222,6 +222,18 @@ def distributed(address, name, model_name, optimizer_name, rendezvous, has_hook=
     torch.distributed.destroy_process_group()
 
 
+def telling(address, name, model_name, optimizer_name, values):
+  """Tells these values in each step."""
+  model, optimizer = make_worker(name, model_name, optimizer_name)
+  with lodestar.join(address, name=name) as ps:
+    ps.attach(model, optimizer)
+    for indices, _, _ in ps.loader(small_models.TRAIN, batch_size=8):
+      small_models.loss_of(model, indices).backward()
+      ps.log(values)
+      optimizer.step()
+      optimizer.zero_grad()
+
+
 def make_step(model, optimizer, batch):
   """One step on these samples, without a session or within one."""
   small_models.loss_of(model, batch).backward()

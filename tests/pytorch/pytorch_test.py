@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import unittest
+import warnings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 os.environ["LODESTAR_LIBRARY"] = os.path.abspath(sys.argv.pop(4))
@@ -128,6 +129,30 @@ class PyTorchTest(replay.ReplayTestCase):
     self.replay_gradients(runs, "mlp", "adamw")
     log = self.refusal("mlp", "adamw", mode="sync", optimizer="sgd")
     self.assertIn("start ps_server with --optimizer=adamw", log)
+
+  def told_metrics(self, values):
+    """The metrics of each round of a job, and the texts of its program's warnings."""
+    server = self.start_client_server(mode="sync", min_workers=1, rounds=3, **ADAMW)
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter("always")
+      self.start_program("a", "mlp", "adamw", values, run=program.telling).outcome()
+    self.assert_ends(server)
+    return ([line["metrics"] for line in self.metrics()],
+            [str(warning.message) for warning in caught if warning.category is UserWarning])
+
+  def test_metric_names_that_servers_refuse_are_rewritten(self):
+    rounds, texts = self.told_metrics({"loss": 1.0, "acc@1": 2.0, "précision": 3.0, "": 4.0,
+                                       "m" * 70: 5.0, 5: 6.0, "train/good": 7.0})
+    self.assertEqual(rounds, [{"acc_1": 2.0, "pr_cision": 3.0, "_": 4.0, "m" * 64: 5.0, "5": 6.0,
+                               "train/good": 7.0}] * 3)
+    self.assertEqual(len(texts), 1)
+    self.assertIn("'acc@1' is told as 'acc_1'", texts[0])
+
+  def test_metrics_beyond_the_limit_of_a_round_are_left_out(self):
+    rounds, texts = self.told_metrics({f"m{k}": 1.0 for k in range(34)})
+    self.assertEqual([len(metrics) for metrics in rounds], [32] * 3)
+    self.assertEqual(len(texts), 1)
+    self.assertIn("'m32'", texts[0])
 
   def test_buffers_are_averaged(self):
     runs = self.run_programs("normalized", "momentum", mode="sync", **MOMENTUM)

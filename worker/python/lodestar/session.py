@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import os
+import re
 import types
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Tuple, Union, cast
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Set, Tuple, Union, cast
 
 from lodestar._batches import GrantedBatches, OwnBatches
 from lodestar._join_strings import is_join_setting
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # they need PyTorch, and Worker does not
 
 # Batch size of an evaluation, if the job says none.
 _EVALUATION_BATCH = 32
+# As servers limit them.
+_METRIC_NAME_BYTES = 64
 # Stands for the length of data that have none: passes over them say nothing.
 _ENDLESS = 1 << 40
 
@@ -121,6 +124,7 @@ class Session:
         self._following: List[Optional[Step]] = []  # that came early; None: there is none
         self._rates: Optional[List[float]] = None  # that were set last
         self._warns_of_rates = True
+        self._warned_of: Set[str] = set()  # subjects of metrics
         self._batch_samples = 0  # of the batch at hand
         self._is_last_batch = True
         self._loss: Tuple[float, int, int] = (0.0, 0, 0)
@@ -625,8 +629,10 @@ class Session:
 
         Args:
           values: the mean loss of the batch, in nats: a number, or a tensor of one, which is waited
-            for. Or a mapping of names (letters, digits, "._-/") to such, of which "loss" is that
-            loss, and all others are metrics of the program's own.
+            for. Or a mapping of names to such, of which "loss" is that loss, and all others are
+            metrics of the program's own. In their names each character that is no letter, digit
+            or one of "._-/" becomes "_": "acc@1" is told as "acc_1". A round has 32 metrics at
+            most, and others are left out. Either brings one warning.
           num_correct: how many predictions were right.
           num_predictions: over how many the loss is a mean. None: one for each sample.
         """
@@ -637,13 +643,31 @@ class Session:
         metrics = dict(values) if isinstance(values, Mapping) else {"loss": values}
         loss = metrics.pop("loss", None)
         for name, value in metrics.items():
-            self._worker.log(str(name), _number(value))
+            self._log_metric(str(name), _number(value))
         if loss is None:
             return
         count = self._batch_samples if num_predictions is None else num_predictions
         so_far = self._loss
         self._loss = (so_far[0] + _number(loss) * count, so_far[1] + int(num_correct),
                       so_far[2] + count)
+
+    def _log_metric(self, name: str, value: float) -> None:
+        told = _metric_name(name)
+        if told != name:
+            self._warn_once(
+                "renamed", f"metric {name!r} is told as {told!r}: names are letters, digits and "
+                f"._-/, of at most {_METRIC_NAME_BYTES} bytes")
+        try:
+            self._worker.log(told, value)
+        except LodestarError as error:
+            if error.code != "INVALID_ARGUMENT":
+                raise
+            self._warn_once("left out", f"{error}; it is left out")
+
+    def _warn_once(self, subject: str, text: str) -> None:
+        if subject not in self._warned_of:
+            self._warned_of.add(subject)
+            warnings.warn(text)
 
     @property
     def is_last_batch(self) -> bool:
@@ -770,6 +794,11 @@ def _is_same(data: Any, other: Any) -> bool:
 
 def _is_map_style(dataset: Any) -> bool:
     return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+
+
+def _metric_name(name: str) -> str:
+    """Returns the nearest name that servers take."""
+    return re.sub(r"[^A-Za-z0-9._/-]", "_", name)[:_METRIC_NAME_BYTES] or "_"
 
 
 def _number(value: Any) -> float:
