@@ -187,6 +187,7 @@ v1::RegisterRequest ToProto(const RegisterCall& call) {
   for (const Encoding::Kind encoding : call.encodings) request.add_encodings(ToProto(encoding));
   if (call.layout.has_value()) *request.mutable_layout() = ToProto(*call.layout);
   request.set_adopts_order(call.adopts_order);
+  request.set_frozen_hash(call.frozen_hash);
   if (!call.proposed.is_empty()) *request.mutable_proposed() = ToProto(call.proposed);
   if (const auto& age = call.process.age; age.has_value()) {
     request.set_age_ms(absl::ToInt64Milliseconds(*age));
@@ -210,6 +211,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
   }
   RETURN_IF_ERROR(CheckText("name", request.name()));
   RETURN_IF_ERROR(CheckText("device", request.device()));
+  RETURN_IF_ERROR(CheckText("frozen_hash", request.frozen_hash()));
   RegisterCall call;
   call.name = request.name();
   call.instance_id = request.instance_id();
@@ -223,6 +225,7 @@ absl::StatusOr<RegisterCall> FromProto(const v1::RegisterRequest& request) {
     ASSIGN_OR_RETURN(call.layout, FromProto(request.layout()));
   }
   call.adopts_order = request.adopts_order();
+  call.frozen_hash = PeerText(request.frozen_hash(), kMaxTextBytes);
   ASSIGN_OR_RETURN(call.proposed, FromProto(request.proposed()));
   // The age is only shown, so a value that makes no sense is ignored.
   if (request.has_age_ms() && request.age_ms() >= 0 && request.age_ms() <= kMaxAgeMs) {

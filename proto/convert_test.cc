@@ -471,6 +471,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   call.encodings = {Encoding::Kind::kFp32, Encoding::Kind::kInt8, Encoding::Kind::kTopK2};
   call.layout = *BuildLayout(SomeJob().model);
   call.adopts_order = true;
+  call.frozen_hash = "0123";
   call.proposed = {.optimizer = OptimizerKind::kNesterov,
                    .momentum = 0.1,
                    .beta1 = 0.2,
@@ -492,6 +493,7 @@ TEST(ConvertClusterTest, RegisterCallSurvives) {
   EXPECT_EQ(back.device, "cpu");
   EXPECT_EQ(back.layout->hash(), call.layout->hash());
   EXPECT_TRUE(back.adopts_order);
+  EXPECT_EQ(back.frozen_hash, call.frozen_hash);
   EXPECT_EQ(back.proposed, call.proposed);
   EXPECT_EQ(back.process.age, call.process.age);
   EXPECT_EQ(back.process.acknowledged, call.process.acknowledged);

@@ -48,6 +48,9 @@ struct OfferedLayout {
   // True means that the program uses the order and the blocks of the job's layout instead of its
   // own.
   bool adopts_order = false;
+  // The hash tells the weights apart that the program has beside these and does not train. These
+  // have to be the same in all programs. Empty means that they are not compared.
+  std::string frozen_hash = {};
 };
 
 // The last report of a process that the coordinator has acknowledged.
@@ -71,6 +74,7 @@ struct RegisterCall {
   std::string peer;              // address of the connection, for messages
   std::optional<Layout> layout;  // layout of a program that brings its own model
   bool adopts_order = false;     // see OfferedLayout
+  std::string frozen_hash = {};  // see OfferedLayout
   // Kinds of encodings that the client can send and receive.
   std::vector<Encoding::Kind> encodings = {Encoding::Kind::kFp32};
   std::string identity = {};       // name in the caller's certificate; empty means that it has none

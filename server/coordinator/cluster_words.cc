@@ -1162,6 +1162,12 @@ absl::Status MemberRefusalStatus(const ClusterState& state,
           refusal->allowed, " may be: they have completed ", refusal->rounds_completed,
           " rounds, and each completed round admits one more worker. "
           "The call is retried automatically; give each machine a certificate of its own"));
+    case MemberRefusal::Kind::kOtherFrozen:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "frozen weights of this worker differ from those of worker '", refusal->subject,
+          "': load the same ones in all programs, say from one checkpoint or with one seed, or "
+          "train them. If they are to differ, leave their hash out (Python: join(..., "
+          "check_frozen=False))"));
   }
   return absl::OkStatus();
 }

@@ -105,6 +105,7 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   if (call.layout.has_value()) {
     RETURN_IF_ERROR(ModelRefusalStatus(state_, state_.model.CheckOffered(call)));
   }
+  RETURN_IF_ERROR(MemberRefusalStatus(state_, state_.membership.CheckFrozen(call)));
   RETURN_IF_ERROR(CheckRoom(state_, call.name));
   RETURN_IF_ERROR(CheckMoreNames(state_, call));
   if (const std::optional<WorkerId> holder = state_.membership.GoneHolder(call, now);

@@ -122,6 +122,7 @@ void Describe(Archive& archive, WorkerConnection::Memory& connection) {
   archive("device", connection.device);
   archive.Optional("identity", connection.identity);
   archive.Optional("map_version", connection.map_version);
+  archive.Optional("frozen_hash", connection.frozen_hash);
 }
 
 template <typename Archive>

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "common/runtime/status_hints.h"
+#include "common/testing/status_matchers.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_state_json.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
@@ -1006,6 +1007,24 @@ TEST(CoordinatorRestartTest, AClientThatGoesByTheJobsLayoutNeedsTheSameTensorsOn
     EXPECT_THAT(Message(refused),
                 HasSubstr(absl::StrCat("the job has tensor '", job.tensors()[0].name, "'")));
   }
+}
+
+TEST(CoordinatorRestartTest, OtherFrozenWeightsAreRefusedBeforeAndAfterRestart) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  RegisterCall call;
+  call.name = "a";
+  call.frozen_hash = "x";
+  ASSERT_OK(cluster.coordinator().Register(call, cluster.now()).status());
+  call.name = "b";
+  call.frozen_hash = "y";
+  const absl::Status refused = cluster.coordinator().Register(call, cluster.now()).status();
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("'a'")));
+  cluster.Restart();
+  cluster.AttachAgain();
+  EXPECT_EQ(cluster.coordinator().Register(call, cluster.now()).status(), refused);
+  call.frozen_hash = "x";
+  EXPECT_OK(cluster.coordinator().Register(call, cluster.now()).status());
 }
 
 TEST(CoordinatorRestartTest, AnotherClientSuppliesIfTheFirstIsLost) {

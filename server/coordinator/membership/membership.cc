@@ -88,6 +88,18 @@ bool Membership::LacksAcknowledged(const RegisterCall& call, const KnownReports&
          known.last_reported < report.round.value();
 }
 
+std::optional<MemberRefusal> Membership::CheckFrozen(const RegisterCall& call) const {
+  if (call.frozen_hash.empty()) return std::nullopt;
+  for (const auto& [worker, connection] : connections_) {
+    const std::string& others = connection.memory().frozen_hash;
+    if (others.empty() || others == call.frozen_hash) continue;
+    const WorkerRecord* const record = table_.Find(worker);
+    if (record == nullptr || !record->is_alive() || record->name == call.name) continue;
+    return MemberRefusal{.kind = MemberRefusal::Kind::kOtherFrozen, .subject = record->name};
+  }
+  return std::nullopt;
+}
+
 std::optional<MemberRefusal> Membership::CheckRoom(absl::string_view name,
                                                    int64_t max_members) const {
   const std::vector<const WorkerRecord*> members = table_.Members();

@@ -41,6 +41,7 @@ struct MemberRefusal {
   enum class Kind : uint8_t {
     kNoRoom,        // A round takes contributions of no more members.
     kTooManyNames,  // The certificate `subject` has as many names as it may have.
+    kOtherFrozen,   // The worker `subject` lives, and its frozen weights are others.
   };
   Kind kind = Kind::kNoRoom;
   std::string subject = {};
@@ -169,6 +170,8 @@ class Membership {
   // another life of the servers. So all disks have gone back to an older state, or the worker errs.
   // Returns false if another process holds the name, which is refused for that.
   bool LacksAcknowledged(const RegisterCall& call, const KnownReports& known) const;
+  // Returns a refusal for good if another living worker has told another frozen_hash.
+  std::optional<MemberRefusal> CheckFrozen(const RegisterCall& call) const;
   // Returns a refusal if there are as many members beside `name` as may be. A worker that has
   // registered and not joined takes no room.
   std::optional<MemberRefusal> CheckRoom(absl::string_view name, int64_t max_members) const;

@@ -185,6 +185,24 @@ TEST_F(MembershipTest, HolderIsAnotherLivingProcessThatWasHeardOf) {
   EXPECT_FALSE(membership_.PeerOfHolder(Call("a", 8)).has_value());
 }
 
+TEST_F(MembershipTest, FrozenWeightsAreComparedWithThoseOfOtherLivingWorkers) {
+  const auto call = [](const std::string& name, const std::string& hash) {
+    RegisterCall call = Call(name, 7);
+    call.frozen_hash = hash;
+    return call;
+  };
+  Register(call("none", ""));
+  EXPECT_FALSE(membership_.CheckFrozen(call("a", "x")).has_value());
+  const WorkerLife life = Register(call("a", "x")).life;
+  const MemberRefusal refusal{.kind = MemberRefusal::Kind::kOtherFrozen, .subject = "a"};
+  EXPECT_EQ(membership_.CheckFrozen(call("b", "y")), refusal);
+  EXPECT_FALSE(membership_.CheckFrozen(call("b", "x")).has_value());
+  EXPECT_FALSE(membership_.CheckFrozen(call("b", "")).has_value()) << "not compared";
+  EXPECT_FALSE(membership_.CheckFrozen(call("a", "y")).has_value()) << "its own, of before";
+  ASSERT_TRUE(membership_.Drop(life.worker, "", now_).has_value());
+  EXPECT_FALSE(membership_.CheckFrozen(call("b", "y")).has_value()) << "the life is over";
+}
+
 TEST_F(MembershipTest, RoomIsTakenByOtherMembersOnly) {
   Join("a", 7);
   Join("b", 8);

@@ -17,6 +17,7 @@ class WorkerConnection {
     std::string device;
     std::string identity;      // name in the worker's certificate. Empty means that it has none.
     uint64_t map_version = 0;  // of the map that its registration was answered with
+    std::string frozen_hash = {};  // of RegisterCall
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
@@ -27,8 +28,10 @@ class WorkerConnection {
   // Returns true if the process of the last life begins another one.
   bool BeginLife(const RegisterCall& call) {
     const bool is_same_process = IsProcess(call.instance_id);
-    *this = WorkerConnection(
-        {.instance_id = call.instance_id, .device = call.device, .identity = call.identity});
+    *this = WorkerConnection({.instance_id = call.instance_id,
+                              .device = call.device,
+                              .identity = call.identity,
+                              .frozen_hash = call.frozen_hash});
     peer_ = call.peer;
     return is_same_process;
   }
