@@ -233,6 +233,61 @@ class ChangesTest(replay.ReplayTestCase):
       self.assertIn("the optimizer trains positions",
                     self.refusal("transformer", "momentum", at((2,), unfreeze), **flags))
 
+  def test_frozen_weights_that_differ_from_those_of_another_worker_are_refused(self):
+
+    def change_positions(model, _):
+      with torch.no_grad():
+        model.positions[7, 7] += 1e-6
+
+    unchanged = at((), freeze)
+    server = self.start_client_server(min_workers=1, rounds=1000000, **SYNC)
+    workers = [self.start_first_program("transformer", "sgd", unchanged, run=program.changing)]
+    with self.assertRaises(lodestar.LodestarError) as refused:
+      self.start_program("b", "transformer", "sgd", unchanged, change_positions,
+                         run=program.changing).outcome()
+    self.assertEqual(refused.exception.code, "FAILED_PRECONDITION")
+    for part in ("frozen", "worker 'a'", "check_frozen=False"):
+      self.assertIn(part, str(refused.exception))
+    for name, before, options in (("c", None, {}), ("d", change_positions, {"check_frozen": False})):
+      workers.append(self.start_program(name, "transformer", "sgd", unchanged, before,
+                                        run=program.changing, **options))
+      self.wait_for_member(name, workers[-1].is_alive)
+      self.assertTrue(workers[-1].is_alive(), name)
+    self.stop_job(server)
+    for worker in workers:
+      worker.join(cluster_processes.PATIENCE_SECONDS)
+
+  def test_hash_of_frozen_weights_tells_names_shapes_types_and_bytes_apart(self):
+
+    def hash_of(change):
+      model = small_models.MODELS["mlp"]()
+      model[0].requires_grad_(False)
+      change(model)
+      worker = lodestar.Worker(coordinator="127.0.0.1:1", name="a")
+      optimizer = torch.optim.SGD(model[2].parameters(), lr=1.0)
+      return _trained_tensors.TrainedTensors(worker, model, optimizer).frozen_hash()
+
+    def rename(model):
+      model[0].register_parameter("other", model[0].bias)
+      del model[0].bias
+
+    def reshape(model):
+      model[0].bias.data = model[0].bias.data.view(4, 4)
+
+    def reinterpret(model):
+      model[0].bias.data = model[0].bias.data.view(torch.int32)
+
+    def change_byte(model):
+      model[0].bias.data[3].nextafter_(torch.tensor(9.0))
+
+    hashes = {hash_of(change) for change in (rename, reshape, reinterpret, change_byte,
+                                             lambda model: None)}
+    self.assertEqual(len(hashes), 5)
+    self.assertNotIn("", hashes)
+    self.assertIn(hash_of(lambda model: model[2].weight.data.zero_()), hashes)  # it is trained
+    # The optimizer lacks some, and none is frozen.
+    self.assertEqual(hash_of(lambda model: model.requires_grad_(True)), "")
+
   def test_settings_changed_after_attach_are_refused_where_servers_make_steps(self):
     adamw = {"mode": "sync", **replay.ADAMW}
     for optimizer_name, flags, change, named in (

@@ -241,7 +241,8 @@ def make_step(model, optimizer, batch):
   optimizer.zero_grad()
 
 
-def changing(address, name, model_name, optimizer_name, change, before=None, in_evaluation=None):
+def changing(address, name, model_name, optimizer_name, change, before=None, in_evaluation=None,
+             **join_options):
   """Calls `before` with model and optimizer before they are attached, `change`, with the number of
   the step, after each, and `in_evaluation` with the model in each evaluation."""
   loader_options = {}
@@ -252,7 +253,7 @@ def changing(address, name, model_name, optimizer_name, change, before=None, in_
   if before is not None:
     before(model, optimizer)
   batches = []
-  with lodestar.join(address, name=name) as ps:
+  with lodestar.join(address, name=name, **join_options) as ps:
     ps.attach(model, optimizer)
     for step, (indices, _, _) in enumerate(ps.loader(small_models.TRAIN, batch_size=8,
                                                      **loader_options)):

@@ -76,8 +76,11 @@ LODESTAR_API void lodestar_free(lodestar_worker* worker);
 /* Before lodestar_start(). Settings are called as the flags of gpu_worker, and mean the same:
    coordinator, name, join, state_dir, keep_residuals ("local_steps"), tls_cert, tls_key, tls_ca,
    insecure ("0", "1"), shared_memory ("0", "1"), leave_timeout ("30s"), connect_timeout ("1h"; "0"
-   means for ever), threads (of encoding; "1"); and device, a name for people of what the program
-   computes on. Errors: INVALID_ARGUMENT naming the setting. */
+   means for ever), threads (of encoding; "1"). Beside these there are device, a name for people of
+   what the program computes on; and, since minor 1, frozen_hash, a text that tells the weights
+   apart that the program has and does not train. A worker is refused with FAILED_PRECONDITION if
+   another living one has told another frozen_hash; an empty one is not compared. Errors:
+   INVALID_ARGUMENT naming the setting. */
 LODESTAR_API int lodestar_set(lodestar_worker* worker, const char* setting, const char* value);
 /* Before lodestar_start(). A setting of the job that counts if this is the first program of a new
    job, and where the operator of the servers has not given the flag: optimizer, momentum, beta1,

@@ -174,12 +174,14 @@ absl::Status WorkerSession::Set(absl::string_view setting, absl::string_view val
     config_.device.threads = threads;
   } else if (setting == "device") {
     config_.device_name = text;
+  } else if (setting == "frozen_hash") {
+    frozen_hash_ = text;
   } else {
     return absl::InvalidArgumentError(absl::StrCat(
         "there is no setting '", setting,
         "'; there are: coordinator, name, join, state_dir, keep_residuals, tls_cert, "
         "tls_key, tls_ca, insecure, shared_memory, leave_timeout, connect_timeout, threads, "
-        "device"));
+        "device, frozen_hash"));
   }
   return absl::OkStatus();
 }
@@ -281,8 +283,10 @@ absl::Status WorkerSession::HandOverVectors() {
 
 OfferedLayout WorkerSession::Offer() {
   absl::MutexLock lock(&mutex_);
-  if (vectors_outcome_.has_value() && vectors_outcome_->ok()) return {.layout = *layout_};
-  return {.layout = *own_layout_, .adopts_order = true};
+  const bool has_vectors = vectors_outcome_.has_value() && vectors_outcome_->ok();
+  return {.layout = has_vectors ? *layout_ : *own_layout_,
+          .adopts_order = !has_vectors,
+          .frozen_hash = frozen_hash_};
 }
 
 absl::StatusOr<const Layout*> WorkerSession::AwaitVectors() {

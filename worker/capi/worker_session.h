@@ -94,6 +94,7 @@ class WorkerSession {
   std::vector<TensorSpec> tensors_;
   std::optional<Layout> own_layout_;  // of the tensors as they were added; none: there may be more
   std::optional<DatasetInfo> data_;
+  std::string frozen_hash_;  // of OfferedLayout
 
   // Used by the program's thread alone until vectors_outcome_ is set; then only read.
   std::optional<Layout> layout_;

@@ -331,6 +331,7 @@ absl::StatusOr<Registration> ClusterSession::TryRegister(
   if (offered.has_value()) {
     call.layout = offered->layout;
     call.adopts_order = offered->adopts_order;
+    call.frozen_hash = offered->frozen_hash;
   }
   call.proposed = config_.proposed;
   call.process = process;

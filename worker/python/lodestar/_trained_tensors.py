@@ -1,6 +1,7 @@
 """The tensors of a model that travel, and where each lies in the vectors of a worker."""
 from __future__ import annotations
 
+import hashlib
 import warnings
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
@@ -213,6 +214,22 @@ class TrainedTensors:
                 path, _, key = name.rpartition(".")
                 found.append(_Buffer(plain_name(name), modules[path], key))
         return found
+
+    def frozen_hash(self) -> str:
+        """Returns a text that tells frozen parameters apart by names, shapes and bytes. It is empty
+        if there are none, or if the bytes of one cannot be read here."""
+        travelling = {id(tensor.parameter) for tensor in self.trained}
+        frozen = []
+        for name, parameter in self._model.named_parameters():
+            if parameter.requires_grad or id(parameter) in travelling:
+                continue
+            values = parameter.data
+            if type(values) is not torch.Tensor or values.is_meta or values.is_sparse:
+                return ""
+            frozen.append((plain_name(name), list(values.shape), str(values.dtype),
+                           checksum(values.cpu())))
+        text = repr(sorted(frozen))
+        return hashlib.sha256(text.encode()).hexdigest()[:16] if frozen else ""
 
     @property
     def have_gradient(self) -> bool:

@@ -40,7 +40,7 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
          tls_cert: Optional[str] = None, tls_key: Optional[str] = None,
          tls_ca: Optional[str] = None, insecure: bool = False, shared_memory: bool = True,
          threads: int = 1, leave_timeout: str = "30s", connect_timeout: str = "1h",
-         group: Any = None) -> "Session":
+         check_frozen: bool = True, group: Any = None) -> "Session":
     """Says which cluster this program will be a worker of; connects with Session.loader().
 
     Args:
@@ -60,6 +60,8 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
       leave_timeout: how long whoever leaves tries to tell servers that do not answer, such as "5s".
       connect_timeout: how long no server may answer before the session gives up with UNAVAILABLE,
         such as "90s"; "0" means for ever.
+      check_frozen: whether frozen parameters must have the same bytes in all programs, which is
+        not checked with group=. A worker with others is refused.
       group: of torch.distributed, whose processes are one worker together, with a model that went
         through fully_shard(); all of them call this, and everything else of the session, alike.
 
@@ -78,7 +80,7 @@ def join(address: Optional[str] = None, *, name: Optional[str] = None,
                       connect_timeout=connect_timeout)
 
     if group is None:
-        session = Session(make_worker())
+        session = Session(make_worker(), check_frozen=check_frozen)
         if name is None:
             _end_unnamed_sessions()
             _unnamed_sessions.add(session)
@@ -99,8 +101,9 @@ def _end_unnamed_sessions() -> None:
 class Session:
     """One worker. Of one thread. As a context manager it leaves the job at the end."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, *, check_frozen: bool = False) -> None:
         self._worker = worker
+        self._check_frozen = check_frozen
         self._model: Any = None
         self._optimizer: Any = None
         self._exchange: Optional[Exchange] = None  # once the job is known
@@ -345,6 +348,8 @@ class Session:
         if batch_size is not None:
             self._batch_size = batch_size * self._worker.num_ranks
             self._worker.propose("batch_size", self._batch_size)
+        if self._check_frozen:
+            self._worker.set("frozen_hash", self._tensors.frozen_hash())
         self._worker.start()
         try:
             self._enter_job()

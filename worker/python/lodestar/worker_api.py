@@ -78,7 +78,8 @@ class Worker:
 
     Settings are called as the flags of gpu_worker: coordinator, name, join, state_dir,
     keep_residuals, tls_cert, tls_key, tls_ca, insecure, shared_memory, leave_timeout,
-    connect_timeout, threads; and device, a name for people.
+    connect_timeout, threads; device, a name for people; and frozen_hash, a text that must be equal
+    for all workers that tell one, of the weights that they have beside and do not train.
     None: not set. Every method raises LodestarError with what was refused and why.
     """
 
