@@ -319,7 +319,10 @@ void Worker::Do(const life::Lifecycle::Join&) {
 void Worker::Do(const life::Lifecycle::AskForGrant& ask) {
   const absl::Time asked = clock_->Now();
   const absl::StatusOr<Grant> grant = link_->NextGrant(ask.report, ask.leaving);
-  if (grant.ok()) TellProgress(*grant);
+  if (grant.ok()) {
+    TellProgress(*grant);
+    workload_->OnLoss(grant->loss);
+  }
   // kWait may answer a request that was sent before the acknowledgement. So it does not prove that
   // the report was acknowledged.
   if (grant.ok() && grant->kind != Grant::Kind::kWait && ask.report.has_value()) {

@@ -62,6 +62,9 @@ class Workload {
   // Called before a round is carried out. If contributions are deferred, steps of the round before
   // may still run on another thread.
   virtual void OnGrant(const Grant&) {}
+  // Called with each answer to a request for work. `loss` is that of the job so far. It is empty if
+  // the worker has to wait.
+  virtual void OnLoss(const JobLoss&) {}
   // Called before each step of the model.
   virtual void OnStep(const trainer::RoundStep&) {}
   // Called when the steps of a round are made, before the worker reads the model's parameters. The

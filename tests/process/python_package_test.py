@@ -122,6 +122,43 @@ class PythonPackageTest(ClusterTestCase):
         "print(words('--coordinator=h:1 has no --join; --insecure; `psctl x --name=y`'))")
     self.assertEqual(shown.stdout, "address=h:1 has no address=; insecure=True; `psctl x --name=y`\n")
 
+  def test_worker_with_other_frozen_weights_than_a_living_one_is_refused(self):
+    server = self.start_client_server()
+    shown = self.run_python(
+        "import sys, lodestar\n"
+        "workers = []\n"
+        "for name, frozen_hash in ('a', 'x'), ('b', 'y'), ('c', 'x'), ('d', None):\n"
+        "  worker = lodestar.Worker(coordinator=sys.argv[1], name=name, frozen_hash=frozen_hash)\n"
+        "  worker.add_tensor('t', [4])\n"
+        "  worker.set_data(8)\n"
+        "  worker.start()\n"
+        "  workers.append(worker)\n"
+        "  try:\n"
+        "    print(worker.job('mode'))\n"
+        "  except lodestar.LodestarError as error:\n"
+        "    print(error.code, error)\n", f"127.0.0.1:{self.port}")
+    lines = shown.stdout.splitlines()
+    self.assertEqual(lines[:1] + lines[2:], ["sync"] * 3, shown.stdout + shown.stderr)
+    self.assertRegex(lines[1], "^FAILED_PRECONDITION .*worker 'a'")
+    self.stop_job(server)
+
+  def test_worker_is_told_of_evaluations_of_the_job(self):
+    server = self.start_client_server(rounds=4, eval_every=2, eval_samples=8)
+    shown = self.run_python(
+        "import sys, lodestar\n"
+        "worker = lodestar.Worker(coordinator=sys.argv[1], name='a')\n"
+        "worker.add_tensor('t', [4])\n"
+        "worker.set_data(8, num_heldout_samples=8)\n"
+        "worker.allocate()\n"
+        "worker.start()\n"
+        "print(worker.evaluation)\n"
+        "for step in worker.steps():\n"
+        "  count = len(step.samples)\n"
+        "  worker.step_done((3.0 if step.is_training else 2.0) * count, count // 2, count)\n"
+        "print(*worker.evaluation)\n", f"127.0.0.1:{self.port}")
+    self.assertEqual(shown.stdout, "None\n4 2.0 0.5\n", shown.stderr)
+    self.assert_ends(server)
+
   def test_a_session_gives_up_on_servers_that_never_answer(self):
     port = cluster_processes.ReservedPort()
     self.addCleanup(port.close)

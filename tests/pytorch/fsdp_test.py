@@ -71,6 +71,7 @@ class FsdpTest(replay.ReplayTestCase):
     saved = self.outcomes(ranks)
     runs = [{"batches": [torch.cat(parts) for parts in zip(*(rank["batches"] for rank in saved))],
              "weights": saved[0]["weights"]}, plain.outcome()]
+    self.assertEqual([rank["evaluation"] for rank in saved], [runs[1]["evaluation"]] * len(saved))
     self.assert_ends(server)
     return runs
 

@@ -69,7 +69,7 @@ def make_worker(name, model_name, optimizer_name):
 
 def train(address, name, model_name, optimizer_name, *options, **loader_options):
   """Until the job is done; options are what programs do well or badly. Returns the samples of each
-  batch, and the weights at the end."""
+  batch, the job's evaluation as it was told with each, and weights and evaluation at the end."""
   model, optimizer = make_worker(name, model_name, optimizer_name)
   weight = next(model.parameters())
 
@@ -88,7 +88,7 @@ def train(address, name, model_name, optimizer_name, *options, **loader_options)
     loader_options = {"batch_size": 8, "heldout": small_models.HELDOUT, "evaluate": evaluate,
                       **loader_options}
   scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, enabled="--scaler" in options)
-  batches = []
+  batches, evaluations = [], []
   with lodestar.join(address, name=name) as ps:
     model, optimizer = ps.attach(model, optimizer, overlap="--late" not in options)
     if "--scheduler" in options:
@@ -98,6 +98,7 @@ def train(address, name, model_name, optimizer_name, *options, **loader_options)
                              for key, weights in model.state_dict().items()})
     for indices, _, _ in ps.loader(data, **loader_options):
       batches.append(indices)
+      evaluations.append(ps.evaluation)
       loss = small_models.loss_of(model, indices) * ps.share
       if "--twice" in options:
         small_models.loss_of(model, indices).backward()
@@ -118,7 +119,8 @@ def train(address, name, model_name, optimizer_name, *options, **loader_options)
       optimizer.zero_grad()
       if "--scheduler" in options:
         scheduler.step()
-  return {"batches": batches, "weights": model.state_dict()}
+  return {"batches": batches, "weights": model.state_dict(), "evaluations": evaluations,
+          "evaluation": tuple(ps.evaluation or ())}
 
 
 def interrupted(address, name, model_name, optimizer_name):

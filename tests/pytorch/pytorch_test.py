@@ -226,6 +226,19 @@ class PyTorchTest(replay.ReplayTestCase):
     self.assertGreater(len(losses), 2)
     self.assertLess(losses[-1], 0.8 * losses[0])
 
+  def test_programs_are_told_of_the_evaluations_of_the_job(self):
+    # Both evaluate parts of the held-out samples.
+    runs = self.run_programs("mlp", "adamw", mode="sync", eval_every=3, eval_samples=16, **ADAMW)
+    of_job = {line["round"]: line for line in self.metrics() if line["heldout_loss"] is not None}
+    for run in runs:
+      told = dict.fromkeys(filter(None, run["evaluations"]))  # in order
+      self.assertEqual([evaluation.round for evaluation in told], list(of_job)[:-1])
+      self.assertIsNone(run["evaluations"][0])
+      for number, loss, accuracy in [*told, run["evaluation"]]:
+        self.assertAlmostEqual(loss, of_job[number]["heldout_loss"])
+        self.assertAlmostEqual(accuracy, of_job[number]["heldout_accuracy"])
+      self.assertEqual(run["evaluation"][0], list(of_job)[-1])
+
   def test_a_model_outlives_its_session(self):
     server = self.start_client_server(min_workers=1, mode="sync", **ADAMW)
     Program(program.forget, f"127.0.0.1:{self.port}").outcome()

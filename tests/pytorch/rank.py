@@ -117,7 +117,7 @@ def train(address, name, model_name, optimizer_name, rank, options):
         optimizer.zero_grad()
   weights = {name: weight.full_tensor() if hasattr(weight, "full_tensor") else weight
              for name, weight in model.state_dict().items()}
-  return {"batches": batches, "weights": weights}
+  return {"batches": batches, "weights": weights, "evaluation": tuple(ps.evaluation or ())}
 
 
 def main():

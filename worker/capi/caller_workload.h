@@ -37,6 +37,7 @@ class CallerWorkload final : public worker::Workload {
     // The vector of parameters has these: how many updates they have had; none: some buckets have
     // had more than others.
     std::function<void(std::optional<Version>)> on_weights;
+    std::function<void(const JobLoss&)> on_loss;
     std::function<OfferedLayout()> offered_layout;
     // Blocks until the program has the vectors, and has written what it begins with; returns their
     // layout, which stays. Errors: what allocating them has failed with; Cancelled: told to stop.
@@ -57,6 +58,7 @@ class CallerWorkload final : public worker::Workload {
   bool wants_last_weights() const override { return true; }
   void OnRegistered(const Registration& registration) override;
   void OnGrant(const Grant& grant) override { forecast_.OnGrant(grant); }
+  void OnLoss(const JobLoss& loss) override { deps_.on_loss(loss); }
   void OnStep(const trainer::RoundStep& step) override { step_ = step; }
   std::function<void(const std::vector<Version>&)> on_weights() override;
   absl::Status CheckMaySupplyWeights(const JobSpec& job) const override;

@@ -1,5 +1,6 @@
 #include "worker/capi/lodestar_worker.h"
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -327,6 +328,15 @@ int lodestar_next(lodestar_worker* worker, lodestar_step* step) {
 int64_t lodestar_weights_version(lodestar_worker* worker) {
   if (!IsThere(worker)) return -1;
   return worker->session.weights_version();
+}
+
+int64_t lodestar_evaluation(lodestar_worker* worker, double* loss, double* accuracy) {
+  if (!IsUsable(worker)) return -1;
+  const lodestar::JobLoss last = worker->session.Evaluation();
+  if (!last.heldout.has_value()) return -1;
+  *loss = *last.heldout;
+  *accuracy = last.heldout_accuracy.value_or(std::numeric_limits<double>::quiet_NaN());
+  return last.heldout_round.value();
 }
 
 int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_step* step) {

@@ -190,6 +190,11 @@ LODESTAR_API int lodestar_expect(lodestar_worker* worker, int ahead, lodestar_st
    one, as each round brings but one that was lost with all its workers, or that all have skipped.
    -1: some tensors have had more than others, or there are no weights yet. (API minor 1) */
 LODESTAR_API int64_t lodestar_weights_version(lodestar_worker* worker);
+/* Since minor 1. Tells the last evaluation of the job that the servers have told of, over all
+   workers: the mean loss in nats per prediction, and the share of right predictions, NaN if it is
+   not known. Returns how many updates the weights had had. -1 means that there was no evaluation,
+   and leaves both as they were. Neither pointer may be null. */
+LODESTAR_API int64_t lodestar_evaluation(lodestar_worker* worker, double* loss, double* accuracy);
 /* The gradient of a block is there, and may be sent while the others are computed. Blocks that are
    not told of are sent when the step is done. */
 LODESTAR_API int lodestar_block_ready(lodestar_worker* worker, int block);

@@ -354,6 +354,11 @@ absl::Status WorkerSession::EnterAndRun() {
                                [this](std::optional<Version> version) {
                                  weights_version_ = version.has_value() ? version->value() : -1;
                                },
+                           .on_loss =
+                               [this](const JobLoss& loss) {
+                                 absl::MutexLock lock(&mutex_);
+                                 if (loss.heldout.has_value()) loss_ = loss;
+                               },
                            .offered_layout = [this] { return Offer(); },
                            .await_vectors = [this] { return AwaitVectors(); }});
   ASSIGN_OR_RETURN(std::unique_ptr<worker::Worker> made,
@@ -378,6 +383,11 @@ absl::StatusOr<std::optional<HandedStep>> WorkerSession::Next() {
   RETURN_IF_ERROR(CheckStarted());
   RETURN_IF_ERROR(HandOverVectors());
   return handoff_.Next();
+}
+
+JobLoss WorkerSession::Evaluation() {
+  absl::MutexLock lock(&mutex_);
+  return loss_;
 }
 
 bool WorkerSession::AwaitJob(absl::Duration timeout) {

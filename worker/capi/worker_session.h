@@ -48,6 +48,8 @@ class WorkerSession {
   // How many updates the parameters have had that the servers have given last. -1 means that none
   // were given, or that some tensors have had more than others.
   int64_t weights_version() const { return weights_version_; }
+  // Returns the loss of the job with its last evaluation. `heldout` is not set if there was none.
+  JobLoss Evaluation() ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status Start();
   // Blocks until the worker has registered. Errors: InvalidArgument: there is no such setting; what
@@ -108,6 +110,7 @@ class WorkerSession {
 
   absl::Mutex mutex_;
   std::optional<Registration> registration_ ABSL_GUARDED_BY(mutex_);
+  JobLoss loss_ ABSL_GUARDED_BY(mutex_);  // with the last evaluation
   // The outcome of Allocate(). OK once the program has written into the vectors, too.
   std::optional<absl::Status> vectors_outcome_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<worker::Worker> worker_ ABSL_GUARDED_BY(mutex_);

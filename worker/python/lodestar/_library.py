@@ -104,6 +104,8 @@ _FUNCTIONS = {
     "wait": (_INT, [_HANDLE, _INT, _INT]),
     "next": (_INT, [_HANDLE, ctypes.POINTER(Step)]),
     "weights_version": (_INT64, [_HANDLE]),
+    "evaluation": (_INT64, [_HANDLE, ctypes.POINTER(ctypes.c_double),
+                            ctypes.POINTER(ctypes.c_double)]),
     "expect": (_INT, [_HANDLE, _INT, ctypes.POINTER(Step)]),
     "block_ready": (_INT, [_HANDLE, _INT]),
     "step_done": (_INT, [_HANDLE, ctypes.c_double, _INT64, _INT64]),

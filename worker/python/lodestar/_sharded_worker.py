@@ -10,7 +10,7 @@ import torch
 from lodestar._library import LodestarError
 from lodestar._ranks import Ranks
 from lodestar._sharded_tensors import rows_of_ranks
-from lodestar.worker_api import Step, Worker
+from lodestar.worker_api import Evaluation, Step, Worker
 
 # The settings of a job that are known by name.
 _SETTINGS = ("mode", "has_local_steps", "local_steps", "batch_size", "global_batch_size",
@@ -48,6 +48,7 @@ class _Given(NamedTuple):
     expected: List[Optional[Step]]
     settings: Optional[Dict[str, str]]
     weights_version: int
+    evaluation: Optional[Evaluation]
 
 
 class ShardedWorker:
@@ -64,6 +65,7 @@ class ShardedWorker:
         self.ranks = ranks
         self.num_ranks = ranks.count
         self.weights_version = -1
+        self.evaluation: Optional[Evaluation] = None
         self.has_step = False
         self._wants_stop = False
         self._preparations: List[Tuple[Any, ...]] = []  # methods of the worker, and arguments
@@ -149,7 +151,7 @@ class ShardedWorker:
             self._has_asked = True
             self._collect("parameters")
         given: _Given = self.ranks.lead(self._ask, lambda: self._worker().is_ready())
-        self.weights_version = given.weights_version
+        self.weights_version, self.evaluation = given.weights_version, given.evaluation
         self._step, self._expected = given.step, given.expected
         self._metrics = {}
         self.has_step = given.step is not None
@@ -174,7 +176,7 @@ class ShardedWorker:
         expected = [worker.expect(ahead + 1) for ahead in range(self._num_expected)
                     ] if step is not None and step.is_training else []
         return _Given(step, expected, self._read_settings() if is_new else None,
-                      worker.weights_version)
+                      worker.weights_version, worker.evaluation)
 
     def _part_of(self, step: Step) -> Step:
         """What this rank has of it. Forward and backward of a sharded model need all ranks, the

@@ -13,7 +13,7 @@ from lodestar._batches import GrantedBatches, OwnBatches
 from lodestar._join_strings import is_join_setting
 from lodestar._library import LodestarError
 from lodestar._optimizer_settings import settings_of
-from lodestar.worker_api import Step, Worker
+from lodestar.worker_api import Evaluation, Step, Worker
 
 if TYPE_CHECKING:  # they need PyTorch, and Worker does not
     from lodestar._exchange import Exchange, HookedSteps
@@ -700,6 +700,14 @@ class Session:
     def round(self) -> int:
         """Of the batch at hand; -1: there is none."""
         return -1 if self._step is None else self._step.round
+
+    @property
+    def evaluation(self) -> Optional[Evaluation]:
+        """The last evaluation of the job, over the held-out samples of all workers (heldout=), as
+        the servers have told of it with the batch at hand, or with the end of the job: `round`,
+        `loss` in nats and `accuracy`. None: there was none. All workers are told of the same ones,
+        some perhaps with their next round."""
+        return self._worker.evaluation
 
     @property
     def learning_rate(self) -> float:

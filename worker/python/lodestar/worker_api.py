@@ -66,6 +66,20 @@ class Step(NamedTuple):
     first_position: int
 
 
+class Evaluation(NamedTuple):
+    """An evaluation of the job, over all workers.
+
+    Attributes:
+      round: how many updates the weights had had.
+      loss: the mean over predictions, in nats.
+      accuracy: the share of right predictions; NaN if it is not known.
+    """
+
+    round: int
+    loss: float
+    accuracy: float
+
+
 def _step_of(step: _library.Step) -> Step:
     count = step.num_samples
     return Step(step.kind == _TRAIN, step.round, step.step, step.num_steps, step.learning_rate,
@@ -281,6 +295,13 @@ class Worker:
         """How many updates the weights have had that next() has come with, or those that the job has
         ended with. -1: some tensors have had more than others, or there are none yet."""
         return self._library.weights_version(self._handle)
+
+    @property
+    def evaluation(self) -> Optional[Evaluation]:
+        """The last evaluation that the servers have told of. None: there was none."""
+        loss, accuracy = ctypes.c_double(), ctypes.c_double()
+        number = self._library.evaluation(self._handle, ctypes.byref(loss), ctypes.byref(accuracy))
+        return None if number < 0 else Evaluation(number, loss.value, accuracy.value)
 
     @property
     def state(self) -> str:
