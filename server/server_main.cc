@@ -26,8 +26,8 @@
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_hints.h"
 #include "common/runtime/status_macros.h"
-#include "common/security/openssl_handles.h"
 #include "proto/bulk_options.h"
+#include "proto/grpc_environment.h"
 #include "server/durability/lease/leader_lease.h"
 #include "server/durability/lease/lease_address.h"
 #include "server/port_file.h"
@@ -312,6 +312,6 @@ int main(int argc, char** argv) {
   lodestar::FlushDenormals();
   lodestar::wire::SetUpGrpcProcess();
   lodestar::BlockStopSignals();
-  lodestar::ExitUnlessOpensslWorks("ps_server");
+  lodestar::wire::ExitUnlessTransportWorks("ps_server");
   return lodestar::server::Main(std::vector<std::string>(argv + 1, argv + argc));
 }

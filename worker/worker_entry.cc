@@ -16,6 +16,7 @@
 #include "common/net/address_list.h"
 #include "common/runtime/status_macros.h"
 #include "common/runtime/worker_name.h"
+#include "proto/grpc_environment.h"
 #include "proto/tls_doubts.h"
 
 namespace lodestar::worker {
@@ -82,6 +83,7 @@ uint64_t RandomInstanceId() {
 }
 
 absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag) {
+  RETURN_IF_ERROR(wire::CheckGrpcEnvironment());
   const SecurityFlags& security = entrance.security;
   if (HasCredentials(entrance)) return absl::OkStatus();
   const absl::Status may_be_plain = wire::CheckMayBePlain(flag, entrance.coordinator, security);

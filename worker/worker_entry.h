@@ -30,8 +30,8 @@ struct WorkerEntrance {
   std::string name;  // Empty means that the worker has no name yet, and any name will do.
 };
 
-// Checks that the worker can join without sending plain text to another machine. `flag` is the name
-// of the flag with the coordinator's address. Errors: InvalidArgument naming what may be given.
+// Whether there is a way that is not plain text to another machine. `flag` has said where the
+// coordinator is. Errors: InvalidArgument, with what may be given; those of CheckGrpcEnvironment().
 absl::Status CheckMayEnter(const WorkerEntrance& entrance, absl::string_view flag = "coordinator");
 
 // Credentials of a worker that has joined. The object keeps them valid.

@@ -23,8 +23,8 @@
 #include "common/runtime/join_secret.h"
 #include "common/runtime/peer_text.h"
 #include "common/runtime/status_macros.h"
-#include "common/security/openssl_handles.h"
 #include "proto/bulk_options.h"
+#include "proto/grpc_environment.h"
 #include "worker/built_in_workload.h"
 #include "worker/notice/notice_source_factory.h"
 #include "worker/notice/notice_watch.h"
@@ -194,7 +194,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lodestar::SetUpProgram();
-  lodestar::ExitUnlessOpensslWorks("gpu_worker");
+  lodestar::wire::ExitUnlessTransportWorks("gpu_worker");
   lodestar::SetUpMalloc();
   lodestar::SetUpMutexes();
   lodestar::RaiseFileLimit();

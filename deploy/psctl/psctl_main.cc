@@ -40,7 +40,6 @@
 #include "common/runtime/status_macros.h"
 #include "common/runtime/suggestion.h"
 #include "common/runtime/text_table.h"
-#include "common/security/openssl_handles.h"
 #include "common/security/security_flags.h"
 #include "common/storage/file_system.h"
 #include "deploy/psctl/cluster_client.h"
@@ -64,6 +63,7 @@
 #include "deploy/psctl/stoppable_file_system.h"
 #include "deploy/psctl/verify_command.h"
 #include "proto/cluster_entry.h"
+#include "proto/grpc_environment.h"
 #include "proto/message_json.h"
 #include "proto/model_file.h"
 #include "proto/status_text.h"
@@ -1227,7 +1227,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   lodestar::SetUpProgram();
-  lodestar::ExitUnlessOpensslWorks("psctl");
+  lodestar::wire::ExitUnlessTransportWorks("psctl");
   // A batch system may send these signals to all programs of a job. They are for servers, which
   // save, and for `psctl launch`, which passes them on.
   lodestar::BlockSaveSignals();
