@@ -32,8 +32,10 @@ struct ClusterEntry {
   // there is no join string. Blocks. Errors: those of Enroll() and of the files.
   std::function<absl::Status()> enrol_again = nullptr;
 
+  // Returns the security of a worker or psctl, which logs what is wrong with the files.
   TransportSecurity MakeSecurity() const {
-    return files.has_value() ? TransportSecurity(*files) : TransportSecurity();
+    return files.has_value() ? TransportSecurity(*files, FileWarnings::kLogged)
+                             : TransportSecurity();
   }
 };
 

@@ -3,11 +3,20 @@
 #include <grpcpp/security/auth_metadata_processor.h>
 #include <grpcpp/security/tls_credentials_options.h>
 
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/logging/logging.h"
+#include "common/security/credential_copies.h"
+#include "common/security/credential_watch.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar::wire {
@@ -17,10 +26,64 @@ constexpr char kMethodKey[] = ":path";
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
+// Gives gRPC the newest credentials that were whole. A thread of its own reads the files. It must
+// outlive what gRPC reads the copies for.
+class CredentialProvider final : public grpc::experimental::CertificateProviderInterface {
+ public:
+  CredentialProvider(const CredentialFiles& files, FileWarnings warnings, int watch_seconds)
+      : files_(files),
+        copies_(files),
+        of_grpc_(copies_.paths().key, copies_.paths().certificate, copies_.paths().authority,
+                 kCopiesSeconds),
+        thread_([this, watch_seconds, warnings] { Run(absl::Seconds(watch_seconds), warnings); }) {}
+  ~CredentialProvider() override {
+    {
+      absl::MutexLock lock(&mutex_);
+      is_over_ = true;
+    }
+    thread_.join();
+  }
+
+  grpc_tls_certificate_provider* c_provider() override { return of_grpc_.c_provider(); }
+
+ private:
+  static constexpr unsigned int kCopiesSeconds = 1;  // how often gRPC reads the copies
+
+  void Run(absl::Duration interval, FileWarnings warnings) ABSL_LOCKS_EXCLUDED(mutex_) {
+    const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
+    CredentialWatch watch(files_);
+    watch.Look(absl::Now());  // A later text names the end of what is there at the start.
+    while (true) {
+      {
+        absl::MutexLock lock(&mutex_);
+        if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), interval)) return;
+      }
+      if (copies_.Refresh() && !files_.is_kept) {
+        LogInfo("TLS: new connections use what is now in {}", files_.certificate);
+      }
+      if (warnings == FileWarnings::kNone) continue;
+      const std::optional<std::string> news = watch.Look(absl::Now());
+      if (news.has_value() && !news->empty()) LogWarn("{}", *news);
+    }
+  }
+
+  const CredentialFiles files_;
+  CredentialCopies copies_;  // The thread changes it.
+  grpc::experimental::FileWatcherCertificateProvider of_grpc_;
+  absl::Mutex mutex_;
+  bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
 // Checks that a certificate has the role of a server. Host names are not checked, because
 // certificates of servers need not have them.
 class ServerVerifier final : public grpc::experimental::ExternalCertificateVerifier {
  public:
+  // Keeps `provider` alive as long as channels use it.
+  explicit ServerVerifier(
+      std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider)
+      : provider_(std::move(provider)) {}
+
   bool Verify(grpc::experimental::TlsCustomVerificationCheckRequest* request,
               std::function<void(grpc::Status)>, grpc::Status* status) override {
     *status = ToGrpcStatus(Judge(*request));
@@ -40,11 +103,16 @@ class ServerVerifier final : public grpc::experimental::ExternalCertificateVerif
     return absl::PermissionDeniedError(
         absl::StrCat(View(request.target_name()), " has no identity in its certificate"));
   }
+
+  const std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
 };
 
 class AccessProcessor final : public grpc::AuthMetadataProcessor {
  public:
-  explicit AccessProcessor(AccessCheck check) : check_(std::move(check)) {}
+  // Keeps `provider` alive as long as a server uses it.
+  AccessProcessor(AccessCheck check,
+                  std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider)
+      : check_(std::move(check)), provider_(std::move(provider)) {}
 
   bool IsBlocking() const override { return false; }
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context, OutputMetadata*,
@@ -63,14 +131,14 @@ class AccessProcessor final : public grpc::AuthMetadataProcessor {
 
  private:
   const AccessCheck check_;
+  const std::shared_ptr<grpc::experimental::CertificateProviderInterface> provider_;
 };
 
 }  // namespace
 
-TransportSecurity::TransportSecurity(const CredentialFiles& files, int watch_seconds)
-    : provider_(std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-          files.key, files.certificate, files.authority,
-          static_cast<unsigned int>(watch_seconds))) {
+TransportSecurity::TransportSecurity(const CredentialFiles& files, FileWarnings warnings,
+                                     int watch_seconds)
+    : provider_(std::make_shared<CredentialProvider>(files, warnings, watch_seconds)) {
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(provider_);
   options.watch_identity_key_cert_pairs();
@@ -78,7 +146,7 @@ TransportSecurity::TransportSecurity(const CredentialFiles& files, int watch_sec
   options.set_verify_server_certs(true);
   options.set_check_call_host(false);
   options.set_certificate_verifier(
-      grpc::experimental::ExternalCertificateVerifier::Create<ServerVerifier>());
+      grpc::experimental::ExternalCertificateVerifier::Create<ServerVerifier>(provider_));
   channel_ = grpc::experimental::TlsCredentials(options);
 }
 
@@ -91,7 +159,8 @@ std::shared_ptr<grpc::ServerCredentials> TransportSecurity::MakeServerCredential
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   std::shared_ptr<grpc::ServerCredentials> credentials =
       grpc::experimental::TlsServerCredentials(options);
-  credentials->SetAuthMetadataProcessor(std::make_shared<AccessProcessor>(std::move(check)));
+  credentials->SetAuthMetadataProcessor(
+      std::make_shared<AccessProcessor>(std::move(check), provider_));
   return credentials;
 }
 

@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -22,14 +23,19 @@ namespace lodestar::wire {
 // PermissionDenied, Unauthenticated.
 using AccessCheck = std::function<absl::Status(const Identity& caller, absl::string_view method)>;
 
+// Says whether TransportSecurity logs the messages of CredentialWatch about the files.
+enum class FileWarnings : uint8_t { kNone, kLogged };
+
 // How a process secures its connections. Copies share their state, so the files are watched only
 // once. Thread-safe.
 class TransportSecurity {
  public:
   // Uses plain text.
   TransportSecurity() = default;
-  // Uses TLS with the files, which are read again when they change. Open connections stay.
-  explicit TransportSecurity(const CredentialFiles& files, int watch_seconds = 5);
+  // Uses TLS with the files, which are read again when they change. Open connections stay. If the
+  // files that are read are not whole, new connections use the last whole files.
+  explicit TransportSecurity(const CredentialFiles& files,
+                             FileWarnings warnings = FileWarnings::kNone, int watch_seconds = 5);
 
   bool is_plain() const { return provider_ == nullptr; }
   // Returns the credentials for connections to servers. A peer whose certificate has another role

@@ -6,15 +6,19 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
+#include "common/runtime/file_io.h"
 #include "common/security/testing/test_authority.h"
 #include "common/testing/status_matchers.h"
+#include "proto/enrollment.h"
 #include "proto/status_mapping.h"
 
 namespace lodestar::wire {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const Identity kServer{Role::kServer, "shard-0", "01"};
 const Identity kWorker{Role::kWorker, "box", "02"};
@@ -125,8 +129,8 @@ TEST_F(TransportSecurityTest, AServerOfAnotherClusterOrRoleIsNotSpokenTo) {
 TEST_F(TransportSecurityTest, ANewCertificateIsShownWithoutARestart) {
   const CredentialFiles server = authority_.FilesFor(kServer);
   const CredentialFiles worker = authority_.FilesFor(kWorker);
-  Serve(TransportSecurity(server, /*watch_seconds=*/1));
-  const TransportSecurity security(worker, /*watch_seconds=*/1);
+  Serve(TransportSecurity(server, FileWarnings::kNone, /*watch_seconds=*/1));
+  const TransportSecurity security(worker, FileWarnings::kNone, /*watch_seconds=*/1);
   EXPECT_THAT(Call(security), StatusIs(absl::StatusCode::kPermissionDenied, "worker box"));
   authority_.Renew(server, {Role::kServer, "shard-0", "03"});
   authority_.Renew(worker, {Role::kWorker, "renamed", "04"});
@@ -136,6 +140,22 @@ TEST_F(TransportSecurityTest, ANewCertificateIsShownWithoutARestart) {
     answer = Call(security);
   } while (answer.message() == "worker box" && absl::Now() < give_up);
   EXPECT_THAT(answer, StatusIs(absl::StatusCode::kPermissionDenied, "worker renamed"));
+}
+
+TEST_F(TransportSecurityTest, AServerShowsItsNewCertificateAfterItsTransportSecurityIsGone) {
+  const CredentialFiles files = authority_.FilesFor(kServer);
+  Serve(TransportSecurity(files, FileWarnings::kNone, /*watch_seconds=*/1));
+  authority_.Renew(files, kServer);
+  const auto renewed = ReadWholeFile(files.certificate, 1 << 20);
+  ASSERT_OK(renewed);
+  const absl::Time give_up = absl::Now() + absl::Seconds(30);
+  std::string shown;
+  while (!absl::StartsWith(shown, *renewed) && absl::Now() < give_up) {
+    const auto greeting = Greet(absl::StrCat("127.0.0.1:", port_), absl::Seconds(20));
+    ASSERT_OK(greeting);
+    shown = greeting->certificate;  // and the authority behind it
+  }
+  EXPECT_THAT(shown, StartsWith(*renewed));
 }
 
 TEST_F(TransportSecurityTest, EveryCallIsJudgedBeforeItsHandler) {

@@ -693,6 +693,9 @@ void Server::Watch() {
       if (const std::string fault = security_->Keep(); !fault.empty()) {
         reports().OnEvent(ShardAlarm{fault, ShardAlarm::Ends::kNever});
       }
+      if (const std::optional<std::string> news = security_->LookAtFiles(); news.has_value()) {
+        reports().OnEvent(ShardAlarm{*news, ShardAlarm::Ends::kWithNextOfCertificate});
+      }
       if (role_ != nullptr) {
         role_->OnStats(ReadShard().stats);
         role_->LookAtCheckpoint();

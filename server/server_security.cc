@@ -82,7 +82,11 @@ absl::StatusOr<std::unique_ptr<ServerSecurity>> ServerSecurity::Open(
     RETURN_IF_ERROR(security->OpenAuthority());
   }
   security->watch_.emplace(*security->files_);
-  security->transport_ = wire::TransportSecurity(*security->files_);
+  security->watch_->Look(absl::Now());  // A later text names the end of what is there now.
+  // A replica has no alarms.
+  security->transport_ =
+      wire::TransportSecurity(*security->files_, config.is_replica ? wire::FileWarnings::kLogged
+                                                                   : wire::FileWarnings::kNone);
   return security;
 }
 
@@ -175,10 +179,11 @@ std::string ServerSecurity::Keep() {
       kept_at_ = now;
     }
   }
-  if (authority_ != nullptr) {
-    if (std::string trouble = authority_->TakeTrouble(); !trouble.empty()) return trouble;
-  }
-  return watch_.has_value() ? watch_->Look(now) : "";
+  return authority_ == nullptr ? "" : authority_->TakeTrouble();
+}
+
+std::optional<std::string> ServerSecurity::LookAtFiles() {
+  return watch_.has_value() ? watch_->Look(absl::Now()) : std::nullopt;
 }
 
 wire::AccessCheck ServerSecurity::MakeAccessCheck(

@@ -56,10 +56,13 @@ class ServerSecurity {
   // Discards this server's certificate, because the coordinator has refused the server's identity.
   // The next start enrols anew.
   void ThrowAwayCertificate(absl::string_view why);
-  // Renews the certificates that the authority of this process issues for itself and for the
-  // operator of this machine. Must be called now and then. Returns what the operator should know
-  // about this server's certificate files. Empty means that there is nothing new.
+  // Is called now and then. Certificates that the authority of this process issues for itself and
+  // for the operator of this machine stay valid. Returns what the operator should know of that.
+  // Empty means that there is nothing new.
   std::string Keep();
+  // Returns what the operator should know of the files that this server shows: see
+  // CredentialWatch::Look().
+  std::optional<std::string> LookAtFiles();
 
  private:
   ServerSecurity(const ServerConfig& config, std::function<bool()> is_interrupted)

@@ -280,6 +280,10 @@ absl::Status CheckPurposes(const std::string& certificate, Role role) {
                    is_server ? "both" : "that"));
 }
 
+absl::Status CheckCertificates(const std::string& pem) {
+  return CertificatesFromPem("in it", pem).status();
+}
+
 absl::Status CheckKeyFits(const std::string& certificate, const std::string& key) {
   ASSIGN_OR_RETURN(const OwnedCertificate parsed, CertificateFromPem("certificate", certificate));
   ASSIGN_OR_RETURN(const OwnedKey own, KeyFromPem(key));

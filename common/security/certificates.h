@@ -79,6 +79,9 @@ bool IsSignedBy(const std::string& chain, const std::string& authorities);
 // clients. A server's certificate must allow use by servers and by clients. Errors: InvalidArgument
 // naming the extended key usages that are needed.
 absl::Status CheckPurposes(const std::string& certificate, Role role);
+// Checks that the text has at least one certificate, and each of them whole. Errors:
+// InvalidArgument.
+absl::Status CheckCertificates(const std::string& pem);
 // Checks that the certificate is for this key. Errors: InvalidArgument.
 absl::Status CheckKeyFits(const std::string& certificate, const std::string& key);
 

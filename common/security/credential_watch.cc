@@ -7,26 +7,31 @@
 #include "common/runtime/time_text.h"
 
 namespace lodestar {
-std::string CredentialWatch::Look(absl::Time now) {
+std::optional<std::string> CredentialWatch::Look(absl::Time now) {
   const absl::Duration since = now - looked_at_;
   // The files are not read again within the interval. If the clock was set back, they are.
-  if (since >= absl::ZeroDuration() && since < kLookInterval) return "";
+  if (since >= absl::ZeroDuration() && since < kLookInterval) return std::nullopt;
   looked_at_ = now;
   const std::string fault = Fault(now);
   const bool is_seen_again = fault == std::exchange(seen_, fault);
-  if (!is_seen_again || fault == told_) return "";
+  if (!is_seen_again || fault == told_) return std::nullopt;
   told_ = fault;
   return fault;
 }
 
-std::string CredentialWatch::Fault(absl::Time now) const {
+std::string CredentialWatch::Fault(absl::Time now) {
   const absl::StatusOr<CertificateFacts> facts = CheckCredentials(files_);
   if (!facts.ok()) {
     return absl::StrCat("TLS: ", facts.status().message(),
-                        "; new connections may fail: put a key, a certificate and an authority "
-                        "there that belong together, no restart is needed");
+                        "; new connections go on with what was there before",
+                        whole_until_ == absl::InfinitePast()
+                            ? ""
+                            : absl::StrCat(", a certificate that ends at ", UtcText(whole_until_)),
+                        ": put a key, a certificate and an authority there that belong together, "
+                        "no restart is needed");
   }
   const Validity& validity = facts->validity;
+  whole_until_ = validity.until;
   if (now >= validity.until) {
     return absl::StrCat("TLS: the certificate in ", files_.certificate, " has ended at ",
                         UtcText(validity.until),

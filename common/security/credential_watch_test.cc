@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "absl/time/clock.h"
 #include "common/output/output_file.h"
 #include "common/runtime/file_io.h"
@@ -14,6 +16,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Optional;
 
 const Identity kServer{Role::kServer, "shard-0", "01"};
 
@@ -25,7 +28,7 @@ class CredentialWatchTest : public ::testing::Test {
     return files;
   }
   // Returns the message of a check after kLookInterval.
-  std::string Look() {
+  std::optional<std::string> Look() {
     now_ += CredentialWatch::kLookInterval;
     return watch_.Look(now_);
   }
@@ -42,46 +45,59 @@ class CredentialWatchTest : public ::testing::Test {
   CredentialWatch watch_{files_};
 };
 
-TEST_F(CredentialWatchTest, FilesThatBelongTogetherAreNotToldOf) {
-  EXPECT_EQ(Look(), "");
+TEST_F(CredentialWatchTest, FilesThatBelongTogetherAreToldOfOnce) {
+  EXPECT_EQ(Look(), std::nullopt);
   authority_.Renew(files_, kServer);
   EXPECT_EQ(Look(), "");
-  EXPECT_EQ(Look(), "");
+  EXPECT_EQ(Look(), std::nullopt);
 }
 
 TEST_F(CredentialWatchTest, ACertificateWithoutItsKeyIsToldOfOnce) {
-  EXPECT_EQ(Look(), "");
+  EXPECT_EQ(Look(), std::nullopt);
   PutCertificate(authority_.FilesFor(kServer));
-  EXPECT_EQ(Look(), "") << "the key may follow at once";
-  EXPECT_THAT(Look(), HasSubstr(files_.key));
-  EXPECT_EQ(Look(), "");
+  EXPECT_EQ(Look(), std::nullopt) << "the key may follow at once";
+  EXPECT_THAT(Look(), Optional(HasSubstr(files_.key)));
+  EXPECT_EQ(Look(), std::nullopt);
   authority_.Renew(files_, kServer);
-  EXPECT_EQ(Look(), "");
+  EXPECT_EQ(Look(), std::nullopt);
   EXPECT_EQ(Look(), "");
   PutCertificate(authority_.FilesFor(kServer));
-  EXPECT_EQ(Look(), "");
-  EXPECT_THAT(Look(), HasSubstr(files_.key)) << "it was right in between";
+  EXPECT_EQ(Look(), std::nullopt);
+  EXPECT_THAT(Look(), Optional(HasSubstr(files_.key))) << "it was right in between";
+}
+
+TEST_F(CredentialWatchTest, EachEmptyFileIsToldOfByName) {
+  for (const std::string& path : {files_.key, files_.certificate, files_.authority}) {
+    const auto text = ReadWholeFile(path, 1 << 20);
+    ASSERT_OK(text);
+    std::ofstream(path, std::ios::trunc);
+    Look();
+    EXPECT_THAT(Look(), Optional(HasSubstr(path)));
+    std::ofstream(path) << *text;
+    Look();
+    EXPECT_EQ(Look(), "");
+  }
 }
 
 TEST_F(CredentialWatchTest, FilesAreReadNowAndThenOnly) {
-  EXPECT_EQ(Look(), "");
+  EXPECT_EQ(Look(), std::nullopt);
   ForgetCertificate(files_);
-  EXPECT_EQ(Look(), "");
-  EXPECT_EQ(watch_.Look(now_ + CredentialWatch::kLookInterval / 2), "");
-  EXPECT_THAT(Look(), HasSubstr(files_.certificate));
+  EXPECT_EQ(Look(), std::nullopt);
+  EXPECT_EQ(watch_.Look(now_ + CredentialWatch::kLookInterval / 2), std::nullopt);
+  EXPECT_THAT(Look(), Optional(HasSubstr(files_.certificate)));
 }
 
 TEST_F(CredentialWatchTest, AnEndIsToldOfBeforeAndWhenItComes) {
   const absl::Time until = now_ + absl::Hours(1);  // the certificate is valid for two hours
   now_ = until - absl::Minutes(20);
-  EXPECT_EQ(Look(), "");
+  EXPECT_EQ(Look(), std::nullopt);
   EXPECT_EQ(Look(), "");
   now_ = until - absl::Minutes(10);
-  EXPECT_EQ(Look(), "");
-  EXPECT_THAT(Look(), AllOf(HasSubstr(files_.certificate), HasSubstr("ends at")));
+  EXPECT_EQ(Look(), std::nullopt);
+  EXPECT_THAT(Look(), Optional(AllOf(HasSubstr(files_.certificate), HasSubstr("ends at"))));
   now_ = until + absl::Minutes(1);
-  EXPECT_EQ(Look(), "");
-  EXPECT_THAT(Look(), AllOf(HasSubstr(files_.certificate), HasSubstr("has ended")));
+  EXPECT_EQ(Look(), std::nullopt);
+  EXPECT_THAT(Look(), Optional(AllOf(HasSubstr(files_.certificate), HasSubstr("has ended"))));
 }
 
 TEST_F(CredentialWatchTest, WhatThisProgramRenewsHasNoNotice) {
@@ -89,7 +105,7 @@ TEST_F(CredentialWatchTest, WhatThisProgramRenewsHasNoNotice) {
   kept.is_kept = true;
   CredentialWatch watch(kept);
   now_ += absl::Minutes(55);
-  EXPECT_EQ(watch.Look(now_), "");
+  EXPECT_EQ(watch.Look(now_), std::nullopt);
   EXPECT_EQ(watch.Look(now_ + CredentialWatch::kLookInterval), "");
 }
 

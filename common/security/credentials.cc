@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -92,18 +93,30 @@ absl::StatusOr<Credentials> ReadCredentials(const CredentialFiles& files) {
 
 absl::StatusOr<CertificateFacts> CheckCredentials(const CredentialFiles& files) {
   ASSIGN_OR_RETURN(const Credentials credentials, ReadCredentials(files));
+  return CheckCredentials(credentials, files);
+}
+
+absl::StatusOr<CertificateFacts> CheckCredentials(const Credentials& credentials,
+                                                  const CredentialFiles& files) {
   const auto with_path = [](const std::string& path, const absl::Status& status) {
     return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   };
-  if (const auto valid = ValidityOf(credentials.authority); !valid.ok()) {
-    return with_path(files.authority, valid.status());
+  for (const auto& [text, path] : {std::pair(&credentials.key, &files.key),
+                                   std::pair(&credentials.certificate, &files.certificate),
+                                   std::pair(&credentials.authority, &files.authority)}) {
+    if (text->empty()) return absl::InvalidArgumentError(absl::StrCat(*path, ": it is empty"));
+  }
+  for (const auto& [text, path] : {std::pair(&credentials.certificate, &files.certificate),
+                                   std::pair(&credentials.authority, &files.authority)}) {
+    const absl::Status whole = CheckCertificates(*text);
+    if (!whole.ok()) return with_path(*path, whole);
   }
   absl::StatusOr<CertificateFacts> facts = FactsOf(credentials.certificate);
   if (!facts.ok()) return with_path(files.certificate, facts.status());
   const absl::Status purposes = CheckPurposes(credentials.certificate, facts->identity.role);
   if (!purposes.ok()) return with_path(files.certificate, purposes);
   const absl::Status fits = CheckKeyFits(credentials.certificate, credentials.key);
-  if (!fits.ok()) return with_path(files.key, fits);
+  if (!fits.ok()) return with_path(absl::StrCat(files.key, " and ", files.certificate), fits);
   return facts;
 }
 

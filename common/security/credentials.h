@@ -1,6 +1,5 @@
-// Credentials of a process: a private key and a certificate that it shows to its peers, and the
-// authority's certificate to check peers. All are PEM files. If the files change, gRPC reads them
-// again.
+// What a process shows to its peers, and by what it knows them: a private key, a certificate and
+// the certificate of the authority, as PEM files. They are read again when they change.
 #pragma once
 
 #include <string>
@@ -27,6 +26,8 @@ struct Credentials {
   std::string key;
   std::string certificate;
   std::string authority;
+
+  friend bool operator==(const Credentials&, const Credentials&) = default;
 };
 
 // Writes the files, and creates the folder if needed. As long as the key and the authority stay the
@@ -36,10 +37,13 @@ absl::Status WriteCredentials(const std::string& folder, const Credentials& cred
 // Removes the certificate after it has become useless.
 void ForgetCertificate(const CredentialFiles& files);
 
-// Reads the files and checks that they fit together. Errors: those of the files; PermissionDenied
-// (others may read the key); InvalidArgument (the key does not fit the certificate, or the
-// certificate has no identity).
+// What is in a certificate. Errors: those of the files; PermissionDenied if others may read the
+// key; InvalidArgument if the key is another one's, the certificate has no identity, or a file is
+// empty or damaged.
 absl::StatusOr<CertificateFacts> CheckCredentials(const CredentialFiles& files);
+// The same for what was read from `files`, which are named in errors. Errors: InvalidArgument.
+absl::StatusOr<CertificateFacts> CheckCredentials(const Credentials& credentials,
+                                                  const CredentialFiles& files);
 absl::StatusOr<Credentials> ReadCredentials(const CredentialFiles& files);
 
 }  // namespace lodestar

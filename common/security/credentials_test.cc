@@ -12,6 +12,7 @@
 namespace lodestar {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 Credentials NewCredentials() {
@@ -63,11 +64,18 @@ TEST(CredentialsTest, WhatDoesNotFitIsNamed) {
   ASSERT_OK(WriteCredentials(folder, credentials));
   const CredentialFiles files = CredentialFilesIn(folder);
   EXPECT_THAT(CheckCredentials(files).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("key.pem: the certificate")));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("key.pem and "), HasSubstr("certificate.pem: "))));
   credentials.certificate = "none";
   ASSERT_OK(WriteCredentials(folder, credentials));
   EXPECT_THAT(CheckCredentials(files).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("certificate.pem: ")));
+  credentials = NewCredentials();
+  credentials.authority += credentials.authority.substr(0, credentials.authority.size() / 2);
+  ASSERT_OK(WriteCredentials(folder, credentials));
+  EXPECT_THAT(CheckCredentials(files).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("authority.pem: ")))
+      << "its second certificate is cut short";
   ASSERT_EQ(chmod(files.key.c_str(), 0644), 0);
   EXPECT_THAT(CheckCredentials(files).status(), StatusIs(absl::StatusCode::kPermissionDenied));
   EXPECT_THAT(CheckCredentials(CredentialFilesIn(folder + "/missing")).status(),

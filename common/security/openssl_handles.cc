@@ -74,9 +74,17 @@ absl::StatusOr<std::vector<OwnedCertificate>> CertificatesFromPem(absl::string_v
   while (X509* const certificate = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
     certificates.emplace_back(certificate);
   }
-  if (certificates.empty()) return CertificateFromPem(what, pem).status();
-  ERR_clear_error();
-  return certificates;
+  const unsigned long reason = ERR_peek_last_error();
+  const bool is_at_end =
+      ERR_GET_LIB(reason) == ERR_LIB_PEM && ERR_GET_REASON(reason) == PEM_R_NO_START_LINE;
+  if (!certificates.empty() && is_at_end) {
+    ERR_clear_error();
+    return certificates;
+  }
+  return absl::InvalidArgumentError(
+      certificates.empty() ? absl::StrCat(what, ": no certificate in PEM: ", OpensslError())
+                           : absl::StrCat(what, ": certificate ", certificates.size() + 1,
+                                          " in it is damaged or cut short: ", OpensslError()));
 }
 
 std::string PemOf(X509* certificate) {

@@ -41,16 +41,15 @@ using OwnedSsl = std::unique_ptr<SSL, OpensslDelete<SSL_free>>;
 // Returns the text of this thread's oldest error, and clears all errors.
 std::string OpensslError();
 
-// Ends the process with exit code 1 and a message if OpenSSL gives no random bytes or cannot make a
-// TLS context. The reason may be a configuration without a default provider. Without this check
-// OpenSSL and gRPC would abort or read address 0 later. Every program of ours calls this at the top
-// of main(). `program` is its name.
+// Ends the process with exit code 1 and a sentence if OpenSSL gives no random bytes or makes no
+// TLS context: its configuration may have no default provider. OpenSSL and gRPC would abort, or
+// read address 0, later. `program`: its name.
 void ExitUnlessOpensslWorks(absl::string_view program);
 
 // Read a key or a certificate from PEM text. `what` names the text. Errors: InvalidArgument.
 absl::StatusOr<OwnedKey> KeyFromPem(const std::string& pem);
 absl::StatusOr<OwnedCertificate> CertificateFromPem(absl::string_view what, const std::string& pem);
-// Returns all certificates in the text, at least one. Errors: InvalidArgument.
+// All certificates of the text, at least one. A certificate that is cut short is an error.
 absl::StatusOr<std::vector<OwnedCertificate>> CertificatesFromPem(absl::string_view what,
                                                                   const std::string& pem);
 std::string PemOf(X509* certificate);

@@ -21,6 +21,7 @@ namespace {
 constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
 // The subjects of alarms. The alarm about a worker of other servers ends with that worker's life.
 std::string JournalSubject(int shard) { return absl::StrCat("journal of shard ", shard); }
+std::string CertificateSubject(int shard) { return absl::StrCat("certificate of shard ", shard); }
 std::string ServerSubject(int shard) { return absl::StrCat("server of shard ", shard); }
 std::string OtherServersSubject(absl::string_view worker) {
   return absl::StrCat("worker of other servers ", worker);
@@ -866,9 +867,22 @@ void Coordinator::OnPushSpace(int shard, const PushSpace& space, absl::Time now)
 }
 
 void Coordinator::On(int shard, const ShardAlarm& alarm, absl::Time now) {
-  const bool ends = alarm.ends == ShardAlarm::Ends::kWithJournalTrouble;
+  std::string subject;
+  switch (alarm.ends) {
+    case ShardAlarm::Ends::kWithJournalTrouble:
+      subject = JournalSubject(shard);
+      break;
+    case ShardAlarm::Ends::kWithNextOfCertificate:
+      subject = CertificateSubject(shard);
+      outbox_.Touch();
+      state_.alarms.End(subject, now, now);
+      break;
+    case ShardAlarm::Ends::kNever:
+      break;
+  }
+  if (alarm.text.empty()) return;
   outbox_.RaiseAlarm(absl::StrCat("shard ", shard, ": ", alarm.text), now, AlarmKind::kAlarm,
-                     ends ? JournalSubject(shard) : "");
+                     subject);
 }
 
 void Coordinator::On(int shard, const ShardExiting& /*exiting*/, absl::Time /*now*/) {

@@ -342,6 +342,29 @@ TEST(CoordinatorStatusTest, AnAlarmAboutAServerThatNeverEndsStays) {
   EXPECT_FALSE(alarms[0].over_age.has_value());
 }
 
+TEST(CoordinatorStatusTest, AnAlarmAboutCertificatesIsOverOnceTheNextComes) {
+  CoordinatorHarness cluster;
+  cluster.Start();
+  Coordinator& coordinator = cluster.coordinator();
+  const auto tell = [&](int shard, const std::string& text) {
+    cluster.Pass(absl::Seconds(4));
+    coordinator.OnShardEvent(shard, ShardAlarm{text, ShardAlarm::Ends::kWithNextOfCertificate},
+                             cluster.now());
+    return coordinator.Snapshot(cluster.now()).alarms;
+  };
+  EXPECT_EQ(tell(1, "").size(), 0);
+  tell(1, "a.pem is empty");
+  std::vector<AlarmSnapshot> alarms = tell(1, "a.pem ends");
+  ASSERT_EQ(alarms.size(), 2);
+  EXPECT_EQ(alarms[0].text, "shard 1: a.pem ends");
+  EXPECT_FALSE(alarms[0].over_age.has_value());
+  EXPECT_TRUE(alarms[1].over_age.has_value());
+  EXPECT_FALSE(tell(0, "").at(0).over_age.has_value()) << "that is another server";
+  alarms = tell(1, "");
+  ASSERT_EQ(alarms.size(), 2);
+  EXPECT_EQ(alarms[0].over_age, absl::ZeroDuration());
+}
+
 TEST(CoordinatorStatusTest, AnAlarmAboutASilentServerIsOverOnceItIsBack) {
   CoordinatorHarness cluster;
   cluster.Start();

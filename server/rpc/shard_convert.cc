@@ -327,6 +327,8 @@ void SetEvent(const ShardEvent& event, v1::ShardReport* report) {
                  [&](const ShardAlarm& alarm) {
                    report->mutable_alarm()->set_text(alarm.text);
                    report->mutable_alarm()->set_stays(alarm.ends == ShardAlarm::Ends::kNever);
+                   report->mutable_alarm()->set_of_certificate(
+                       alarm.ends == ShardAlarm::Ends::kWithNextOfCertificate);
                  },
                  [&](const ShardExiting&) { report->mutable_exiting(); },
                  [&](const WorkerFault& fault) { *report->mutable_fault() = FaultToProto(fault); },
@@ -366,8 +368,9 @@ absl::StatusOr<ShardEvent> EventOf(const v1::ShardReport& report) {
                               report.connections().are_closed()};
     case v1::ShardReport::kAlarm:
       return ShardAlarm{PeerText(report.alarm().text(), kMaxReasonBytes),
-                        report.alarm().stays() ? ShardAlarm::Ends::kNever
-                                               : ShardAlarm::Ends::kWithJournalTrouble};
+                        report.alarm().stays()            ? ShardAlarm::Ends::kNever
+                        : report.alarm().of_certificate() ? ShardAlarm::Ends::kWithNextOfCertificate
+                                                          : ShardAlarm::Ends::kWithJournalTrouble};
     case v1::ShardReport::kExiting:
       return ShardExiting{};
     case v1::ShardReport::kFault: {

@@ -67,7 +67,8 @@ TEST(ShardConvertTest, WhatAShardFindsByItselfArrives) {
   EXPECT_FALSE(SentAndReceived(ShardConnections{life, false}).are_closed);
 
   for (const ShardAlarm::Ends ends :
-       {ShardAlarm::Ends::kNever, ShardAlarm::Ends::kWithJournalTrouble}) {
+       {ShardAlarm::Ends::kNever, ShardAlarm::Ends::kWithJournalTrouble,
+        ShardAlarm::Ends::kWithNextOfCertificate}) {
     const auto alarm = SentAndReceived(ShardAlarm{"the disk is full", ends});
     EXPECT_EQ(alarm.text, "the disk is full");
     EXPECT_EQ(alarm.ends, ends);

@@ -154,11 +154,11 @@ class JoiningTest(JoiningTestCase):
     for process in (worker, other, server):
       self.assert_ends(process)
 
-  def test_certificates_of_ones_own_are_read_again_when_they_change(self):
-    # A cluster that is only there to issue them: one for the server, two for the worker.
+  def issue_certificates(self, *homes):
+    """Of a cluster that is only there to issue them: {home: folder}, all for the worker "member"."""
     issuer = self.start_tls_server(min_workers=9)
     issued = {}
-    for home in ("old", "new"):
+    for home in homes:
       joiner = self.start_joiner(home, join=self.new_token("--name=member"))
       joiner.wait_for_log("enrolled as")
       joiner.kill()
@@ -166,27 +166,63 @@ class JoiningTest(JoiningTestCase):
       for folder, _, names in os.walk(self.path(home)):
         if "certificate.pem" in names:
           issued[home] = folder
-    self.assertEqual(sorted(issued), ["new", "old"])
+    self.assertEqual(sorted(issued), sorted(homes))
     issuer.kill()
     issuer.wait()
+    return issued
+
+  def start_with_own(self, server_folder, worker_folder, **flags):
+    """Server and worker with the certificates in these folders, after some rounds."""
 
     def own(folder):
       return {f"tls_{flag}": os.path.join(folder, name + ".pem")
               for flag, name in (("cert", "certificate"), ("key", "key"), ("ca", "authority"))}
 
     server = self.start_server(name="owner", popen={"env": self.environment("owner")},
-                               rounds=400, min_workers=1, **own(self.path("state", "server-0")))
+                               min_workers=1, **own(server_folder), **flags)
+    member = self.start_joiner("member", f"--coordinator=127.0.0.1:{self.port}", "--name=member",
+                               *(f"--{name}={value}" for name, value in own(worker_folder).items()))
+    self.wait_for_round(3)
+    return server, member
+
+  def test_certificates_of_ones_own_are_read_again_when_they_change(self):
+    issued = self.issue_certificates("old", "new")
     used = self.path("used")
     shutil.copytree(issued["old"], used)
-    flags = [f"--{name}={value}" for name, value in own(used).items()]
-    member = self.start_joiner("member", f"--coordinator=127.0.0.1:{self.port}", "--name=member",
-                               *flags)
-    self.wait_for_round(3)
+    server, member = self.start_with_own(self.path("state", "server-0"), used, rounds=400)
     for name in ("key.pem", "certificate.pem"):
       os.replace(os.path.join(issued["new"], name), os.path.join(used, name))
     self.assert_ends(member)
     self.assert_ends(server)
     self.assertNotIn("not connected", member.log())
+
+  def test_certificates_of_ones_own_that_become_empty_leave_those_before_in_use(self):
+    issued = self.issue_certificates("member")
+    folders = [self.path("state", "server-0"), issued["member"]]
+    server, member = self.start_with_own(*folders)
+    whole = {}
+    for folder in folders:
+      path = os.path.join(folder, "certificate.pem")
+      with open(path, encoding="ascii") as file:
+        whole[path] = file.read()
+      os.truncate(path, 0)
+    of_server, of_worker = whole
+
+    def alarm_is_over(status):
+      """None: there is no such alarm. Each status comes over a new connection."""
+      return next(("over_age_seconds" in alarm for alarm in status["alarms"]
+                   if of_server in alarm["text"] and "empty" in alarm["text"]), None)
+
+    self.wait_for_status(lambda status: alarm_is_over(status) is False, "the alarm")
+    member.wait_for_log(of_worker)
+    for path, text in whole.items():
+      with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+    status = self.wait_for_status(alarm_is_over, "the end of the alarm")
+    self.wait_for_round(int(status["round"]) + 1)
+    self.assertEqual(self.operate("stop").returncode, 0)
+    self.assert_ends(member)
+    self.assert_ends(server)
 
   def test_who_waits_in_vain_hears_whose_certificate_does_not_fit(self):
     server = self.start_tls_server(min_workers=9)

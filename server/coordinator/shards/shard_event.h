@@ -63,8 +63,9 @@ struct ShardAlarm {
   enum class Ends : uint8_t {
     kWithJournalTrouble,  // once a sign of life tells of no trouble with the journal
     kNever,
+    kWithNextOfCertificate,  // once the next alarm of this kind comes, which may have no text
   };
-  std::string text;
+  std::string text;  // Empty means that nothing is wrong any more.
   Ends ends = Ends::kWithJournalTrouble;
 };
 
