@@ -278,9 +278,9 @@ std::string NormalPath(const std::string& path) {
 }
 
 absl::Status MakeAbsolute(DurabilityConfig& durability) {
-  for (std::string* const path : {&durability.checkpoint_dir, &durability.fallback_dir,
-                                  &durability.init_from, &durability.resume_path,
-                                  &durability.journal_dir}) {
+  for (std::string* const path :
+       {&durability.checkpoint_dir, &durability.fallback_dir, &durability.init_from,
+        &durability.resume_path, &durability.journal_dir}) {
     if (path->empty()) continue;
     std::error_code error;
     const std::filesystem::path absolute = std::filesystem::absolute(*path, error);

@@ -125,10 +125,11 @@ ABSL_FLAG(lodestar::LocalPath, hosts, "",
 ABSL_FLAG(std::string, ssh, "ssh", "What runs a command on a host, as ssh does.");
 ABSL_FLAG(std::string, worker_program, "gpu_worker",
           "The program on the hosts, or its path there.");
-ABSL_FLAG(int, restart, 0,
-          "How often a role is started again that has failed and may succeed (exit codes from 128 "
-          "on, as of a connection that is cut); 0 to 1000. A server then goes on from what the launch "
-          "has saved, also if --resume says otherwise.");
+ABSL_FLAG(
+    int, restart, 0,
+    "How often a role is started again that has failed and may succeed (exit codes from 128 "
+    "on, as of a connection that is cut); 0 to 1000. A server then goes on from what the launch "
+    "has saved, also if --resume says otherwise.");
 ABSL_FLAG(lodestar::LocalPath, heldout_data, "", "--heldout_data of the workers.");
 ABSL_FLAG(std::string, data_format, "auto", "--data_format of the workers.");
 ABSL_FLAG(std::string, token_bytes, "auto", "--token_bytes of the workers.");
