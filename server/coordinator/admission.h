@@ -1,4 +1,4 @@
-// Checks whether a caller may come into the job as it stands. Pure.
+// Checks whether a worker may register or join, given the present state of the job. Pure.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,26 +9,28 @@
 
 namespace lodestar {
 
-// Checks that the members are not as many yet as a round takes contributions at most, where a round
-// has such a limit: see Membership::CheckRoom(). Error: Unavailable.
+// Checks that there is room for one more member. Only a robust mean has a limit: the number of
+// contributions that it can combine. See Membership::CheckRoom(). Error: Unavailable.
 absl::Status CheckRoom(const ClusterState& state, absl::string_view name);
-// See Membership::CheckNames(). Error: Unavailable, naming the certificate, its names and how many
-// are allowed.
+// Checks that the certificate of the caller may have one more worker name in the job: see
+// Membership::CheckNames(). Error: Unavailable (names the certificate, its workers and the limit).
 absl::Status CheckMoreNames(const ClusterState& state, const RegisterCall& call);
-// Checks that this worker, which is about to join, does not rest: see StragglerDetector::RestOf().
-// The others go on meanwhile; if they are too few for that, no worker rests. Error: Unavailable,
-// saying how long.
+// Checks that a worker that is about to join does not have to rest: see
+// StragglerDetector::RestOf(). If the other members are too few to go on without this worker, it
+// need not rest. Error: Unavailable (says for how long the worker still rests).
 absl::Status CheckRest(const ClusterState& state, WorkerId worker, absl::Time now);
-// Checks that the caller does not rest because it was dropped when it did not supply the weights
-// that others waited for. Error: Unavailable, because the others come first.
+// Checks that the caller may supply the initial weights. A worker that was dropped because it held
+// up the others has to rest first, so that another worker can supply them. Error: Unavailable (the
+// worker still rests).
 absl::Status CheckMayClaimSupply(const ClusterState& state, const RegisterCall& call,
                                  absl::Time now);
 
-// Checks that a worker of a site joins with data whose samples the servers upstream can hand out.
-// Error: FailedPrecondition: the data is the worker's own.
+// Checks that a worker of a site does not bring data of its own: the servers upstream hand out the
+// samples, and can do so only for data that all workers have. Error: FailedPrecondition
+// (--data_partition=own).
 absl::Status CheckBrings(const ClusterState& state, const DatasetInfo& data);
 
-// Returns what Membership::LacksAcknowledged() is to know of the worker of this name.
+// Returns what Membership::LacksAcknowledged() has to know about the worker `name`.
 KnownReports KnownReportsOf(const ClusterState& state, absl::string_view name);
 
 }  // namespace lodestar

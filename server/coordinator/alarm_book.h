@@ -1,4 +1,5 @@
-// The alarms of a job: bounded, repeats are counted. Pure data.
+// Holds the alarms of a job. Their number is limited, and an alarm that is raised again is counted.
+// Pure data.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +15,23 @@ namespace lodestar {
 
 enum class AlarmKind : uint8_t {
   kAlarm,     // something went wrong
-  kReminder,  // what the job was started with and its operator should not forget
+  kReminder,  // a setting of the job that its operator should not forget
 };
 
 class AlarmBook {
  public:
   static constexpr int kMaxAlarms = 32;
 
-  // True if there was none of this text. Beyond kMaxAlarms, the one that has been quiet longest
-  // goes, reminders last. `subject` is what End() finds it by. Empty means that it has no end.
+  // Adds an alarm, or counts it if an alarm with this text is there already. Returns true if the
+  // alarm is new. If there are kMaxAlarms, a new alarm replaces the one that was not raised for the
+  // longest time; a reminder is replaced only if there are only reminders. End() finds the alarm by
+  // its `subject`. Empty means that the alarm does not end.
   bool Raise(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
              absl::string_view subject = "");
-  // What alarms of this subject tell of is over, as far as they were last raised by `raised_by`.
+  // Marks the alarms of this subject as over, except those that were raised after the time
+  // `raised_by`.
   void End(absl::string_view subject, absl::Time raised_by, absl::Time now);
-  // The latest first.
+  // Returns the alarms, those that were raised last first.
   std::vector<AlarmSnapshot> Snapshot(absl::Time now) const;
 
  private:
@@ -39,7 +43,7 @@ class AlarmBook {
     uint64_t count = 0;
     std::optional<absl::Time> over_since = std::nullopt;
   };
-  std::vector<Entry> entries_;  // the latest last
+  std::vector<Entry> entries_;  // ordered by raised_at, the latest last
 };
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// What metrics and logs are told.
+// The announcements that the coordinator makes to metrics and logs.
 #pragma once
 
 #include <cstdint>
@@ -15,35 +15,41 @@
 
 namespace lodestar {
 
-// From where the servers go on: at their start, and whenever they go back. What was told of rounds
-// from there on counts no more; they come again.
+// The round from which the servers go on. Announced when they start, and whenever they go back to a
+// checkpoint. Earlier announcements about `next_round` and later rounds are void: these rounds are
+// trained again.
 struct RestoredPoint {
   Round next_round;
-  int64_t trained_samples = 0;  // of the rounds before, as RoundSummary::total_samples counts
-  bool is_evaluated = false;    // the final evaluation of the rounds before was done
-  // Rounds end one after the other. Else some before `next_round` may come to their end after it.
+  // of the rounds before `next_round`, counted as RoundSummary::total_samples
+  int64_t trained_samples = 0;
+  // The final evaluation after the rounds before `next_round` was done.
+  bool is_evaluated = false;
+  // True means that rounds end in the order of their numbers. False means that rounds before
+  // `next_round` may still be open and end later.
   bool is_in_order = true;
-  // The process alone is new: no worker and no server goes back, and no round comes again.
+  // True means that a new process goes on from the journal: no worker and no server goes back, and
+  // no round is trained again.
   bool is_from_journal = false;
-  // If is_from_journal: the last of the rounds that are over, in the order in which they ended. The
-  // process before may have ended before it had told of them.
+  // If is_from_journal, the last rounds that are over, in the order in which they ended. The
+  // previous process may have ended before it announced them.
   std::vector<RoundSummary> last_rounds = {};
-  // The newest losses of the rounds before.
+  // The newest losses of the rounds before `next_round`.
   JobLoss loss = {};
 };
 
-// The settings that the next rounds are trained with. It precedes them after each start, and each
-// time that the settings have changed.
+// The settings that the next rounds are trained with. Announced before the first round after each
+// start, and after each change of the settings.
 struct DecidedJob {
   JobSpec job;
 };
 
-// One line for the log, when something changed: membership, state.
+// One line for the log about a change, such as one of the membership or of the state.
 struct Event {
   std::string text;
 };
 
-// An operator should act; said once per text, however often it is raised.
+// A message that asks the operator to act. An alarm that is raised again with the same text is not
+// announced again.
 struct Alarm {
   std::string text;
 };

@@ -24,43 +24,49 @@ struct DiscardTask {
   std::string directory;
 };
 
-// Nothing is restored any more from checkpoints of `first_bad` rounds and more, by any process. No
-// answer.
+// Marks the checkpoints of `first_bad` or more rounds, so that neither this process nor a later one
+// restores from them. No answer.
 struct SetAsideTask {
   Round first_bad;
-  std::string why;  // "have weights that ...", for people
+  std::string why;  // the reason for operators, such as "have weights that gave NaN or Inf"
 };
 
-// Marks a checkpoint as one that has everything, or takes that back before anything is acknowledged
-// that it does not have: see JournalManifest. Answer: OnCheckpointMarked().
+// Marks a checkpoint as complete: it has everything that was acknowledged. Or removes that mark,
+// before anything is acknowledged that the checkpoint does not have. See JournalManifest. Answer:
+// OnCheckpointMarked().
 struct MarkTask {
   std::string path;
   bool is_complete = false;
-  CoordinatorRecord follows = {};  // The record that the task follows from; its owner sets it.
+  // The journal record that this task follows from. The coordinator's owner sets it.
+  CoordinatorRecord follows = {};
 };
 
-// Finds what to start from: the newest checkpoint that verifies, else the source of the flags.
-// Answer: OnRestoreChosen(), with an error if a SetAsideTask has failed.
+// Chooses the weights to start from: those of the newest checkpoint that passes verification, or,
+// if there is none, those that the flags name. Answer: OnRestoreChosen(), with an error if a
+// SetAsideTask has failed.
 struct ChooseRestoreTask {
-  // The operator accepts that what came after it is lost: it is marked as complete.
+  // True means that the operator accepts the loss of everything after the chosen checkpoint. The
+  // checkpoint is then marked as complete.
   bool accepts_loss = false;
 };
 
 struct RestoreChoice {
   WeightsSource source = InitialSource{};
   std::optional<CoordinatorState> state = std::nullopt;  // of a checkpoint
-  // The job asked for, with those settings of a checkpoint that the operator has not given. Not set
-  // means that it stays as it is. Model `client` only.
+  // The settings that the operator has given, completed by those of the checkpoint. Only for the
+  // model `client`. Not set means that the job's settings do not change.
   std::optional<JobSpec> job = std::nullopt;
   std::optional<Layout> layout =
-      std::nullopt;  // of a checkpoint or weights file; model `client` needs it
-  // Time-based or random; raised above that of the checkpoint if it is not.
+      std::nullopt;  // of the checkpoint or weights file; needed for the model `client`
+  // The incarnation that the servers begin with, made from the time or at random. If it is not
+  // above the incarnation in the checkpoint, the coordinator uses a larger number.
   uint64_t server_incarnation = 0;
-  // If not empty, says why nothing is restored from where one would expect.
+  // Not empty means that the run starts from another checkpoint than expected, or from none. Says
+  // why.
   std::string alarm = {};
-  std::string note = {};  // what it starts from, and with which settings
-  // The checkpoint folder in which a new process has found nothing to go on from. Empty means that
-  // it has gone on from something, or was told to begin anew.
+  std::string note = {};  // says what the run starts from, and with which settings
+  // The checkpoint folder if a new process found no checkpoint in it and no other place to start
+  // from. Empty in all other cases.
   std::string empty_folder = {};
   std::optional<ResumeSnapshot> resumed = std::nullopt;  // of a checkpoint
   bool is_complete = false;                              // See JournalManifest.

@@ -40,7 +40,8 @@ FaultVerdict Drop(WorkerId worker, std::string reason) {
 }  // namespace
 
 std::string OddLoss(const RoundReport& report, const ModelSpec& model) {
-  // A cross-entropy is below zero by rounding at most. Losses of a client's own model are fp32.
+  // A cross-entropy can be below zero only through rounding. The loss of a client's own model can
+  // be any fp32 number.
   const double lowest = std::holds_alternative<ClientModelSpec>(model.architecture)
                             ? std::numeric_limits<float>::lowest()
                             : -0.01;
@@ -68,8 +69,8 @@ absl::Status ClusterFaults::CheckSound(const RegisterCall& call) const {
 
 FaultVerdict ClusterFaults::OnWorkerFault(const WorkerFault& fault, absl::Time now) {
   const WorkerRecord* record = state_.membership.table().Find(fault.worker);
-  // A fault of a life that has just ended counts as well: a worker that is refused may leave before
-  // the shard is heard.
+  // A fault also counts if the worker's life has just ended: a worker whose push was refused may
+  // leave before the shard's report comes here.
   if (record == nullptr || record->incarnation != fault.incarnation || !state_.is_ready()) {
     return {};
   }
@@ -99,7 +100,7 @@ FaultVerdict ClusterFaults::CountPoisoned(const WorkerFault& fault, absl::Time n
   if (verdict.kind == SenderVerdict::Kind::kRepeat) return {};
   outbox_.Remember();
   const std::string name = state_.NameOf(fault.worker);
-  // A fault of this kind is that of many rounds already.
+  // A shard reports kOpposed only after many rounds, so one report is enough for the alarm.
   const bool is_opposed = fault.kind == WorkerFault::Kind::kOpposed;
   const std::string what = absl::StrCat(
       "worker '", name, "' sends what ",
@@ -133,7 +134,8 @@ FaultVerdict ClusterFaults::Follow(const SenderVerdict& verdict, WorkerId worker
                    " rounds it has sent what is far longer than what others send, opposes it or "
                    "is not finite (--poison_limit=",
                    limit, "), the last time: ", text);
-  // With a certificate it could come back under any name that begins with that of the certificate.
+  // A worker with a certificate could come back under another name that begins with the
+  // certificate's name. So the certificate is shut out.
   const std::string& identity = state_.membership.ConnectionOf(worker).identity();
   const bool has_identity = !identity.empty();
   state_.faults.ShutOut({has_identity ? identity : name, reason, has_identity});
@@ -240,13 +242,13 @@ absl::Status ClusterFaults::Readmit(absl::string_view name, absl::Time now) {
   return absl::OkStatus();
 }
 
-// One worker whose numbers are not finite, while those of others are, is sick: it loses its life,
-// may come back, and is turned away after some times. If no member is left whose last numbers were
-// finite or are still to come, no worker is to blame: the run has diverged.
+// If the numbers of one worker are not finite and those of others are, that worker is dropped. It
+// may register again until it has reached --nonfinite_limit. If no member is left whose last
+// numbers were finite or are still to come, no single worker is to blame: the run has diverged.
 FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::string_view text,
                                         absl::Time now) {
   const WorkerRecord* record = state_.membership.table().Find(worker);
-  // A life counts once, however many buckets say so.
+  // A life counts once, also if several buckets report it.
   const NotFiniteVerdict verdict =
       state_.faults.CountNotFinite(worker, record->incarnation, round, Senders());
   if (verdict.kind == NotFiniteVerdict::Kind::kRepeat) return {};
@@ -268,8 +270,8 @@ FaultVerdict ClusterFaults::OnNotFinite(WorkerId worker, Round round, absl::stri
 
 FaultVerdict ClusterFaults::OnShardDiverged(int shard, Round round, absl::string_view text,
                                             absl::Time now) {
-  // What was saved was finite. Asynchronous rounds do not end in order: a checkpoint of more rounds
-  // may have come before this one's update.
+  // Checkpoints that are written already have finite weights. Asynchronous rounds do not end in
+  // order, so a checkpoint of more than `round` rounds may lack the update of `round`.
   const Round first_bad =
       state_.rounds.uses_rosters() ? round + 1 : state_.rounds.ledger().next_round() + 1;
   return Diverge(round, first_bad, absl::StrCat("shard ", shard, ": ", text), now);
@@ -289,8 +291,8 @@ FaultVerdict ClusterFaults::Diverge(Round round, Round first_bad, absl::string_v
                                         "; last good checkpoint: ", good, ". ", why);
   saves_.GiveUp(absl::FailedPreconditionError(what));
   state_.rounds.DropOpen();
-  // This is done before anything is restored, and also for the servers that are started after this
-  // one.
+  // The checkpoints are set aside before anything is restored. Servers that are started later do
+  // not use them either.
   outbox_.Do(SetAsideTask{first_bad, "have weights that gave NaN or Inf"});
   const bool may_go = !state_.ending.is_stopping() && !state_.ending.is_work_held();
   if (state_.faults.OnDiverged({round, what, now}, may_go)) {

@@ -1,6 +1,7 @@
-// Faults of a whole cluster: tells the FaultPolicy what was sent, reported or computed and cannot
-// be right, words its verdicts, and says what the coordinator is to do. Orders of operators about
-// faults are here as well: they shut workers out, let them in again, and send the job back. Pure.
+// Handles faults of the whole cluster. Reports wrong numbers that workers sent or servers computed
+// to the FaultPolicy, puts its verdicts into words, and returns what the coordinator has to do.
+// Also carries out the orders of operators that evict or readmit workers or roll the job back.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -24,38 +25,39 @@
 
 namespace lodestar {
 
-// What follows, at once.
+// What the coordinator has to do at once.
 struct FaultVerdict {
   enum class Kind : uint8_t {
     kNothing,
-    kDrop,     // the worker's life ends, for the reason
-    kShutOut,  // the lives of all that are shut out end, for the reason
-    kGoBack,   // all is restored from what was not set aside
-    kEnd,      // the job is over: state.ending.failure()
+    kDrop,     // the life of `worker` ends, for `reason`
+    kShutOut,  // the lives of all workers that are shut out end, for `reason`
+    kGoBack,   // all servers restore a checkpoint that was not set aside
+    kEnd,      // the job is over; the error is state.ending.failure()
   };
   Kind kind = Kind::kNothing;
   WorkerId worker = {};
   std::string reason = {};
 };
 
-// Says why the losses of a report are none that a trainer can have. Empty means that a trainer can
-// have them.
+// Says why the losses in a report are impossible for a trainer. Empty means that they are possible.
 std::string OddLoss(const RoundReport& report, const ModelSpec& model);
 
 class ClusterFaults {
  public:
-  // All outlive this.
+  // The three objects must outlive this one.
   ClusterFaults(ClusterState* state, Outbox* outbox, ClusterSaves* saves)
       : state_(*state), outbox_(*outbox), saves_(*saves) {}
 
-  // Errors: FailedPrecondition (it is shut out, or was sick too often).
+  // Checks that the worker may register. Errors: FailedPrecondition (the worker is shut out, or its
+  // process has sent NaN or Inf too often).
   absl::Status CheckSound(const RegisterCall& call) const;
   FaultVerdict OnWorkerFault(const WorkerFault& fault, absl::Time now);
   FaultVerdict OnNotFinite(WorkerId worker, Round round, absl::string_view text, absl::Time now);
-  // The weights of a shard are not finite after this round.
+  // Call if the weights of a shard are not finite after this round.
   FaultVerdict OnShardDiverged(int shard, Round round, absl::string_view text, absl::Time now);
 
-  // Raises an alarm if a robust mean had contributions of too few workers, or certificates.
+  // Raises an alarm if a robust mean had contributions of too few workers or of too few
+  // certificates.
   void LookForFewSenders(const OpenRound& round, int num_workers, absl::Time now);
 
   // See Coordinator.
@@ -64,28 +66,34 @@ class ClusterFaults {
   absl::StatusOr<FaultVerdict> EvictCertificate(absl::string_view certificate,
                                                 absl::string_view reason, absl::Time now);
   // Returns the certificate of the worker `name`, or `name` if that is the certificate of a worker.
-  // Errors: NotFound (there is no such worker); FailedPrecondition (it has no certificate).
+  // Errors: NotFound (no worker and no certificate has this name); FailedPrecondition (the worker
+  // has no certificate).
   absl::StatusOr<std::string> CertificateOf(absl::string_view name) const;
   absl::Status Readmit(absl::string_view name, absl::Time now);
   absl::StatusOr<FaultVerdict> RollBack(Round round, absl::string_view why, absl::Time now);
   absl::Status CheckMayRollBack(Round round, absl::Time now) const;
 
  private:
-  // Returns how many certificates these workers have; each one without a certificate counts as one.
+  // Returns the number of certificates that these workers have. Each worker without a certificate
+  // counts as one certificate.
   int NumCertificates(const std::vector<WorkerId>& workers) const;
-  // The entry stays over restarts of the servers.
+  // Shuts the worker or the certificate `name` out. Restarts of the servers do not undo this.
   FaultVerdict ShutOutByOperator(std::string name, bool is_identity, absl::string_view reason,
                                  absl::Time now);
-  // What a worker has sent is far longer than what others send, or opposes it: counts the round.
+  // Counts a round in which the worker sent a vector that is far longer than those of others or
+  // opposes them.
   FaultVerdict CountPoisoned(const WorkerFault& fault, absl::Time now);
-  // Shuts the sender out, or raises an alarm, as the verdict says. `text` says what was seen.
+  // Shuts the worker out or raises an alarm, if the verdict says so. `text` says what the worker
+  // sent.
   FaultVerdict Follow(const SenderVerdict& verdict, WorkerId worker, absl::string_view text,
                       absl::Time now);
-  // Returns all workers of this life of the servers, also those whose lives have ended.
+  // Returns all workers that the Membership has a connection record of, also those whose lives have
+  // ended.
   std::vector<Sender> Senders() const;
-  // Raises the alarm; if it is new, the log has what was seen.
+  // Raises the alarm `what`. If the alarm is new, writes it to the log together with `seen`.
   void Accuse(absl::string_view what, absl::string_view seen, absl::Time now);
-  // Weights after `first_bad` updates are not to be used any more.
+  // Sets the checkpoints of `first_bad` or more rounds aside. Then the job goes back to an earlier
+  // checkpoint, or fails.
   FaultVerdict Diverge(Round round, Round first_bad, absl::string_view why, absl::Time now);
 
   ClusterState& state_;

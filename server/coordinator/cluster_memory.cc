@@ -7,15 +7,16 @@
 namespace lodestar {
 
 std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
-  // A server could not go on; once it is started again, it may.
+  // The job has ended because a server could not go on. After a restart, that server may be able
+  // to.
   const bool is_cut_short =
       state.phase == CoordinatorPhase::kFailed && !state.ending.failure_once_saved().ok();
   const bool goes_on = state.is_ready() && state.ending.failure().ok();
   if ((!goes_on && !is_cut_short) || !state.shards.all_loaded()) return std::nullopt;
-  // A trial of settings is not gone on from: the next process measures anew.
+  // The next process does not continue a trial of settings, but measures again.
   if (state.model.tuning().is_measuring()) return std::nullopt;
-  // The workers and servers that are to learn of the end have learned it. Only what could not be
-  // saved is still to be kept.
+  // If the job is over, the workers and servers have learned that. The memory is needed only if the
+  // last save has failed.
   const bool is_over = state.ending.should_exit() || is_cut_short;
   const std::optional<LastSave::Outcome>& saved = state.checkpoints.last_save().outcome();
   if (is_over && saved.has_value() && saved->ok()) return std::nullopt;

@@ -1,4 +1,4 @@
-// Takes the memory out of a cluster's state, and makes the state that goes on from a memory.
+// Converts the state of a cluster to a CoordinatorMemory, and back.
 #pragma once
 
 #include <optional>
@@ -10,12 +10,13 @@
 
 namespace lodestar {
 
-// Returns no memory if a process that is started anew is to begin as if this one had never been.
+// Returns what the next process needs to go on where this one ended. Not set means that the next
+// process has to start without the memory of this one.
 std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state);
 
-// All that MemoryOf() has told, into a state that has nothing yet; the phase is the caller's. All
-// servers are away until they connect, and leases are whole. Errors: DataLoss for what does not fit
-// together; those of JobModel::Resume().
+// Fills `state`, which must be new, from a memory that MemoryOf() has returned. Does not set the
+// phase. All servers count as away until they connect, and every lease begins at `now`. Errors:
+// DataLoss (parts of the memory contradict each other); those of JobModel::Resume().
 absl::Status Recall(CoordinatorMemory memory, absl::Time now, ClusterState& state);
 
 }  // namespace lodestar

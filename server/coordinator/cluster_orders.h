@@ -1,5 +1,5 @@
-// What operators order of a job that is under way: that it pauses and goes on, and with which
-// learning rate. Pure; for the coordinator.
+// Carries out orders of operators to a job that is under way: pause, resume, and set the learning
+// rate. Pure; only the coordinator uses it.
 #pragma once
 
 #include "absl/status/status.h"
@@ -15,12 +15,12 @@ namespace lodestar {
 struct LearningRateChange {
   double before = 0.0;
   double after = 0.0;
-  double scale = 1.0;  // of what the schedule has, from now on
+  double scale = 1.0;  // factor on the schedule's learning rate from now on
 };
 
 class ClusterOrders {
  public:
-  // All outlive this.
+  // The three objects must outlive this one.
   ClusterOrders(ClusterState* state, Outbox* outbox, ClusterSaves* saves)
       : state_(*state), outbox_(*outbox), saves_(*saves) {}
 
@@ -30,8 +30,8 @@ class ClusterOrders {
   absl::StatusOr<LearningRateChange> SetLearningRate(double learning_rate, absl::Time now);
 
  private:
-  // Errors: Unavailable, as CheckKnowsOrders(); FailedPrecondition: the job is over, or about to
-  // be.
+  // Checks that the job goes on. Errors: those of CheckKnowsOrders(); FailedPrecondition (the job
+  // is over, has failed, or stops).
   absl::Status CheckGoesOn(absl::Time now) const;
   absl::Status CheckHasLearningRate(absl::Time now) const;
 

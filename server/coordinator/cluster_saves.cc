@@ -16,11 +16,11 @@
 namespace lodestar {
 namespace {
 
-// Subject of the alarm that a checkpoint could not be written. The next one that is written ends
-// it.
+// Subject of the alarm that a checkpoint could not be written. The next checkpoint that is written
+// ends the alarm.
 constexpr absl::string_view kCheckpointSubject = "checkpoint";
 
-// Returns what is told of a checkpoint that was published.
+// Returns the log line about a checkpoint that was published.
 std::string PublishedText(const PublishedCheckpoint& published, const PublishedVerdict& verdict) {
   return absl::StrCat(
       "checkpoint published path=", published.path, " round=", published.round.value(),
@@ -32,7 +32,7 @@ std::string PublishedText(const PublishedCheckpoint& published, const PublishedV
           : "");
 }
 
-// Returns the suggestion of a journal that would cost next to nothing.
+// Returns the log line that suggests a journal, because it would take little time.
 std::string JournalSuggestion(absl::Duration journal_time, absl::Duration usual_round) {
   return absl::StrCat("a journal would take at most ",
                       absl::FormatDuration(absl::Ceil(journal_time, absl::Milliseconds(1))),
@@ -42,7 +42,7 @@ std::string JournalSuggestion(absl::Duration journal_time, absl::Duration usual_
                       "and start every server with --durability=journal");
 }
 
-// Says why there is nothing to save for the last save, or nowhere.
+// Says why the last save has nothing to save, or no folder to save into.
 std::string NothingToSaveText(const ClusterState& state, absl::Time now) {
   if (state.saves()) return WaitingFor(state, now);
   return state.model.tuning().is_measuring()
@@ -157,8 +157,8 @@ bool ClusterSaves::OnJournalSize(int shard, int64_t bytes, absl::Time now) {
                             " into its journal since the newest checkpoint, more than "
                             "--journal_limit=",
                             BytesText(*limit), ": a checkpoint is taken out of turn"));
-  // A checkpoint that is under way may have begun before that was written, so another one is
-  // requested.
+  // A checkpoint that is under way may lack the newest part of the journal, so another checkpoint
+  // is requested.
   if (state_.saves()) state_.checkpoints.Request(now);
   return state_.saves();
 }
@@ -167,8 +167,8 @@ void ClusterSaves::OnShardAway(int shard, absl::Time now) {
   const bool needs_shard = state_.checkpoints.OnShardAway(absl::UnavailableError(
       absl::StrCat("no checkpoint without all servers: ", WaitingForServers(state_, now))));
   if (!needs_shard) return;
-  // What it has written, and the command, may be lost on their way. For the last save that is no
-  // failed try: the next one comes once the server is back.
+  // The SaveCommand, or the server's report that it has saved, may be lost. The last save does not
+  // count this as a failed try: it tries again once the server is back.
   const std::string lost =
       absl::StrCat("the server of shard ", shard, " was away while the checkpoint was written");
   GiveUp(absl::UnavailableError(lost));
@@ -182,7 +182,8 @@ void ClusterSaves::GiveUp(const absl::Status& reason) {
 
 absl::Status ClusterSaves::OnShardSaved(int shard, const ShardSaved& saved, absl::Time now) {
   const std::string& directory = saved.directory;
-  // What a shard has written since then would stay there, and take the room of later tries.
+  // If the checkpoint was given up, the shard has written into its folder after that. Those files
+  // would take the space of later tries.
   if (state_.checkpoints.tracker().IsGivenUp(directory)) outbox_.Do(DiscardTask{directory});
   if (!state_.shards.Counts(shard, saved.server_incarnation)) return absl::OkStatus();
   auto record = state_.checkpoints.OnSaved(shard, directory, saved.manifest_part, Facts());
@@ -202,7 +203,7 @@ absl::Status ClusterSaves::OnShardSaved(int shard, const ShardSaved& saved, absl
 absl::Status ClusterSaves::OnPublished(absl::string_view directory,
                                        const absl::StatusOr<PublishedCheckpoint>& published,
                                        absl::Time now) {
-  // Copied: it may be a view of what OnPublished() ends.
+  // Copied, because `directory` may point into an object that checkpoints.OnPublished() destroys.
   const std::string temporary(directory);
   const PublishedVerdict verdict = state_.checkpoints.OnPublished(temporary, published, now);
   if (verdict.kind == PublishedVerdict::Kind::kOther) return absl::OkStatus();
@@ -237,7 +238,8 @@ absl::Status ClusterSaves::OnFailed(absl::string_view directory, const absl::Sta
                               ": the open round has come meanwhile, and is saved with the others"));
     return absl::OkStatus();
   }
-  // The same words for every round and try, so that a full disk is one alarm and not one per try.
+  // The alarm's text is the same for every round and try, so that a full disk causes one alarm and
+  // not one per try.
   const size_t folder_end = directory.rfind('/');
   const std::string any = absl::StrCat(directory.substr(0, folder_end), "/round-N");
   outbox_.SetAlarm(
@@ -307,7 +309,7 @@ absl::StatusOr<bool> ClusterSaves::AdvanceLast(absl::Time now) {
 }
 
 absl::Status ClusterSaves::OnStillAway(int shard, absl::Time now) {
-  // Without a process that waits to exit there is time until the server is back.
+  // If no process waits to exit, the last save can wait until the server is back.
   if (!state_.ending.GivesUpServers(now) || !state_.checkpoints.last_save().is_under_way()) {
     return absl::OkStatus();
   }

@@ -1,9 +1,12 @@
-// Carries out what the CheckpointManager decides, and JobEnding for the last save: gathers their
-// facts, words their verdicts, and tells servers and the disk. Pure; for the coordinator, which
-// calls it while it may: when all servers are there, between rounds, and says so.
+// Carries out what the CheckpointManager decides, and what JobEnding decides about the last save.
+// Collects the facts for their decisions, puts their verdicts into words, and makes the commands
+// for servers and the keeper of checkpoints. Pure. Only the coordinator uses it, and decides when a
+// checkpoint may begin: while all servers are there and, unless a comment says otherwise, between
+// rounds.
 //
-// Errors of calls that return a Status alone: the job fails with it now, because a server that
-// cannot go on had told so before, and the last save for it is over.
+// If a function that returns only a Status returns an error, the job fails with that error now: a
+// server had reported that it cannot go on, and the last save, which the job still waited for, is
+// over.
 #pragma once
 
 #include <cstdint>
@@ -23,50 +26,60 @@ namespace lodestar {
 
 class ClusterSaves {
  public:
-  // Both outlive this.
+  // Both objects must outlive this one.
   ClusterSaves(ClusterState* state, Outbox* outbox) : state_(*state), outbox_(*outbox) {}
 
   // Returns the ticket of the checkpoint that will serve the request. Errors: see
   // Coordinator::RequestCheckpoint().
   absl::StatusOr<uint64_t> Request(absl::Time now);
-  // No round is open: begins one that is scheduled for the coming round or was asked for.
+  // Begins a checkpoint if one was requested, or is scheduled before the coming round.
   void BeginIfDue(absl::Time now);
-  // The job is over. Begins one for the callers that have asked.
+  // Call after the end of the job. Begins a checkpoint for the callers that have requested one.
   void BeginRequested(absl::Time now) { Begin({.ledger = state_.rounds.ledger().state()}, now); }
-  // Asks for one where a journal has grown too long. Returns whether it has.
+  // Requests a checkpoint if the journal of the shard has grown beyond its limit. Returns true if a
+  // checkpoint was requested.
   bool OnJournalSize(int shard, int64_t bytes, absl::Time now);
   void OnShardAway(int shard, absl::Time now);
   absl::Status OnShardSaved(int shard, const ShardSaved& saved, absl::Time now);
   absl::Status OnPublished(absl::string_view directory,
                            const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
-  // Ends the one under way, if any, and what was asked for with this error.
+  // Ends the checkpoint that is under way, if there is one, and all requests for checkpoints with
+  // the error `reason`.
   void GiveUp(const absl::Status& reason);
 
-  // A process waits for the last save, at the most for `patience`: no more work is given out.
+  // Call if a server process waits for the last save before it exits. It waits for at most
+  // `patience`. Workers get no more work.
   absl::Status BeginLast(absl::string_view reason, absl::Duration patience, absl::Time now);
   // Call while rounds are open. If some process waits to stop, begins a checkpoint of the rounds
   // that are complete, once for each open round: the process may be killed before that round comes.
   // The last save follows once it has come. Returns whether a checkpoint was begun.
   bool SaveCompleteRounds(absl::Time now);
-  // There is no try (any more); what is on disk already is good enough if nothing came after it.
+  // Ends the last save if it makes no try, or no further try. The save counts as done if the newest
+  // checkpoint has everything. Otherwise it has failed with `error`.
   absl::Status EndLast(const absl::Status& error);
-  // Carries out the tries. Returns whether anything has changed.
+  // Makes the next try of the last save if it is due, or ends the last save. Returns true if
+  // anything has changed.
   absl::StatusOr<bool> AdvanceLast(absl::Time now);
-  // A server has been away for long. That ends a last save that some process waits for.
+  // Call if a server has been away for long. Ends the last save if a process that waits for it has
+  // given up waiting for absent servers.
   absl::Status OnStillAway(int shard, absl::Time now);
-  // Whether workers have held it up, or a stop, for as long as they may.
+  // Returns true if workers have delayed the last save, or the stop of the job, for as long as they
+  // may.
   bool IsHeldUp(absl::Time now) const;
-  // Says why workers that hold it up are dropped.
+  // Returns the reason for which workers are dropped if IsHeldUp().
   std::string HeldUpReason() const;
-  // A process has taken over what the one before it has written down, and waits for nothing any
-  // more. Returns whether anything has changed.
+  // Call if a new process has replaced the process that waited for the last save for `reason`: that
+  // process waits no more. Returns true if no process waits for the last save any more, so that
+  // work is handed out again.
   bool ForgetAsker(absl::string_view reason);
-  // The servers begin a new life from the source of the JobModel. `on_disk`: what the checkpoint
-  // has, if it is one.
+  // Call when the servers begin a new life from JobModel::source(). If that source is a checkpoint,
+  // `on_disk` is the state that it has.
   void Restart(const CoordinatorState& on_disk, absl::Time now);
-  // Takes a checkpoint out of turn, so that a process without a journal goes by the orders as well.
+  // Requests an extra checkpoint for changed orders of operators, so that they survive a restart
+  // without a journal.
   void OnOrdersChanged(absl::Time now);
-  // A server is back; the checkpoint for changed orders may have been given up meanwhile.
+  // Call when a server is back. Requests the checkpoint for changed orders again if it was given up
+  // because the server was away.
   void OnShardBack(absl::Time now);
 
  private:

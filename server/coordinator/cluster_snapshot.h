@@ -1,4 +1,4 @@
-// The state of the cluster for people and tools, as plain data. Wire form: ClusterStatus in
+// The state of the cluster for operators and tools, as plain data. Wire form: ClusterStatus in
 // proto/status_service.proto.
 #pragma once
 
@@ -25,7 +25,7 @@ struct DataSnapshot {
   std::string fingerprint;
   int64_t num_train_samples = 0;
   int64_t num_heldout_samples = 0;
-  double epoch = 0.0;  // passes over it, by all that have it together
+  double epoch = 0.0;  // passes over this data by all workers that have it
 };
 
 struct WorkerSnapshot {
@@ -41,28 +41,30 @@ struct WorkerSnapshot {
   double push_bytes_per_second = 0.0;
   double pull_bytes_per_second = 0.0;
   double compute_share = 0.0;
-  double communication_share = 0.0;  // exposed; see RoundReport
-  absl::Duration exposed_per_round;  // the same, a mean
+  double communication_share = 0.0;  // the exposed part; see RoundReport
+  absl::Duration exposed_per_round;  // exposed communication time, mean per round
   double wait_share = 0.0;
   std::string device;
   std::string peer;
   uint64_t rounds_completed = 0;
   uint64_t residuals_lost = 0;  // see WorkerAssignment::Memory
-  // The time until the first contribution of its process. Not set means that there was none, or
-  // that it is not known.
+  // Times from the start and the registration of the worker's process to its first contribution.
+  // Not set means that the process has not contributed, or that the time is not known.
   std::optional<absl::Duration> start_to_contribution;
   std::optional<absl::Duration> registration_to_contribution;
   PathFacts path;
   std::optional<DataSnapshot> data;  // of a member
-  std::string reason;                // why it is not there: of the last five states
-  absl::Duration ended_age;          // since then; zero if not known
+  // Why the worker has no life. Set if `state` is waiting, left, expired, dropped or refused.
+  std::string reason;
+  // Time since `state` became one of these five. Zero means not known.
+  absl::Duration ended_age;
 };
 
 struct MissingSnapshot {
   std::string worker;
   absl::Duration age;
   std::string what;
-  absl::Duration time_left = absl::InfiniteDuration();  // until it is dropped
+  absl::Duration time_left = absl::InfiniteDuration();  // until the worker is dropped
 };
 
 struct OpenRoundSnapshot {
@@ -77,7 +79,8 @@ struct ShardSnapshot {
   std::string address;
   std::string state;  // missing, attached, loading, serving, away
   ElementRange range;
-  std::string journal_replica = "";  // see JournalState; empty if its server is not there
+  // see JournalState; empty if the server of the shard is not there
+  std::string journal_replica = "";
 };
 
 struct CheckpointSnapshot {
@@ -93,23 +96,23 @@ struct AlarmSnapshot {
   absl::Duration age;  // since it was last raised
   uint64_t count = 0;
   bool is_reminder = false;  // see AlarmKind
-  // since it is over; not set if it may last
+  // Time since the alarm is over. Not set means that it may still hold.
   std::optional<absl::Duration> over_age = std::nullopt;
 };
 
-// What an operator has asked for and what has not come yet.
+// A request of an operator that is not fulfilled yet.
 struct RequestSnapshot {
   std::string what;    // "stop", "checkpoint"
   std::string reason;  // of a stop
   absl::Duration age;
   std::string waiting_for;          // empty if nothing holds it up
-  std::string waiting_for_undated;  // without ages, to see whether it has changed
-  std::string way_out;              // what the operator can do about it; empty if only wait
+  std::string waiting_for_undated;  // waiting_for without ages, to see whether it has changed
+  std::string way_out;              // what the operator can do about it; empty if nothing but wait
 };
 
 struct PauseSnapshot {
   std::string reason;
-  absl::Duration age;  // in this process
+  absl::Duration age;  // since the pause began or, if that is later, this process
 };
 
 struct DivergenceSnapshot {
@@ -127,25 +130,28 @@ struct ClusterSnapshot {
   // One sentence that says what is waited for, in which round, and for how long. Empty means that
   // nothing is waited for.
   std::string waiting_for;
-  bool is_held_up = false;  // by that, for longer than rounds take
+  bool is_held_up = false;  // by what waiting_for says, for longer than rounds take
   int64_t round = 0;        // rounds opened (granted, if asynchronous)
   int64_t total_rounds = 0;
   double epoch = 0.0;
   int64_t samples = 0;            // handed out
-  int64_t trained_samples = 0;    // of them: in rounds that are over
-  int64_t untrained_samples = 0;  // of them: that no worker will train on
+  int64_t trained_samples = 0;    // part of `samples`: in rounds that are over
+  int64_t untrained_samples = 0;  // part of `samples`: that no worker will train on
   JobLoss loss;
-  std::map<std::string, MetricSnapshot> metrics;  // the last of each name
-  int64_t metrics_dropped = 0;                    // values: not finite, or too many
+  std::map<std::string, MetricSnapshot> metrics;  // the last value of each name
+  // number of values that were not finite, or beyond the limit
+  int64_t metrics_dropped = 0;
   double samples_per_second = 0.0;
   double tokens_per_second = 0.0;
   double learning_rate = 0.0;
   ViewId view;
   std::vector<WorkerSnapshot> workers;
-  int64_t num_workers_not_shown = 0;  // that have not joined, or ended not long ago
+  // Number of workers that are not listed: registered but not joined, ended within the last hour,
+  // or refused.
+  int64_t num_workers_not_shown = 0;
   std::optional<OpenRoundSnapshot> open_round;
   std::vector<ShardSnapshot> shards;
-  std::string upstream;  // of a site: HOST:PORT of the servers that it is a worker of
+  std::string upstream;  // if this is a site, HOST:PORT of the servers that it is a worker of
   std::optional<CheckpointSnapshot> last_checkpoint;
   std::optional<ResumeSnapshot> resumed;
   std::vector<AlarmSnapshot> alarms;
@@ -156,8 +162,8 @@ struct ClusterSnapshot {
   uint64_t rounds_committed_short = 0;
   std::optional<DivergenceSnapshot> divergence;  // the last one
   int64_t rollbacks = 0;
-  double learning_rate_scale = 1.0;  // what rollbacks and operators have made of the learning rate
-  std::optional<PauseSnapshot> pause;  // rounds that are open end all the same
+  double learning_rate_scale = 1.0;    // factor on the learning rate, from rollbacks and operators
+  std::optional<PauseSnapshot> pause;  // open rounds end as without a pause
 };
 
 }  // namespace lodestar

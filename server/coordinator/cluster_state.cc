@@ -92,7 +92,7 @@ std::vector<std::string> ClusterState::Present() const {
 std::vector<std::string> ClusterState::Returning(absl::Time now) const {
   std::vector<std::string> names;
   const bool is_gathering = rounds.IsGathering(now);
-  // A worker that was dropped after this time held the end up, so it is not waited for.
+  // A worker that was dropped after `end` had delayed the end, so the job does not wait for it.
   const absl::Time end = phase == CoordinatorPhase::kDone
                              ? ending.stop_requested_at().value_or(ending.over_since())
                              : absl::InfinitePast();
@@ -126,7 +126,7 @@ StragglerFacts ClusterState::FactsOfStragglers(absl::Time now) const {
                           .usual_round = rounds.progress().usual_round(),
                           .back_at = shards.back_at()};
   for (const ShardFleet::Server& server : shards.servers()) {
-    // That of shard 0 is the coordinator's own.
+    // Shard 0 is in the coordinator's process, so it has no facts of its own.
     facts.servers.push_back(facts.servers.empty()
                                 ? StragglerFacts::Server()
                                 : StragglerFacts::Server{server.heard_at, server.runs_since});

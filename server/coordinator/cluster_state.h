@@ -1,5 +1,5 @@
-// All that the coordinator knows of its job, and what its decisions and its words both ask of it.
-// Plain data: only Coordinator changes it.
+// All that the coordinator knows of its job, with the questions that both its decisions and its
+// messages ask. Plain data. Only Coordinator and its parts change it.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@
 
 namespace lodestar {
 
-// Where the coordinator is in the life of a job; the transitions are drawn in coordinator.h.
+// The phase of the job. coordinator.h has a diagram of the transitions.
 enum class CoordinatorPhase : uint8_t {
   kAwaitingShards,
   kRestoring,
@@ -42,17 +42,20 @@ enum class CoordinatorPhase : uint8_t {
   kFailed,  // the servers cannot go on: see Coordinator::outcome()
 };
 
-// Workers whose calls are answered with "not ready" come back within this time.
+// Longest time after which a worker calls again whose call was answered with "not ready".
 constexpr absl::Duration kCallerPatience = absl::Seconds(6);
 
-// Journals and checkpoints are compared once, when all shards have attached to this process. Before
-// that no worker is answered, no shard is commanded, and nothing is written into the journal.
+// The comparison of the coordinator's journal with what shards and checkpoints know. It is made
+// once, when all shards have attached to this process. Before its end no worker gets an answer, no
+// shard gets a command, and nothing is written into the journal.
 struct StartComparison {
   bool is_over = false;
-  // The journal has gone back, and --accept_loss does not name this loss: it is never over.
+  // Set if the journal has lost records and --accept_loss does not accept that. The comparison then
+  // never ends.
   std::optional<JournalLoss> loss;
-  absl::Status refusal;      // --accept_loss names another one: this process ends.
-  bool is_accepted = false;  // The loss: all are to go back to a checkpoint.
+  // The error if --accept_loss names another loss. This process then ends.
+  absl::Status refusal;
+  bool is_accepted = false;  // The loss is accepted: all servers go back to a checkpoint.
   bool is_resumed = false;   // The coordinator's memory was in the journal.
   std::string unfinished;    // Directory of the checkpoint that was under way.
 };
@@ -60,7 +63,8 @@ struct StartComparison {
 struct ClusterState {
   ClusterState(CoordinatorConfig the_config, JobModel the_model, absl::Time now);
 
-  const CoordinatorConfig config;  // as the operator asks; the job as it is: JobModel::job()
+  // as the operator has set it; JobModel::job() has the settings in use
+  const CoordinatorConfig config;
   absl::Time started_at;
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;
 
@@ -77,20 +81,23 @@ struct ClusterState {
   WaitLog waits;
   JobEnding ending;
 
-  // Whether the servers have weights, and workers may call.
+  // Returns true if the servers have weights and workers may call.
   bool is_ready() const;
-  // Whether shards have an assignment, and with it something to lose.
+  // Returns true if the shards have been assigned, so that a shard that is lost may lose its
+  // weights.
   bool has_memory() const {
     return phase == CoordinatorPhase::kLoading || is_ready() ||
            (is_comparing() && comparison.is_resumed);
   }
   bool is_comparing() const { return !comparison.is_over; }
-  // It was stopped, and workers cannot even join to learn that.
+  // Returns true if the job was stopped and workers cannot register to learn that, because not all
+  // servers serve.
   bool is_over_for_callers() const {
     return phase == CoordinatorPhase::kDone && ending.failure().ok() && ending.is_stopping() &&
            (model.map() == nullptr || !shards.all_serving());
   }
-  // The servers exit once all have learned that the job is over, or has failed.
+  // Returns true if the servers exit once all workers and servers know that the job is over or has
+  // failed.
   bool ends() const {
     return phase == CoordinatorPhase::kFailed ||
            (phase == CoordinatorPhase::kDone && (ending.is_stopping() || config.exit_when_done));
@@ -99,27 +106,29 @@ struct ClusterState {
   bool AwaitsJournals(WorkerId worker, Round round, bool is_patience_over) const;
   StandingOrders orders() const;
   void TakeOrders(StandingOrders orders, absl::Time now);
-  // No round is opened, closed or saved: a server cannot be told.
+  // Returns true if a server is away. No round is then opened, closed or saved, because that server
+  // would not get the command.
   bool is_shard_away() const { return shards.any_away(); }
-  // What a trial of settings trains is not kept.
+  // Returns true if the job saves checkpoints. The weights of a trial of settings are not saved.
   bool saves() const { return !config.checkpoint_dir.empty() && !model.tuning().is_measuring(); }
 
   std::string NameOf(WorkerId worker) const;
-  // Workers that have not left yet.
+  // Returns the names of the workers whose lives have not ended.
   std::vector<std::string> Present() const;
-  // Returns the names of workers that may still come back to learn that the job is over: after the
-  // servers started anew, or because these workers were dropped shortly before the end.
+  // Returns the names of absent workers that may still come back to learn that the job is over.
+  // Either the servers have just started, or these workers were dropped shortly before the end.
   std::vector<std::string> Returning(absl::Time now) const;
-  // Whether workers of a server before this one may still come, and learn that the job is over: it
-  // has left no checkpoint that names them.
+  // Returns true if unknown workers of a previous server process may still come to learn that the
+  // job is over. That process may have left no checkpoint that names its workers.
   bool awaits_strangers(absl::Time now) const {
     return model.map() != nullptr && membership.table().workers().empty() &&
            now < started_at + config.lease;
   }
-  // What the RoundScheduler is to know of all members.
+  // Returns the facts about all members that the RoundScheduler needs.
   std::vector<RoundMember> RoundMembers() const;
   ClusterView View(absl::Time now) const { return rounds.View(RoundMembers(), now); }
-  // What the StragglerDetector is to know of this moment, and of one worker.
+  // These two return the facts that the StragglerDetector needs: on the whole job at `now`, and on
+  // one worker.
   StragglerFacts FactsOfStragglers(absl::Time now) const;
   WorkerFacts FactsOf(WorkerId worker) const;
 };

@@ -1,4 +1,5 @@
-// What can be said of a cluster: to operators, to workers that wait, and to the log. Pure.
+// Makes the messages about the state of a cluster for operators, for workers that wait, and for the
+// log. Pure.
 #pragma once
 
 #include <cstdint>
@@ -31,55 +32,63 @@ enum class Ages : uint8_t { kShown, kLeftOut };
 // Says what is waited for, in which round, and for how long. Empty means that nothing is waited
 // for.
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
-// Names the journals that cannot be written at present. Empty means that there are none. Without
-// ages the text has no reasons either.
+// Names the journals that cannot be written at present. Empty means that all can be written.
+// Ages::kLeftOut leaves out the reasons as well.
 std::string WaitingForJournals(const ClusterState& state, Ages ages = Ages::kShown);
-// The servers that are not there, or not yet what the others are; empty if all serve.
+// Names the servers that are missing, away or not yet in the state of the others. Empty means that
+// all serve.
 std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
-// Why this worker, which has asked for work, has none; without ages, so that its log has it once.
+// Says why this worker has asked for work and has none. The text has no ages, so that the worker
+// logs it only once.
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now);
 // Returns what has been done to the learning rate before, such as " (after 2 rollbacks, with the
 // learning rate times 0.4 by operators besides)". Empty means that nothing has.
 std::string LearningRateHistoryText(const FaultPolicy::Memory& faults);
-// "bucket 3, element 7: NaN; 2 of 3 times in a row that it may send NaN or Inf (--nonfinite_limit)"
+// Returns the reason for which a worker is dropped, such as "bucket 3, element 7: NaN; 2 of 3 times
+// in a row that it may send NaN or Inf (--nonfinite_limit)".
 std::string NotFiniteReason(const ClusterState& state, WorkerId worker, absl::string_view text);
-// "worker 'a' is shut out: an operator has evicted it: ...; psctl readmit a lets it in again"
+// Returns a text such as "worker 'a' is shut out: an operator has evicted it: ...; psctl readmit a
+// lets it in again".
 std::string ShutOutText(const Quarantine::Entry& entry);
-// "it was given round 7 5m0.2s ago and has not reported it; such a round usually takes it 1.2s"
-// or "of bucket 3, 65540 of 1048576 bytes have come to shard 0 in 6s, and others wait for its
-// space: a push has to come at a pace at which it is whole within --round_timeout=15s" or "for 1h
-// others have waited for space of shard 0 that it keeps (of bucket 3, ...): ..."
+// Says what the worker of the stall does not do, such as "it was given round 7 5m0.2s ago and has
+// not reported it; such a round usually takes it 1.2s" or "of bucket 3, 65540 of 1048576 bytes have
+// come to shard 0 in 6s, and others wait for its space: a push has to come at a pace at which it is
+// whole within --round_timeout=15s" or "for 1h others have waited for space of shard 0 that it
+// keeps (of bucket 3, ...): ...".
 std::string StallText(const ClusterState& state, const Stall& stall, absl::Time now);
 // Returns the alarm that the worker is dropped for the stall. `what` is its StallText().
 std::string HeldUpText(const ClusterState& state, const Stall& stall, absl::string_view what);
-// How long what is waited for now may last before the log is told.
+// Returns how long the present wait must last before the log reports it.
 absl::Duration WaitPatience(const ClusterState& state);
-// Whether the orders of earlier lives of the servers are known, which others would be lost to.
-// Error: Unavailable: the same call again.
+// Checks that the orders of operators from earlier lives of the servers are known. Before that,
+// they would replace a new order. Error: Unavailable (make the same call again).
 absl::Status CheckKnowsOrders(const ClusterState& state, absl::Time now);
-// Returns OK only if state.is_ready(). Otherwise the error says what is waited for, or why it is in
-// vain.
+// Returns OK only if state.is_ready(). Otherwise the error says what the cluster waits for, or why
+// it will never be ready.
 absl::Status CheckReady(const ClusterState& state, absl::Time now);
-// Whether all servers are there and serve the weights. Errors: those of CheckReady(), and
-// Unavailable with what is waited for.
+// Checks that all servers are there and serve the weights. Errors: those of CheckReady();
+// Unavailable (says what the cluster waits for).
 absl::Status CheckAllServing(const ClusterState& state, absl::Time now);
-// Whether workers may be answered at all. Errors: Unavailable before journals have been compared.
+// Checks that workers may get answers. Errors: Unavailable (the journals have not been compared
+// yet).
 absl::Status CheckCompared(const ClusterState& state, absl::Time now);
 
-// "training", "waiting_for_workers", ...
+// Returns the name of the cluster's state, such as "training" or "waiting_for_workers".
 absl::string_view StateName(const ClusterState& state);
 ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now);
 
 // Requires: is_paused().
 std::string PauseText(const ClusterState& state);
-// "rounds 200 to 216 are in no checkpoint; ..."; empty if everything is.
+// Returns a text such as "rounds 200 to 216 are in no checkpoint; ...". Empty means that a
+// checkpoint has everything.
 std::string UnsavedText(const ClusterState& state);
 
-// "an operator sent the job back to ...", once that has brought it to a checkpoint of `reached`
-// rounds. Not set means that there was no checkpoint.
+// Returns a text such as "an operator sent the job back to ...", for a rollback that has restored a
+// checkpoint of `reached` rounds. If `reached` is not set, there was no checkpoint.
 std::string SentBackText(const Setback::Order& order, std::optional<int64_t> reached);
 
-// "rounds 52 to 111 were lost when ..."; empty if none are, or all were done again.
+// Returns a text such as "rounds 52 to 111 were lost when ...". Empty means that no rounds were
+// lost, or that all of them were done again.
 std::string LostText(const ClusterState& state);
 
 // How a job came to its end.
@@ -88,38 +97,41 @@ struct JobOutcome {
   LastSave::Outcome saved;  // errors: those of Coordinator::LastSaveOutcome()
   std::string lost;         // see LostText()
 };
-// Not set before the job is over and no last checkpoint is tried any more; workers may still have
-// to leave. Error: FailedPrecondition (it has failed).
+// Returns how the job ended. Not set before the job is over and the last save has ended. Workers
+// may still be there then. Error: FailedPrecondition (the job has failed).
 std::optional<absl::StatusOr<JobOutcome>> EndingOf(const ClusterState& state);
-// If this process ends now, whatever the job still waits for. `saved`: errors as above.
+// Returns the outcome of the job if this process ends now without waiting any more. Errors of
+// `saved` are those of Coordinator::LastSaveOutcome().
 JobOutcome CutOffEndingOf(const ClusterState& state);
 
-// Says of the server of a shard what has become of it: "was started anew".
+// Says what happened to the server of a shard, such as "was started anew".
 std::string ShardLossText(const ClusterState& state, const ShardLoss& loss);
-// Returns OK if the verdict is not that the server is refused. Errors: those of
-// Coordinator::OnShardAttached().
+// Returns the error for a verdict that refuses the server, or OK for any other verdict. Errors:
+// those of Coordinator::OnShardAttached().
 absl::Status AttachRefusal(const ClusterState& state, const Attachment& attachment,
                            AttachVerdict::Kind kind);
 // Returns Aborted: see Coordinator::CheckNotFollowed().
 absl::Status FollowedStatus();
 
-// Says which journal of the coordinator ends where, and what is later.
+// Says where the coordinator's journal ends, and which shards or checkpoints know of later rounds
+// or records.
 std::string JournalLossReason(const JournalFacts& facts, const JournalLoss& loss);
 // Returns the alarm: what is lost, and what the operator can do.
 std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss);
 // Returns FailedPrecondition: --accept_loss names another round.
 absl::Status AcceptedOtherLoss(const JournalFacts& facts, const JournalLoss& loss);
 
-// Returns OK if there is no refusal. Error: Unavailable: the same call again.
+// Returns OK if there is no refusal. Error: Unavailable (make the same call again).
 absl::Status MemberRefusalStatus(const ClusterState& state,
                                  const std::optional<MemberRefusal>& refusal);
-// Returns OK if there is no refusal. Errors: Unavailable: the same call again; FailedPrecondition
-// if the client knows other encodings, or is to go by the job's layout and does not;
-// InvalidArgument, or that of PlanShards(), for what the client brings or proposes.
+// Returns OK if there is no refusal. Errors: Unavailable (make the same call again);
+// FailedPrecondition (the client knows other encodings, or does not use the job's layout although
+// it has to); InvalidArgument or that of PlanShards() (the client's model or settings are wrong).
 absl::Status ModelRefusalStatus(const ClusterState& state,
                                 const std::optional<ModelRefusal>& refusal);
 std::string MemberAlarmText(const ClusterState& state, const MemberAlarm& alarm);
-// Returns Aborted, with the round that the servers are at, and that of the report that they lack.
+// Returns Aborted. The message names the round of the report that the servers lack, and their own
+// round.
 absl::Status LacksReportStatus(const ClusterState& state, Round round);
 
 // Returns OK if the report is not refused. Error: InvalidArgument.
@@ -128,7 +140,7 @@ absl::Status ReportRefusal(const RoundReport& report, const ReportVerdict& verdi
 std::optional<absl::StatusOr<SiteOutcome>> OrderOutcomeOf(const ClusterState& state,
                                                           uint64_t number);
 
-// Why BeginLastSave() is called for a server.
+// Returns the reason to pass to BeginLastSave() if the server of `shard` is about to stop.
 std::string ReasonOfStop(int shard);
 
 }  // namespace lodestar

@@ -1,4 +1,4 @@
-// What a coordinator concludes from connections and processes of workers that have ended.
+// What a coordinator does when connections or processes of workers have ended.
 #include <optional>
 
 #include "absl/strings/str_cat.h"

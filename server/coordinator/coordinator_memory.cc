@@ -10,7 +10,8 @@
 namespace lodestar {
 namespace {
 
-// Settings that neither servers nor workers know of but by what the coordinator tells them anew.
+// Returns true if only the coordinator uses this setting. After a restart it tells servers and
+// workers the new value.
 bool IsOfCoordinatorOnly(absl::string_view flag) {
   const JobField* const field = FindJobField(flag);
   return field != nullptr && field->is_of_coordinator;
@@ -39,7 +40,8 @@ absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, i
   std::map<std::string, std::string> settings;
   for (const JobSetting& setting : memory.model.settings) settings[setting.flag] = setting.value;
   for (const JobSetting& setting : JobSettings(job)) {
-    // One that the release which wrote it did not know has had no effect there.
+    // A setting that the memory lacks was unknown to the release that wrote the memory, so it had
+    // no effect there.
     const auto was = settings.find(setting.flag);
     if (was == settings.end() || IsOfCoordinatorOnly(setting.flag)) continue;
     compare(setting.flag, was->second, setting.value);

@@ -1,11 +1,11 @@
-// All of a coordinator that must outlive its process so that no worker, server or operator notices
-// that the process has ended: what they were promised and what they were told. A checkpoint has
-// less than that (coordinator_state.h): after it, all workers begin a new life. JSON form:
-// coordinator_memory_json.h.
+// All that a new coordinator process needs so that no worker, server or operator notices that the
+// previous process has ended: what they were promised and what they were told. A checkpoint has
+// less (coordinator_state.h): after a restart from a checkpoint, all workers begin a new life. JSON
+// form: coordinator_memory_json.h.
 //
-// The memory lacks what comes again by itself or is for people only: which calls are held, what
-// workers do at the moment and how fast, and requests for checkpoints. It also lacks servers that
-// wait to stop, alarms and waits. Times are the coordinator's.
+// The memory lacks what comes again by itself or is only shown to operators: calls that are held,
+// what workers do at the moment and how fast, and requests for checkpoints. It also lacks servers
+// that wait to stop, alarms, and the WaitLog. Times are those of the coordinator's clock.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@
 
 namespace lodestar {
 
-// What is kept of a worker, by the part that keeps it.
+// The memory of one worker, one field for each part of the coordinator that keeps some of it.
 struct RememberedWorker {
   WorkerConnection::Memory connection;
   WorkerAssignment::Memory assignment;
@@ -41,23 +41,24 @@ struct RememberedWorker {
 };
 
 struct CoordinatorMemory {
-  JobModel::Memory model;  // What it is the memory of: see CheckSameJob().
+  JobModel::Memory model;  // The job that this is the memory of: see CheckSameJob().
   ShardFleet::Memory shards;
   JobEnding::Memory ending;
   Membership::Memory membership;
   std::map<WorkerId, RememberedWorker> desks;
   RoundScheduler::Memory rounds;
   CheckpointManager::Memory checkpoints;
-  FaultPolicy::Memory faults;  // also rollbacks after the newest checkpoint
+  FaultPolicy::Memory faults;  // includes rollbacks after the newest checkpoint
   StandingOrders orders;
 };
 
-// Whether the newest checkpoint has all of it but for the lives of workers.
+// Returns true if the newest checkpoint has everything in `memory` except the lives of workers.
 bool IsAllInCheckpoint(const CoordinatorMemory& memory);
-// Checks that it is the memory of this job, but for settings that only the coordinator looks at.
-// Error: FailedPrecondition naming what differs.
+// Checks that `memory` is of this job: the number of shards, the model and the settings are the
+// same. Settings that only the coordinator uses may differ. Error: FailedPrecondition (names the
+// differences).
 absl::Status CheckSameJob(const CoordinatorMemory& memory, const JobSpec& job, int num_shards);
-// Checks that the memory has all that other parts of it refer to. Error: DataLoss.
+// Checks that everything that parts of the memory refer to is in the memory. Error: DataLoss.
 absl::Status CheckWhole(const CoordinatorMemory& memory);
 
 }  // namespace lodestar

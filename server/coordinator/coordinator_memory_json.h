@@ -1,4 +1,4 @@
-// CoordinatorMemory as JSON: the records of the coordinator's journal.
+// Converts a CoordinatorMemory to JSON and back, for the records of the coordinator's journal.
 //
 // A whole record has all of the memory. Each other record has what has changed since the record
 // before it, so that the bytes of a round do not grow with the number of workers.
@@ -16,10 +16,10 @@
 
 namespace lodestar {
 
-// Returns one JSON object, in which every number is exact. If `memory` is not set, there is no
-// memory that could be gone on with. `now` is the time of the coordinator whose memory it is. What
-// lies before `now` lies as far before the time at which the memory is taken up. `journal_id` is
-// the ID of the journal that it is for. 0 means that it is left out.
+// Returns one JSON object, in which every number is exact. If `memory` is not set, the record says
+// that a later process has to start without a memory. `now` is the present time of the coordinator:
+// times are stored relative to it, and become relative to the time at which the memory is read.
+// `journal_id` is the ID of the journal that the record is for. 0 means that the ID is left out.
 std::string CoordinatorMemoryToJson(const std::optional<CoordinatorMemory>& memory, absl::Time now,
                                     uint64_t journal_id = 0);
 
@@ -31,8 +31,8 @@ class MemoryRecords {
     bool is_whole = true;
   };
 
-  // Returns the record of `memory` for the coordinator whose time is `now`. It is whole if
-  // `must_be_whole`, or if this or the last record has no memory.
+  // Returns the next record, with `memory` as it is at the coordinator's time `now`. The record is
+  // whole if `must_be_whole`, or if this record or the one before it has no memory.
   Record Next(std::optional<CoordinatorMemory> memory, absl::Time now, uint64_t journal_id,
               bool must_be_whole);
 
@@ -41,11 +41,11 @@ class MemoryRecords {
   absl::Time whole_at_;  // The time of the last whole record.
 };
 
-// Returns the memory after the last of `records`, which begin at or before the last whole one, as
-// it is for a coordinator whose time is `now`: the time since that record has not passed. Fields
-// that are not known are passed over. Errors: DataLoss naming the field (not JSON, missing, of
-// another type, out of range) or that no record is whole; Unimplemented (of a later version). Sets
-// `journal_id`, if it is not null, to 0 if the last record has none.
+// Returns the memory that the last of `records` leads to. `records` must contain the last whole
+// record and all after it. Times are moved so that the last record seems to be written at `now`.
+// Unknown fields are ignored. Sets `journal_id`, if it is not null, to the ID in the last record; 0
+// means that there is none. Errors: DataLoss (a field is not JSON, missing, of another type or out
+// of range; or no record is whole); Unimplemented (written by a later version).
 absl::StatusOr<std::optional<CoordinatorMemory>> CoordinatorMemoryFromRecords(
     absl::Span<const std::string> records, absl::Time now, uint64_t* journal_id = nullptr);
 

@@ -1,4 +1,4 @@
-// CoordinatorState as JSON, for the manifest of a checkpoint.
+// Converts a CoordinatorState to JSON and back, for the manifest of a checkpoint.
 #pragma once
 
 #include <string>
@@ -9,10 +9,11 @@
 
 namespace lodestar {
 
-// One JSON object; every number is exact.
+// Returns one JSON object, in which every number is exact.
 std::string CoordinatorStateToJson(const CoordinatorState& state);
 
-// Errors: DataLoss naming the field: not JSON, missing, of another type, or out of range.
+// Errors: DataLoss (a field, which the message names, is not JSON, missing, of another type or out
+// of range).
 absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view text);
 
 }  // namespace lodestar

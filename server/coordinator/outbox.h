@@ -1,5 +1,5 @@
-// What follows from the calls of a coordinator, until its owner takes it, and the numbers that tell
-// whether there is anything new. Pure.
+// Holds the effects of calls to a coordinator until the coordinator's owner takes them, and two
+// version numbers that show whether anything has changed. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,32 +17,33 @@
 
 namespace lodestar {
 
-// What follows from a call: carried out in order, before what the call answered goes out.
+// One effect of a call to the coordinator. The owner carries the effects out in order, before the
+// answer of the call is sent.
 using Effect = std::variant<ShardCommand, RepeatedCommand, CheckpointTask, Announcement>;
 
 class Outbox {
  public:
-  // `alarms`: has those that were raised; outlives this.
+  // `alarms` keeps the alarms that are raised. It must outlive this object.
   explicit Outbox(AlarmBook* alarms) : alarms_(*alarms) {}
 
   void Command(ShardCommand command);
-  // To one server, which may have missed it.
+  // Sends the command to one server, which may have missed it.
   void Repeat(int shard, ShardCommand command);
   void Do(CheckpointTask task);
   void Announce(Announcement announcement);
   void Tell(absl::string_view event);
-  // See AlarmBook. True if there was none of this text.
+  // Raises an alarm: see AlarmBook::Raise(). Returns true if the alarm is new.
   bool RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
                   absl::string_view subject = "");
-  // Ends the alarms of this subject, and raises one if `status` is an error.
+  // Ends the alarms of this subject. If `status` is an error, raises an alarm with its message.
   void SetAlarm(absl::string_view subject, const absl::Status& status, absl::Time now);
 
-  // What callers wait for may have a new answer.
+  // Call if a call that is held may have a new answer now.
   void Touch() {
     ++state_version_;
     Remember();
   }
-  // Something has changed that outlives the process.
+  // Call if something has changed that is in the CoordinatorMemory.
   void Remember() { ++memory_version_; }
 
   std::vector<Effect> Take() { return std::exchange(effects_, {}); }

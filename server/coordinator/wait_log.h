@@ -1,5 +1,5 @@
-// Decides when the log is told what the cluster waits for: once per wait, after it has lasted for a
-// while. Pure.
+// Decides when the log reports what the cluster waits for: once per wait, after the wait has lasted
+// for some time. Pure.
 #pragma once
 
 #include <string>
@@ -13,12 +13,13 @@ class WaitLog {
  public:
   static constexpr absl::Duration kLookInterval = absl::Seconds(1);
 
-  // Whether to look again; true at most once per kLookInterval.
+  // Returns true if Look() should be called now: at most once per kLookInterval.
   bool IsDue(absl::Time now);
-  // `wait` says what is waited for, without ages. Empty means nothing. Returns true if the wait has
-  // lasted for `patience` and is to be told now.
+  // Notes what the cluster waits for now. `wait` is a text without ages. Empty means that the
+  // cluster waits for nothing. Returns true, once per wait, if the wait has lasted for `patience`
+  // and the log has to report it.
   bool Look(absl::string_view wait, absl::Duration patience, absl::Time now);
-  // Whether this wait has been told and goes on.
+  // Returns true if `wait` has been reported and still goes on.
   bool IsTold(absl::string_view wait) const { return is_told_ && wait == wait_; }
 
  private:
