@@ -21,11 +21,11 @@ namespace {
 
 constexpr absl::string_view kTraining = "training";
 constexpr absl::string_view kPaused = "paused";
-// What a worker tells in its heartbeats as long as it does not reach every server.
+// Activity that a worker reports in its heartbeats while it cannot reach every server.
 constexpr absl::string_view kNoPath = "no path";
 
-// Workers whose life has ended are shown for this long, and of them at most so many: those that
-// ended last.
+// Workers whose life has ended are shown for kEndedShownFor, at most kMaxEndedShown of them: those
+// whose lives ended last.
 constexpr absl::Duration kEndedShownFor = absl::Hours(1);
 constexpr size_t kMaxEndedShown = 32;
 constexpr int kMaxWaitingShown = 100;
@@ -34,7 +34,8 @@ constexpr size_t kMaxShutOutShown = 100;
 constexpr absl::string_view kAway = "away";
 constexpr absl::string_view kAnd = " and ";
 
-// How long a wait lasts before the log is told.
+// How long a wait lasts before the log reports it: usually kWaitPatience. kRoundPatience is for a
+// round that no worker has handed in.
 constexpr absl::Duration kWaitPatience = absl::Seconds(2);
 constexpr absl::Duration kRoundPatience = absl::Minutes(1);
 
@@ -56,7 +57,7 @@ absl::string_view ServerStateName(const ShardFleet::Server& server) {
   return "unknown";
 }
 
-// Returns a text such as "shard 1 (missing for 3s)". Without its age if `age_at` is not given.
+// Returns a text such as "shard 1 (missing for 3s)". If `age_at` is not set, the text has no age.
 std::string ShardText(int shard, absl::string_view state, absl::Time since,
                       std::optional<absl::Time> age_at) {
   return absl::StrCat("shard ", shard, " (", state,
@@ -121,9 +122,10 @@ bool OnlyWaits(const WorkerActivity& activity) {
          (activity.is_delivering() && !activity.path_stall().has_value());
 }
 
-// The missing of a round, without those that have sent theirs and only wait behind others for the
-// acknowledgement (sums have a fixed order), and those whose pushes a server holds. One whose
-// transfers do not move, or that keeps space that others wait for, does not only wait.
+// Returns the missing workers of a round, without those that only wait: for the acknowledgement of
+// a contribution behind those of others (sums have a fixed order), or for a server that holds their
+// pushes. A worker whose transfers stand still, or that keeps space that others wait for, does not
+// only wait. If all missing workers only wait, returns all of them.
 std::vector<WorkerId> Awaited(const OpenRound& round, const StragglerDetector& stragglers) {
   const std::vector<WorkerId> missing = round.Missing();
   std::vector<WorkerId> awaited;
@@ -133,13 +135,14 @@ std::vector<WorkerId> Awaited(const OpenRound& round, const StragglerDetector& s
   return awaited.empty() ? missing : awaited;
 }
 
-// "of bucket 3, 65540 of 1048576 bytes have come to shard 0"
+// Returns a text such as "of bucket 3, 65540 of 1048576 bytes have come to shard 0".
 std::string PushText(const MemberPushes::Unfinished& push) {
   return absl::StrCat("of bucket ", push.bucket, ", ", push.received_bytes, " of ",
                       push.total_bytes, " bytes have come to shard ", push.shard);
 }
 
-// When this member is dropped if it goes on as it does; never if it need not be, or is done.
+// Returns when this member is dropped if it makes no progress. InfiniteFuture() means that it is
+// not dropped.
 absl::Time DropTime(const ClusterState& state, absl::Span<const Stall> stalls, WorkerId worker,
                     absl::Time now) {
   const auto stall =
@@ -147,7 +150,8 @@ absl::Time DropTime(const ClusterState& state, absl::Span<const Stall> stalls, W
                        [](const Stall& one, WorkerId wanted) { return one.worker < wanted; });
   const bool is_stalled = stall != stalls.end() && stall->worker == worker;
   absl::Time until = is_stalled ? stall->until : absl::InfiniteFuture();
-  // Heartbeats come every third of a lease.
+  // A heartbeat comes every third of a lease. If one is missing, the end of the lease may end the
+  // life.
   const WorkerRecord* const record = state.membership.table().Find(worker);
   const absl::Duration lease = state.config.lease;
   if (record != nullptr && now - record->renewed_at > lease / 2) {
@@ -156,7 +160,8 @@ absl::Time DropTime(const ClusterState& state, absl::Span<const Stall> stalls, W
   return std::min(until, state.ending.drop_missing_at());
 }
 
-// ", at most 4m20s more" for all of these; empty if one of them may take as long as it likes.
+// Returns how long these workers may take together, such as ", at most 4m20s more". Empty means
+// that there is no limit for one of them, or that the time is over.
 std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> workers,
                      absl::Time now) {
   const std::vector<Stall> stalls = state.stragglers.Stalls(state.FactsOfStragglers(now), now);
@@ -166,8 +171,8 @@ std::string TimeLeft(const ClusterState& state, absl::Span<const WorkerId> worke
   return absl::StrCat(", at most ", DurationText(last - now), " more");
 }
 
-// "no bytes to shard 1 at host:port for 12s"; empty if the worker tells of no stall on its path.
-// Without its age if `age_at` is not given.
+// Returns a text such as "no bytes to shard 1 at host:port for 12s". Empty means that the worker
+// reports no stall of its path. If `age_at` is not set, the text has no age.
 std::string PathStallText(const ClusterState& state, WorkerId worker,
                           std::optional<absl::Time> age_at) {
   const WorkerActivity& activity = state.stragglers.Of(worker);
@@ -195,8 +200,8 @@ std::string PathStallsText(const ClusterState& state, std::optional<absl::Time> 
   return text;
 }
 
-// Names the workers that have registered, and do not reach every server, and where the servers are.
-// Empty if there are none.
+// Names the registered workers that cannot reach every server, and the addresses of the servers.
+// Empty means that there are no such workers.
 std::string WithoutPath(const ClusterState& state) {
   std::vector<std::string> names;
   for (const auto& [id, record] : state.membership.table().workers()) {
@@ -230,7 +235,8 @@ std::string NotJoined(const ClusterState& state, absl::Time now) {
       "run `lodestar doctor`, which is in the Python wheel, there: it tries large messages");
 }
 
-// "; worker a keeps space that others wait for: of bucket 3, ..." for all that do.
+// Returns a text such as "; worker a keeps space of shard 0 that others wait for: of bucket 3,
+// ...", for each such push of a member.
 std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_at) {
   std::string text;
   for (const WorkerRecord* member : state.membership.table().Members()) {
@@ -245,7 +251,8 @@ std::string SpaceKept(const ClusterState& state, std::optional<absl::Time> age_a
   return text;
 }
 
-// For how long some member has kept space that others wait for.
+// Returns the longest time for which a member has kept space that others wait for. Zero means that
+// no member does.
 absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
   absl::Duration longest;
   for (const WorkerRecord* member : state.membership.table().Members()) {
@@ -256,8 +263,8 @@ absl::Duration KeepsSpaceFor(const ClusterState& state, absl::Time now) {
   return longest;
 }
 
-// Says which members the cluster waits for if no member is held up, and none asks for work or hands
-// any in.
+// Says which members the cluster waits for if nothing holds members up and they neither ask for
+// work nor hand in rounds.
 std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                               std::optional<absl::Time> age_at) {
   std::vector<std::string> names;
@@ -272,8 +279,8 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
     newest = std::max(newest, round.opened_at());
     for (WorkerId worker : round.Missing()) names.push_back(state.NameOf(worker));
   }
-  // As long as some come back for more, those that take longer are slow at most, unless it is their
-  // pushes that others cannot get past.
+  // While new rounds are opened, members that take longer are only slow and not reported, unless
+  // they keep space that others wait for.
   if (now - newest <= std::max(state.config.lease, 2 * state.rounds.progress().usual_round())) {
     if (KeepsSpaceFor(state, now) <= state.config.lease) return "";
     return std::string(absl::StripPrefix(SpaceKept(state, age_at), "; "));
@@ -283,7 +290,7 @@ std::string WaitingForMembers(const ClusterState& state, absl::Time now,
                       PathStallsText(state, age_at), SpaceKept(state, age_at));
 }
 
-// Says what a site waits for that has enough members and no order. Empty for any other state.
+// If a site has enough members and no order, says what it waits for. Otherwise empty.
 std::string WaitingForUpstream(const ClusterState& state, const ClusterView& view,
                                std::optional<absl::Time> age_at) {
   if (!state.rounds.is_site() || state.rounds.site().waiting() != nullptr) return "";
@@ -343,9 +350,9 @@ std::string WaitingForLastSave(const ClusterState& state, absl::Time now, Ages a
                       last_save.error().message());
 }
 
-// Returns all workers that live and have joined, and some of the others: those that have registered
-// first, and those that have ended last. `num_hidden` counts the rest, without those that ended
-// long ago.
+// Returns all members and some other workers: of those that have only registered, the first ones,
+// and of those whose lives have ended, the last ones. `num_hidden` is the number of the rest,
+// without those that ended long ago.
 std::set<WorkerId> ChooseShown(const MembershipTable& membership, absl::Time now,
                                int64_t* num_hidden) {
   std::set<WorkerId> shown;
@@ -442,7 +449,8 @@ WorkerSnapshot SnapshotOf(const ClusterState& state, const WorkerRecord& record,
   return snapshot;
 }
 
-// By id, those that were turned away last, and those that are shut out.
+// Returns the lines of workers by ID, then those of the workers that were refused last, then those
+// that are shut out.
 std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time now,
                                          int64_t* num_hidden) {
   std::vector<WorkerSnapshot> refused;
@@ -472,8 +480,7 @@ std::vector<WorkerSnapshot> ShownWorkers(const ClusterState& state, absl::Time n
   return workers;
 }
 
-// Says what the operator can do about what is waited for. Empty means that the operator can only
-// wait.
+// Says what the operator can do so that the wait ends. Empty means that the operator can only wait.
 std::string WayOut(const ClusterState& state, absl::Time now) {
   if (!WaitingForServers(state, now).empty()) {
     if (!state.has_memory()) return "start it";
@@ -527,7 +534,8 @@ std::vector<RequestSnapshot> RequestsOf(const ClusterState& state, absl::Time no
   return requests;
 }
 
-// Behind a number of rounds; empty if there are none.
+// Returns a text to append to a number of rounds. Empty means that no round was without a
+// contribution.
 std::string WastedText(const ClusterState& state) {
   const int64_t lost = state.rounds.ledger().lost_rounds();
   return lost == 0 ? "" : absl::StrCat(", ", lost, " of them without a contribution");
@@ -541,7 +549,7 @@ std::optional<CheckpointSnapshot> NewestCheckpoint(const CheckpointTracker& trac
                             tracker.last_write_time()};
 }
 
-// "7 of 20 rounds"
+// Returns a text such as "7 of 20 rounds".
 std::string RoundsText(const ClusterState& state) {
   return absl::StrCat(state.rounds.rounds_done(), " of ", state.rounds.ledger().total_rounds(),
                       " rounds", WastedText(state));
@@ -558,7 +566,8 @@ std::string NotWaitedForText(const ClusterState& state) {
                                     }));
 }
 
-// How the job has come to how it exchanges, or what its trial still waits for.
+// Says which exchange settings the job has chosen and why, or what the trial of settings still
+// waits for.
 std::string ExchangeText(const ClusterState& state) {
   const std::string& text = state.model.tuning().text();
   const int64_t missing = state.model.job().min_workers -
@@ -586,7 +595,8 @@ std::string WaitingForJournals(const ClusterState& state, Ages ages) {
   const std::vector<ShardFleet::Server>& servers = state.shards.servers();
   for (const int shard : state.shards.WithJournalTrouble()) {
     const std::string owner = servers.size() == 1 ? "" : absl::StrCat(" of shard ", shard);
-    // A reason may change while the trouble lasts.
+    // The text without ages must not change while the trouble lasts, so it leaves out the reason,
+    // which may change.
     troubles.push_back(absl::StrCat(
         "the journal", owner,
         ages == Ages::kShown ? ": " + servers[shard].journal.trouble : " cannot be written"));
@@ -611,7 +621,8 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages) {
       state.phase == CoordinatorPhase::kAwaitingShards ||
       (state.is_shard_away() && state.has_memory() && !state.ending.should_exit());
   const std::string servers = awaits_servers ? WaitingForServers(state, now, ages) : "";
-  // Then workers are missing only because nothing of theirs is acknowledged.
+  // If a journal cannot be written, the servers acknowledge nothing. Missing workers are then only
+  // a consequence.
   const std::string journals =
       state.phase == CoordinatorPhase::kFailed ? "" : WaitingForJournals(state, ages);
   if (awaits_servers || !journals.empty()) {
@@ -713,7 +724,7 @@ std::string ShutOutText(const Quarantine::Entry& entry) {
 }
 
 std::string LearningRateHistoryText(const FaultPolicy::Memory& faults) {
-  // A scale that differs by less is the rounding of several orders.
+  // A smaller difference from 1 is only the rounding error of several orders.
   const bool has_order = std::abs(faults.scale_by_operators - 1.0) > 1e-9;
   std::vector<std::string> parts;
   if (faults.rollbacks > 0) {
@@ -792,14 +803,16 @@ std::string HeldUpText(const ClusterState& state, const Stall& stall, absl::stri
 }
 
 absl::Duration WaitPatience(const ClusterState& state) {
-  // Between two windows the other workers upstream take their time.
+  // A site that has no order usually waits for the other workers upstream. That may take up to a
+  // lease.
   const bool is_upstreams_turn = state.rounds.is_site() && state.rounds.site().waiting() == nullptr;
   if (state.rounds.open().empty() && is_upstreams_turn)
     return std::max(state.config.lease, kWaitPatience);
   if (state.rounds.open().empty() || !WaitingForJournals(state).empty()) return kWaitPatience;
-  // It has lasted before it was told.
+  // A worker reports a stall of its path only after the stall has lasted for some time.
   if (!PathStallsText(state, /*age_at=*/std::nullopt).empty()) return kWaitPatience;
-  // Rounds take their time; one that only waits for some is held up by them.
+  // A round that all workers still compute may take long. If some have handed it in, the others
+  // hold it up.
   const bool has_stragglers = !state.rounds.open().begin()->second.Arrived().empty();
   return std::max({state.config.lease, has_stragglers ? kWaitPatience : kRoundPatience,
                    2 * state.rounds.progress().usual_round()});
@@ -1003,7 +1016,7 @@ ClusterSnapshot SnapshotOf(const ClusterState& state, absl::Time now) {
   snapshot.metrics_dropped = progress.metrics_dropped();
   snapshot.rounds_committed_short = progress.rounds_committed_short();
   const JobProgress::Pace pace = progress.PaceOf(
-      // A trial has no length of its own.
+      // A trial of settings has no fixed number of rounds.
       {.remaining_rounds = state.model.tuning().is_measuring()
                                ? 0
                                : snapshot.total_rounds - ledger.next_round + open_rounds,

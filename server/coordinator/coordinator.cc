@@ -17,7 +17,7 @@
 namespace lodestar {
 namespace {
 
-// An alarm may overtake the sign of life that its server has given before.
+// Longest time by which an alarm may overtake a sign of life that its server sent before the alarm.
 constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
 // The subjects of alarms. The alarm about a worker of other servers ends with that worker's life.
 std::string JournalSubject(int shard) { return absl::StrCat("journal of shard ", shard); }
@@ -80,7 +80,8 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
     return WithJobOver(absl::FailedPreconditionError(absl::StrCat(
         "stopped: ", *state_.ending.stop_reason(), ", before all servers were there")));
   }
-  // The servers go, so no server would tell this worker of the end.
+  // The servers exit, so a worker that registered now would find no server that tells it of the
+  // end.
   if (state_.ending.should_exit()) return JobIsOver();
   RETURN_IF_ERROR(CheckCompared(now));
   if (state_.phase == CoordinatorPhase::kAwaitingLayout) RETURN_IF_ERROR(Adopt(call, now));
@@ -116,8 +117,8 @@ absl::StatusOr<Registration> Coordinator::Admit(const RegisterCall& call, absl::
   }
   const absl::StatusOr<Membership::Admitted> registered =
       state_.membership.Register(call, state_.model.map()->version, now);
-  // The name is mostly held by a process before this one. Once that life's lease is over, there may
-  // be no server left to ask.
+  // Mostly an earlier process of the same worker has the name. By the time that its lease is over,
+  // there may be no server left to answer this worker.
   if (absl::IsAlreadyExists(registered.status()) && state_.ends()) return JobIsOver();
   ASSIGN_OR_RETURN(const Membership::Admitted admitted, registered);
   const auto& [worker, incarnation] = admitted.life;
@@ -153,9 +154,10 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
   RETURN_IF_ERROR(CheckReady(state_, now));
   if (state_.membership.table().Find(life.worker)->is_member())
     return state_.membership.table().view();
-  // Else the next stall of a path that lets a trial through would follow at once on the last.
+  // Without this rest, a worker whose path carries small messages and stalls on large ones would
+  // join and stall again at once.
   RETURN_IF_ERROR(CheckRest(state_, life.worker, now));
-  // Others may have joined since it has registered.
+  // Other workers may have joined since this worker registered.
   if (const absl::Status room = CheckRoom(state_, state_.NameOf(life.worker)); !room.ok()) {
     state_.membership.NoteWaiting(state_.NameOf(life.worker),
                                   state_.membership.ConnectionOf(life.worker).peer(), room, now);
@@ -196,7 +198,8 @@ absl::StatusOr<ViewId> Coordinator::Join(const WorkerLife& life, absl::string_vi
 
 absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
-  // First: a life that is over may tell of servers that this job does not have.
+  // The life is checked first: a life that is over may report on shards that this job does not
+  // have.
   RETURN_IF_ERROR(state_.membership.Renew(call.life, now));
   if (call.standstill.has_value() && call.standstill->shard >= state_.config.num_shards) {
     return absl::InvalidArgumentError(absl::StrCat("standstill.shard=", call.standstill->shard,
@@ -222,11 +225,12 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
       answer.servers->addresses.push_back(server.address);
     }
   }
-  // A round takes its time; only one that is older than a worker could be silent is worth a word.
+  // An open round younger than a lease is usual, so the answer then does not say what the cluster
+  // waits for.
   const bool is_usual =
       !state_.rounds.open().empty() &&
       now - state_.rounds.open().begin()->second.opened_at() < state_.config.lease;
-  // Without ages, so that the worker's log has it once.
+  // The text has no ages, so that the worker logs it only once.
   if (!is_usual) answer.waiting_for = WaitingFor(state_, now, Ages::kLeftOut);
   return answer;
 }
@@ -234,10 +238,10 @@ absl::StatusOr<HeartbeatAnswer> Coordinator::Heartbeat(const HeartbeatCall& call
 absl::Status Coordinator::Leave(const WorkerLife& life, absl::string_view reason,
                                 const std::optional<RoundReport>& report, absl::Time now) {
   RETURN_IF_ERROR(CheckCompared(now));
-  // The answer to the first time was lost.
+  // The worker repeats its call because the answer was lost.
   if (state_.membership.table().HasLeft(life.worker, life.incarnation)) return absl::OkStatus();
   RETURN_IF_ERROR(state_.membership.Check(life));
-  // A report that does not fit is no reason to stay.
+  // A worker may leave also if its report is refused.
   if (report.has_value()) CountReport(life.worker, *report, now).IgnoreError();
   ASSIGN_OR_RETURN(const EndedLife ended, state_.membership.Leave(life, reason, now));
   EndLives({ended}, now);
@@ -265,7 +269,8 @@ void Coordinator::Tick(absl::Time now) {
   LookForSilence(now);
   const bool is_over =
       state_.phase == CoordinatorPhase::kDone || state_.phase == CoordinatorPhase::kFailed;
-  // Workers cannot renew their leases, nor hand anything in.
+  // Until the journals have been compared, workers can neither renew leases nor hand in reports, so
+  // none may be dropped.
   if (state_.is_comparing() && !is_over) return TellWait(now);
   if (state_.checkpoints.TriesReopeningAgain(now)) Advance(now);
   EndLives(state_.membership.Expire(now), now);
@@ -277,7 +282,8 @@ void Coordinator::Tick(absl::Time now) {
 }
 
 void Coordinator::OnGap(absl::Duration gap, absl::Time now) {
-  // Workers tell by their own clocks for how long nothing has moved.
+  // Workers report by their own clocks for how long their transfers have stood still, gap included.
+  // So the servers count as just back.
   state_.shards.NoteBack(now);
   state_.membership.OnGap(now);
   outbox_.Tell(absl::StrCat("this process was stopped, or starved, for ",
@@ -329,7 +335,7 @@ void Coordinator::EndLives(std::vector<EndedLife> lives, absl::Time now) {
   }
   if (view_changed) AnnounceMembers();
   if (!lives.empty()) outbox_.Touch();
-  // All start over, so that another one learns that it has to supply the weights.
+  // All workers register again, so that another worker learns that it has to supply the weights.
   if (supplier_lost) return DropAll("the client that was to supply the weights is gone", now);
   Advance(now);
 }
@@ -339,7 +345,7 @@ void Coordinator::DropAll(absl::string_view reason, absl::Time now) {
 }
 
 void Coordinator::AnnounceMembers() {
-  // A shard that knows of members takes no first weights any more.
+  // A shard that has got a MembersCommand does not take initial weights any more.
   if (!state_.model.supply().is_awaited()) Command(Members());
 }
 
@@ -360,7 +366,8 @@ absl::StatusOr<GrantAnswer> Coordinator::RequestGrant(const WorkerLife& life,
     return absl::FailedPreconditionError(
         absl::StrCat("worker '", state_.NameOf(life.worker), "' has not joined; call Join first"));
   }
-  // Before the servers are ready again, everything since the checkpoint is void: so is the report.
+  // While the servers are not ready, all rounds since the checkpoint are void, and so is the
+  // report.
   if (state_.is_ready()) {
     if (report.has_value()) RETURN_IF_ERROR(CountReport(life.worker, *report, now));
     if (state_.rounds.AskForWork(life.worker)) outbox_.Remember();
@@ -516,12 +523,13 @@ void Coordinator::LookForStraggler() {
           : "docs/howto/unequal_workers.md says what helps"));
 }
 
-// A worker that still has a round at hand has its time to hand it in. A worker that has none has
-// been told that the job is over, or does not ask, and would keep the servers with nothing but its
-// heartbeats.
+// After the end of the job, a worker with a grant has time to hand in its round. A worker without a
+// grant knows of the end or does not ask for work. Its heartbeats alone would keep the servers from
+// exiting, so it is dropped.
 void Coordinator::DropLingering(absl::Time now) {
   if (now < state_.ending.over_since()) return;
-  std::vector<WorkerId> lingering;  // apart from dropping them, which may forget others
+  // A list of its own, because DropWorker() may erase workers from the table.
+  std::vector<WorkerId> lingering;
   for (const auto& [id, record] : state_.membership.table().workers()) {
     if (record.is_alive() && now >= LeavesBy(id)) lingering.push_back(id);
   }
@@ -569,8 +577,8 @@ bool Coordinator::AdvanceTraining(absl::Time now) {
   if (CloseRounds(now) || saves_.SaveCompleteRounds(now)) return true;
   if (state_.rounds.uses_rosters() && !state_.rounds.open().empty()) return false;
   if (IsTrialOver()) return ChooseExchangeSettings(now);
-  // Members that have something in hand have asked for work. A round that cannot be opened for them
-  // now is not waited for.
+  // Members that still owe a deferred contribution get one more round, without computing, to hand
+  // it in. If that round cannot be opened now, the end does not wait for it.
   const bool ends_work =
       state_.ending.is_stopping() || state_.ending.is_work_held() || state_.ending.is_paused();
   if (ends_work && state_.rounds.OwesContribution(state_.RoundMembers()) &&
@@ -599,7 +607,8 @@ bool Coordinator::IsTrialOver() const {
   return state_.model.IsTrialOver(members, state_.rounds.ledger().max_roster());
 }
 
-// All start over with what has been chosen, as after a rollback.
+// All servers and workers start over with the settings that the trial has chosen, as after a
+// rollback.
 bool Coordinator::ChooseExchangeSettings(absl::Time now) {
   const absl::StatusOr<std::string> choice = state_.model.ChooseExchange();
   if (!choice.ok()) {
@@ -628,7 +637,7 @@ bool Coordinator::AdvanceEvaluation(absl::Time now) {
     return true;
   }
   if (state_.ending.is_stopping() || !state_.rounds.ledger().needs_final_evaluation()) {
-    state_.ending.EndPause();  // there is nothing left to do
+    state_.ending.EndPause();  // a pause has no effect any more
     Enter(CoordinatorPhase::kSaving);
     return true;
   }
@@ -674,7 +683,7 @@ void Coordinator::TellClosed(const ClosedRound& closed, absl::Time now) {
   if (closed.is_announced) outbox_.Announce(summary);
 }
 
-// Opens the next round for those that wait and may be in it.
+// Opens the next round for the members that wait for work and may take part.
 bool Coordinator::GrantNext(WorkLedger::Computes computes, absl::Time now) {
   const std::vector<RoundMember> members = state_.RoundMembers();
   const std::vector<RosterMember> roster = state_.rounds.NextRoster(members, now);
@@ -776,7 +785,7 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
   }
   using Kind = AttachVerdict::Kind;
   const AttachVerdict verdict = state_.shards.JudgeAttach(attachment, facts);
-  // It has not heard of the end, or was started anew behind it.
+  // The server has not heard that the job is over, or was started after the end.
   if (state_.ending.should_exit() && verdict.kind != Kind::kDoesNotFit) {
     outbox_.Repeat(shard, StopCommand{std::string(state_.ending.failure().message())});
     return absl::OkStatus();
@@ -802,27 +811,29 @@ absl::Status Coordinator::OnShardAttached(int shard, int num_shards, uint64_t in
 absl::Status Coordinator::GoOnWith(const Attachment& attachment, const AttachVerdict& verdict,
                                    absl::Time now) {
   const int shard = attachment.shard;
-  // This connection may come before the end of the old one is noticed.
+  // The server may connect again before the end of its old connection is noticed.
   if (state_.shards.Disconnect(shard, now)) OnShardAway(shard, now);
   outbox_.Tell(
       absl::StrCat("shard connected again shard=", shard, " address=", attachment.address));
   state_.shards.GoOn(attachment, now);
   state_.rounds.OnServerAttached(shard);
-  // A server that was started again on what it had may have another port.
+  // A server that was started again with its journal may have another port.
   if (verdict.has_moved) {
     RETURN_IF_ERROR(state_.model.MoveServers(state_.shards.addresses(), now));
     outbox_.Remember();
   }
   if (!state_.is_comparing()) RepeatCommands(shard);
   OnShardBack(shard, now);
-  // It may have nothing to load before it serves.
+  // A new process that goes on with its memory may send no ShardLoaded, so ForgetStop() is called
+  // here.
   if (verdict.is_another_process) ForgetStop(shard, now);
   return absl::OkStatus();
 }
 
 void Coordinator::RepeatCommands(int shard) {
   const auto repeat = [&](ShardCommand command) { outbox_.Repeat(shard, std::move(command)); };
-  // First: a push of a new life that waits for the members would be too far ahead of older rounds.
+  // Rounds come before the members: otherwise a push that waits for the members would be too far
+  // ahead of the rounds that the server knows.
   for (const auto& [number, round] : state_.rounds.open()) {
     if (state_.rounds.uses_rosters() && !round.is_evaluation()) {
       repeat(OpenRoundCommand{round.plan()});
@@ -938,14 +949,15 @@ void Coordinator::StartOver(int shard, const ShardLoss& loss, absl::Time now) {
 }
 
 void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time now) {
-  // A job that is over and has nothing to go back to stays over.
+  // A job that is over and saves nothing stays over.
   const bool stays_done = state_.phase == CoordinatorPhase::kDone && !state_.saves();
   if (stays_done || state_.phase == CoordinatorPhase::kFailed ||
       state_.phase == CoordinatorPhase::kAwaitingShards) {
     return;
   }
   const std::string why = absl::StrCat("the server of shard ", shard, " ", what);
-  // Lost rounds stay an alarm. If there was nothing to lose, the alarm ends when a server is back.
+  // If rounds were lost, the alarm does not end. Otherwise it ends when a server of this shard is
+  // back.
   const std::string subject = state_.is_ready() ? "" : ServerSubject(shard);
   outbox_.RaiseAlarm(absl::StrCat(why, "; ", WayBack()), now, AlarmKind::kAlarm, subject);
   if (state_.is_ready()) {
@@ -959,7 +971,7 @@ void Coordinator::GoBackWithout(int shard, absl::string_view what, absl::Time no
   if (state_.checkpoints.last_save().is_begun()) {
     FailUnlessOk(saves_.EndLast(absl::DataLossError(lost)), now);
   }
-  // The loss of the server that was failing anyway is the end.
+  // If a server had reported that it cannot go on, EndLast() has ended the job.
   if (state_.phase == CoordinatorPhase::kFailed) return Advance(now);
   state_.rounds.DropOpen();
   Enter(CoordinatorPhase::kAwaitingShards);
@@ -985,7 +997,8 @@ void Coordinator::OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, a
   if (state_.phase != CoordinatorPhase::kRestoring) return;
   const absl::Status restored = choice.ok() ? Restore(*choice, now) : choice.status();
   if (restored.ok()) return;
-  // What the shards have stays as it is: the newer journal may be brought back.
+  // The loss is not accepted after all: the shards keep their memory, because the operator may
+  // still bring the newer journal back.
   if (state_.comparison.is_accepted) state_.comparison.is_over = false;
   Fail(restored, now);
   outbox_.RaiseAlarm(state_.ending.failure().message(), now);
@@ -1002,7 +1015,8 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   Incarnation last_life = saved.membership.last_incarnation;
   if (choice.state.has_value()) saved = *choice.state;
   last_life = std::max(last_life, saved.membership.last_incarnation);
-  // What this process knows is newer: it may have gone back.
+  // Only a new process takes the orders of the checkpoint. A process that went back to a checkpoint
+  // has newer orders.
   const bool is_new_process = state_.shards.server_incarnation() == 0;
   if (is_new_process) state_.TakeOrders(saved.orders, now);
   const CoordinatorState on_disk = saved;
@@ -1028,8 +1042,8 @@ absl::Status Coordinator::Restore(const RestoreChoice& choice, absl::Time now) {
   const auto* checkpoint = std::get_if<CheckpointSource>(&choice.source);
   state_.checkpoints.SetComplete(choice.is_complete && checkpoint != nullptr ? checkpoint->directory
                                                                              : "");
-  // Lives that a lost coordinator began after its last checkpoint are not known here; time-based
-  // server incarnations lie above them.
+  // This process does not know the lives that a lost coordinator began after its last checkpoint.
+  // The server incarnation is based on time, so it is above the incarnations of those lives.
   RETURN_IF_ERROR(state_.membership.Restore(saved.membership, std::move(start), now));
   state_.rounds.Restore(state_.model.job(), saved.ledger, saved.progress);
   state_.faults.ForgetWorkers();
@@ -1122,8 +1136,8 @@ void Coordinator::ReplaceServer(int shard, const std::string& failure, absl::Tim
   StartOver(shard, {ShardLoss::Kind::kCannotLoad}, now);
 }
 
-// A process has taken over what the one before it has written down, so that process does not wait
-// to exit any more.
+// A new process of the server has replaced the process that waited for the last save to exit. The
+// last save does not have to serve that process any more.
 void Coordinator::ForgetStop(int shard, absl::Time now) {
   if (state_.phase != CoordinatorPhase::kLoading && state_.phase != CoordinatorPhase::kRunning &&
       state_.phase != CoordinatorPhase::kEvaluating) {
@@ -1158,7 +1172,7 @@ void Coordinator::OnUpstreamEnd(const absl::Status& outcome, absl::Time now) {
   if (outcome.ok() || state_.ending.is_stopping()) {
     return RequestStop("the job upstream is over", now);
   }
-  if (!state_.ending.failure().ok()) return;  // the uplink has ended of it
+  if (!state_.ending.failure().ok()) return;  // this failure has ended the uplink
   if (!state_.is_ready()) return Fail(outcome, now);
   FailOnceSaved(outcome, now);
 }
@@ -1170,7 +1184,7 @@ absl::StatusOr<uint64_t> Coordinator::RequestCheckpoint(absl::Time now) {
 }
 
 void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
-  // What is over or has failed ends by itself.
+  // A job that is over or has failed ends without a stop.
   if (state_.ending.is_stopping() || state_.ending.should_exit() ||
       state_.phase == CoordinatorPhase::kFailed) {
     return;
@@ -1178,7 +1192,8 @@ void Coordinator::RequestStop(absl::string_view reason, absl::Time now) {
   state_.ending.RequestStop(reason, now);
   outbox_.Tell(absl::StrCat("stop requested: ", reason));
   outbox_.Touch();
-  // What is in the journal is saved once it is known that it is whole.
+  // The rounds in the journal are saved once the comparison has shown that the journal has lost
+  // nothing.
   const bool waits_for_comparison =
       state_.is_comparing() && state_.comparison.is_resumed && !state_.comparison.loss.has_value();
   if (waits_for_comparison) return;
@@ -1201,8 +1216,8 @@ void Coordinator::BeginLastSave(absl::string_view reason, absl::Duration patienc
   Advance(now);
 }
 
-// A worker that holds up the last checkpoint goes, and with it its part of the round; the round is
-// closed without it.
+// Drops the workers that hold up the last save. Their contributions are lost, and the open rounds
+// are closed without them.
 void Coordinator::DropMissing(absl::Time now) {
   const std::string reason = saves_.HeldUpReason();
   std::vector<EndedLife> ended;
@@ -1222,9 +1237,10 @@ void Coordinator::DropMissing(absl::Time now) {
 void Coordinator::Fail(const absl::Status& status, absl::Time now) {
   state_.ending.Fail(status);
   Enter(CoordinatorPhase::kFailed);
-  if (state_.shards.all_serving()) return;  // workers can hand in what they have, and are told
-  // Else they would try for ever. They come back, as those do whose lives a restart has ended, and
-  // learn that it was in vain.
+  // workers can hand in their rounds, and then learn of the failure
+  if (state_.shards.all_serving()) return;
+  // Without all servers, workers would try to hand in their rounds for ever. So their lives end
+  // here. They register again, as after a restart, and learn that the job has failed.
   state_.rounds.DropOpen();
   state_.rounds.GatherMembers(now);
   EndLives(state_.membership.EndAll(status.message(), now), now);
@@ -1259,7 +1275,8 @@ bool Coordinator::AdvanceSaving(absl::Time now) {
   }
   if (AdvanceLastSave(now)) return true;
   if (state_.checkpoints.tracker().is_active()) return false;
-  // Workers need not wait for the tries that follow.
+  // Workers are told to leave now: they need not wait until further tries of the last save are
+  // made.
   Enter(CoordinatorPhase::kDone);
   return true;
 }
@@ -1276,7 +1293,7 @@ bool Coordinator::AdvanceDone(absl::Time now) {
   state_.ending.OnOver(now);
   if (!state_.Present().empty() || !state_.Returning(now).empty()) return false;
   if (state_.awaits_strangers(now) || !state_.membership.Callers(now).empty()) return false;
-  // A server that is away for long is not waited for to be told.
+  // If a server has been away for long, the others exit without waiting until it knows of the end.
   if (state_.is_shard_away() && !state_.shards.any_told()) return false;
   Exit("the job is over", now);
   return true;

@@ -1,18 +1,19 @@
-// The coordinator of one job: membership, work and rounds, and what follows from them. Pure: it has
-// no lock, clock, thread, proto or I/O, and calls no code of its owner. The owner serializes all
-// calls, passes the time, calls Tick() a few times per lease, and carries out the effects. Same
-// calls, same answers, same effects.
+// The coordinator of one job: it decides on membership, work and rounds, and on what follows from
+// them. Pure: it has no lock, clock, thread, proto or I/O, and calls no code of its owner. The
+// owner serializes all calls, passes the time, calls Tick() a few times per lease, and carries out
+// the effects. The same calls always give the same answers and effects.
 //
 //   kAwaitingShards --> kRestoring --> [kAwaitingLayout] --> kLoading --> kRunning --> kEvaluating
 //         ^                                                                  |             |
 //         | any shard is lost                                                v             v
 //         +------------- (from every state)               kDone <-------- kSaving <--------+
 //
-// kAwaitingLayout only for the model `client` without a checkpoint. RequestStop() leads from
-// kRunning to kSaving as soon as no work is out. In kDone, workers are told to leave; a last
-// checkpoint that failed is tried again there. A run that diverges goes to kDone without saving, or
-// back to kRestoring: DivergencePolicy. What the servers cannot get over, such as weights that
-// cannot be loaded, leads to kFailed, where workers are told why and to leave.
+// kAwaitingLayout comes only for the model `client` without a checkpoint. RequestStop() leads from
+// kRunning to kSaving as soon as no round is open. In kDone, workers are told to leave, and a last
+// save that failed is tried again. A run that diverges goes to kDone without saving, or back to
+// kRestoring: see DivergencePolicy. An error after which the servers cannot go on, such as weights
+// that cannot be loaded, leads to kFailed. There, workers are told the error and that they have to
+// leave.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +56,9 @@
 
 namespace lodestar {
 
-// If there is no grant, hold the call, and ask again after state_version() has changed. When the
-// caller's patience is over, set `pending_reason` and answer OrWait().
+// The answer to a worker that asks for work. If `grant` is not set, hold the call and call
+// PollGrant() after state_version() has changed. When the caller's patience is over, set
+// `pending_reason` and answer with OrWait().
 struct GrantAnswer {
   std::optional<Grant> grant;
   std::string pending_reason;  // see Coordinator::WhyNoGrant()
@@ -73,297 +75,323 @@ struct GrantAnswer {
 class Coordinator {
  public:
   using Config = CoordinatorConfig;
-  // Errors: InvalidArgument, as ValidateJobSpec() and BuildLayout(), or for num_shards.
+  // Errors: InvalidArgument (as ValidateJobSpec() and BuildLayout(), or num_shards is wrong).
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(Config config, absl::Time now);
-  // Goes on where a process that has ended was, as after a long outage: workers keep their lives
-  // and grants, and servers are away until they attach with the memory that they had. Errors: those
-  // of Create(); FailedPrecondition, as CheckSameJob(); DataLoss (a memory that contradicts
-  // itself).
+  // Creates a coordinator that goes on from the memory of a process that has ended. Workers keep
+  // their lives and grants. Servers are away until they attach with the memory that they had.
+  // Errors: those of Create(); FailedPrecondition (as CheckSameJob()); DataLoss (parts of the
+  // memory contradict each other).
   static absl::StatusOr<std::unique_ptr<Coordinator>> Resume(Config config,
                                                              CoordinatorMemory memory,
                                                              absl::Time now);
 
-  // What the calls since the last TakeEffects() have led to, for the owner to carry out in order.
+  // Returns the effects of all calls since the last TakeEffects(). The owner has to carry them out
+  // in order.
   std::vector<Effect> TakeEffects() { return outbox_.Take(); }
 
-  // Returns what Resume() takes. Not set means that there is no memory, and a process that comes
-  // after this one chooses what to restore as after any other start. There is none before the
-  // servers are ready, once they have lost something and start over, and when the job is over and
-  // saved, or has failed for good.
+  // Returns the memory for Resume(). Not set means that the next process has to start without a
+  // memory and chooses what to restore. It is not set before the servers are ready, while they
+  // start over after a loss, and after the job is over and saved or has failed for good.
   std::optional<CoordinatorMemory> Memory() const { return MemoryOf(state_); }
-  // Changes whenever Memory() may have: what calls have answered and led to until then must not be
-  // known outside before that memory is kept, if it is to be resumed from.
+  // Changes whenever Memory() may have changed. If the owner keeps memories, it must keep the new
+  // memory before it sends answers or carries out effects of the calls that led to the change.
   uint64_t memory_version() const { return outbox_.memory_version(); }
-  // Returns the ID of the journal that memories are kept in. 0 means that there is no journal.
+  // Returns the ID of the journal that the owner keeps memories in. 0 means that there is no
+  // journal.
   uint64_t journal_id() const { return state_.journal_id; }
-  // The last record that was there when this process began.
+  // Returns the last record that the journal had when this process began.
   CoordinatorRecord found_record() const { return state_.config.journal.end; }
-  // Whether nothing may be kept yet, because the journal may be older than what others know of it.
+  // Returns true if nothing may be written into the journal yet, because records may be lost that
+  // shards or checkpoints know of.
   bool may_not_keep() const {
     return state_.is_comparing() && !state_.config.journal.folder.empty();
   }
-  // What the journal lacks, and is not accepted to be lost.
+  // Returns what the journal has lost, unless the operator has accepted the loss. Not set means
+  // that there is no loss that is not accepted.
   const std::optional<JournalLoss>& journal_loss() const { return state_.comparison.loss; }
-  // Says what that is, for people. Requires: journal_loss() is set.
+  // Returns a message for operators about journal_loss(). Requires: journal_loss() is set.
   std::string journal_loss_reason() const {
     return JournalLossReason(state_.config.journal, *state_.comparison.loss);
   }
-  // Whether calls of workers may be answered. Errors: Unavailable, as may_not_keep().
+  // Checks that calls of workers may be answered. Errors: Unavailable (the journals have not been
+  // compared yet).
   absl::Status CheckCompared(absl::Time now) const { return lodestar::CheckCompared(state_, now); }
 
-  // Whether all servers are there and serve the weights. Errors: Unavailable, saying what is waited
-  // for; FailedPrecondition if the job has failed.
+  // Checks that all servers are there and serve the weights. Errors: Unavailable (says what the
+  // cluster waits for); FailedPrecondition (the job has failed).
   absl::Status CheckAllServing(absl::Time now) const {
     return lodestar::CheckAllServing(state_, now);
   }
 
-  // Workers. Errors of each: see proto/cluster_service.proto. Aborted: register again.
+  // Calls of workers. For the errors of each call see proto/cluster_service.proto. Aborted means
+  // that the worker has to register again.
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
-  // Whether a process that registers so goes on with a life that it has.
+  // Returns true if the process that makes this call goes on with a life that it has already.
   bool GoesOn(const RegisterCall& call) const { return state_.membership.GoesOn(call); }
-  // Returns from where the other process was last heard of that lives under the name of `call`,
-  // which is refused because of that process. If that connection is closed, `call` may say so, and
-  // has the name once nothing was heard of the other process for longer than a heartbeat takes. Not
-  // set means that there is no such process, or that it was not heard of since this process began.
+  // Returns the peer from which the last call came of the other process that has the name in
+  // `call`. `call` is refused because of that process. If its connection is closed, the next `call`
+  // may say so: it gets the name once the other process has been silent for longer than a heartbeat
+  // takes. Not set means that no other process has the name, or that it has made no call since this
+  // server process began.
   std::optional<std::string> PeerOfHolder(const RegisterCall& call) const {
     return state_.membership.PeerOfHolder(call);
   }
-  // A call of this life has come from there.
+  // Notes that a call of this life has come from `peer`.
   void NoteConnection(const WorkerLife& life, const std::string& peer) {
     state_.membership.OnHeard(life, peer);
   }
-  // Before Register(), once for every call whose life does not go on: counts it. Errors:
-  // ResourceExhausted with RetryAfter: there are too many of this peer, or in all.
+  // Counts a registration. Call before Register(), once for every call for which GoesOn() is false.
+  // Errors: ResourceExhausted with RetryAfter (too many registrations from this peer, or in all).
   absl::Status CheckRegistrationRate(absl::string_view peer, absl::Time now) {
     return state_.membership.TakeRegistration(peer, now);
   }
   bool IsMember(const WorkerLife& life) const { return state_.membership.IsMember(life); }
-  // Errors: Aborted if it is over, or was never given.
+  // Checks that this life goes on. Errors: Aborted (the life is over, or was never given).
   absl::Status CheckLife(const WorkerLife& life) const { return state_.membership.Check(life); }
-  // Empty means that no worker of that ID is known.
+  // Returns the name of a worker. Empty means that no worker with this ID is known.
   std::string WorkerName(WorkerId worker) const;
-  // Ends the lives of the workers whose names `which` says. Returns how many there were.
+  // Ends the lives of the workers for whose names `which` returns true. Returns their number.
   int EvictWorkers(absl::FunctionRef<bool(absl::string_view name)> which, absl::string_view reason,
                    absl::Time now);
-  // Ends the life of the worker of this name, and lets none in under it until it is readmitted,
-  // also after a restart. Errors: NotFound.
+  // Evicts the worker `name` and refuses that name until Readmit(). A restart of the servers does
+  // not undo this. Errors: those of CheckKnowsOrders(); NotFound (there is no such worker).
   absl::Status Evict(absl::string_view name, absl::string_view reason, absl::Time now);
-  // Does so for every name of the certificate that the worker `name` has; `name` may also be the
-  // certificate's own. Returns the certificate. Errors: NotFound; FailedPrecondition (the worker
-  // has no certificate).
+  // Evicts all workers of one certificate and refuses their names until Readmit(). `name` is that
+  // of the certificate or of one of its workers. Returns the name of the certificate. Errors: those
+  // of CheckKnowsOrders(); NotFound (there is no such worker); FailedPrecondition (the worker has
+  // no certificate).
   absl::StatusOr<std::string> EvictWithCertificate(absl::string_view name, absl::string_view reason,
                                                    absl::Time now);
-  // Lets workers in again that were evicted, or shut out by --poison_limit. Errors: NotFound if
-  // none has that name.
+  // Lets the worker or the certificate `name` in again that was evicted, or shut out by
+  // --poison_limit. Errors: those of CheckKnowsOrders(); NotFound (nothing with that name is shut
+  // out).
   absl::Status Readmit(absl::string_view name, absl::Time now);
-  // All go back to the newest checkpoint of at most `round` rounds; there is one. Those of more are
-  // set aside. It is so for good, also after a crash, once server_incarnation() is another one.
-  // Returns how many rounds were done. Errors: those of CheckMayRollBack().
+  // Sends the job back to the newest checkpoint of at most `round` rounds and sets checkpoints of
+  // more rounds aside. Requires: such a checkpoint exists. Once server_incarnation() has changed, a
+  // crash does not undo the rollback. Returns how many rounds were done before. Errors: those of
+  // CheckMayRollBack().
   absl::StatusOr<int64_t> RollBack(Round round, absl::string_view why, absl::Time now);
-  // Errors: FailedPrecondition (nothing is saved, the job is not under way, or has not done more
-  // than `round` rounds).
+  // Checks that the job can go back to `round`. Errors: FailedPrecondition (the job saves no
+  // checkpoints, is not under way, is a site, or has not done more than `round` rounds).
   absl::Status CheckMayRollBack(Round round, absl::Time now) const {
     return faults_.CheckMayRollBack(round, now);
   }
-  // A worker was turned away, here or before the call came here; for log and status.
+  // Notes for log and status that a worker was refused, by the coordinator or before its call came
+  // here.
   void NoteRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason,
                    absl::Time now);
   absl::StatusOr<ViewId> Join(const WorkerLife& life, absl::string_view layout_hash,
                               const DatasetInfo& dataset, absl::Time now);
   absl::StatusOr<HeartbeatAnswer> Heartbeat(const HeartbeatCall& call, absl::Time now);
-  // Counts the report (once, however often it comes), then answers with the worker's grant: the one
-  // it holds and has not reported, to the bit as given before, or a new one, or none yet.
+  // Counts the report once, also if it comes several times. Then answers with the worker's grant.
+  // If the worker has a grant that it has not reported, the answer is exactly that grant. Otherwise
+  // it is a new grant, or none yet.
   absl::StatusOr<GrantAnswer> RequestGrant(const WorkerLife& life,
                                            const std::optional<RoundReport>& report,
                                            absl::Time now);
-  // Whether not all servers have told yet that they have all that this life contributes to `round`,
-  // which it has been granted.
+  // Returns true if this life has been granted `round` and some server has not yet reported that it
+  // has the whole contribution.
   bool AwaitsContribution(const WorkerLife& life, Round round) const;
-  // Records of a shard's journal up to this one are on disk. It is kept with the next report that
-  // is counted: where workers ask ahead, that of the contribution that the server has told of.
+  // Notes that the records of a shard's journal up to `end` are on disk. The number is kept with
+  // the next report that is counted. If workers ask ahead, that is the report of the contribution
+  // that the server has reported.
   void NoteJournalEnd(int shard, uint64_t end) {
     if (state_.shards.Has(shard)) state_.shards.NoteJournalEnd(shard, end);
   }
-  // Whether this life's report of a round has to wait until all servers have told where their
-  // journals end with what the report is of. If the report counted before, a journal that lost that
-  // end later would not be noticed. Once patience is over, only servers that are away are waited
-  // for. Deferred contributions are not waited for, because servers tell nothing of them.
+  // Returns true if this life's report of `round` has to wait for the servers. Each server has to
+  // report where its journal ends with the contribution. If the report counted before that, a later
+  // loss of that end of the journal would go unnoticed. If `is_patience_over`, the report waits
+  // only for servers that are away. Deferred contributions do not make the report wait, because
+  // servers report nothing about them.
   bool AwaitsJournals(const WorkerLife& life, Round round, bool is_patience_over) const {
     return CheckLife(life).ok() && state_.AwaitsJournals(life.worker, round, is_patience_over);
   }
-  // From now on RequestGrant() answers at once: with the grant that the worker has, or kDone.
-  // Errors: those of RequestGrant().
+  // Notes that the worker wants to leave. From now on RequestGrant() answers at once, with the
+  // grant that the worker has or with kDone. Errors: those of RequestGrant().
   absl::Status BeginLeave(const WorkerLife& life, absl::Time now);
-  // What RequestGrant() would answer now, for calls being held: renews no lease, counts nothing.
+  // Returns what RequestGrant() would answer now to a call that is held. Renews no lease and counts
+  // no report.
   absl::StatusOr<GrantAnswer> PollGrant(const WorkerLife& life, absl::Time now) const;
-  // Why a member has no grant now, for people. Looks at all members: call it once for an answer,
-  // not for every change while a call is held.
+  // Says for operators why a member has no grant now. The cost grows with the number of members:
+  // call it once per answer, not after every change while a call is held.
   std::string WhyNoGrant(const WorkerLife& life, absl::Time now) const;
   absl::Status Leave(const WorkerLife& life, absl::string_view reason,
                      const std::optional<RoundReport>& report, absl::Time now);
-  // The process of this life has ended for good: the life ends now and not with its lease. The
-  // lease of the last member stays, because no member waits for that one. Before the journals have
-  // been compared, the lease decides as well, because nothing that happens then is kept.
+  // Call if the process of this life has ended for good: the life ends now and not with its lease.
+  // The life of the last member ends only with its lease, because no other member waits for it. So
+  // does a life whose process ends before the journals have been compared, because nothing is kept
+  // until then.
   void OnProcessEnded(const WorkerLife& life, absl::Time now);
-  // The connection from `peer`, over which this life held StayConnected, has ended. `by_peer` says
-  // that the other end has closed it. See ClosedConnections for what follows.
+  // Call if the connection from `peer` has ended over which this life made its StayConnected call.
+  // `by_peer` means that the worker's end has closed the connection. See ClosedConnections for what
+  // follows.
   void OnConnectionEnded(const WorkerLife& life, const std::string& peer, bool by_peer,
                          absl::Time now);
-  // Time passes: leases end.
+  // Does what is due at `now`, such as ending lives whose leases are over. Call a few times per
+  // lease.
   void Tick(absl::Time now);
-  // This process did not run for `gap`, which is no part of `now` nor of the time before: what
-  // others have waited for in it is this server.
+  // Call if this process did not run for `gap`. The times that the owner passes must not include
+  // the gap. Workers have waited for this server during the gap, and not for each other.
   void OnGap(absl::Duration gap, absl::Time now);
 
-  // Shards. A shard is attached and disconnected by its connection. Shard 0 is in this process and
-  // attaches in the same way. A server that comes back with the memory that it had goes on, and is
-  // told again what it may have missed. `memory_of` is the server incarnation that its memory is
-  // of. 0 means that it has none. A server whose journal lacks records that were on disk takes all
-  // servers back to the newest checkpoint. Errors: InvalidArgument (numbers do not fit),
-  // AlreadyExists (another server holds the shard, and is not away), Aborted (the call comes late:
-  // its server has loaded other memory since; or another process goes on with its journal).
+  // Calls of shards. A server attaches when it connects and is disconnected when the connection
+  // ends. Shard 0 is in this process and attaches in the same way. A server that comes back with
+  // the memory that it had goes on, and gets again the commands that it may have missed.
+  // `memory_of` is the server incarnation of that memory. 0 means that the server has no memory. If
+  // the server's journal lacks records that were on disk, all servers go back to the newest
+  // checkpoint. Errors: InvalidArgument (the shard numbers do not fit this job); AlreadyExists
+  // (another server that is not away has the shard); Aborted (the call is late, as its server has
+  // loaded other memory since; or another process goes on with its journal).
   absl::Status OnShardAttached(int shard, int num_shards, uint64_t instance_id, uint64_t memory_of,
                                absl::string_view address, absl::Time now,
                                JournalPlace journal = {});
-  // Whether a server that attaches so goes on.
+  // Returns true if a server that attaches with these values goes on with the memory that it has.
   bool GoesOn(int shard, uint64_t instance_id, uint64_t memory_of) const;
-  // Checks what comes from the server of a shard. Error: Aborted if another process has gone on
-  // with its journal since. `first_segment`: see JournalPlace.
+  // Checks that no other process has gone on with the journal of the server that makes this call.
+  // For `first_segment` see JournalPlace. Error: Aborted (another process has).
   absl::Status CheckNotFollowed(int shard, uint64_t first_segment) const {
     return state_.shards.IsFollowed(shard, first_segment) ? FollowedStatus() : absl::OkStatus();
   }
   void OnShardDisconnected(int shard, uint64_t instance_id, absl::Time now);
-  // A sign of life. A server that gives none for a lease is away until the next one.
+  // Call with each sign of life of a server. A server that gives no sign for the length of a lease
+  // counts as away until its next sign.
   void OnShardHeard(int shard, uint64_t instance_id, absl::Time now);
-  // Called with each sign of life. If more is written down than --journal_limit, a checkpoint is
-  // taken out of turn, once until there is less again. If there is no trouble, alarms that end with
-  // it are over.
+  // Call with each sign of life. If the journal has grown beyond --journal_limit, an extra
+  // checkpoint is taken. If the journal has no trouble, ends the alarms about its trouble.
   void OnJournalState(int shard, JournalState journal, absl::Time now);
-  // Called with each sign of life. A member that is held by the server is not waited for, and a
-  // member that does not get on with what others wait for is dropped: see StragglerDetector.
+  // Call with each sign of life. If the server holds the pushes of a member, that member does not
+  // count as the one that others wait for. If a member keeps space that others wait for and makes
+  // no progress, it is dropped: see StragglerDetector.
   void OnPushSpace(int shard, const PushSpace& space, absl::Time now);
   void OnShardEvent(int shard, const ShardEvent& event, absl::Time now);
-  // All of a contribution is acknowledged there. Returns true if this was the last server that a
-  // report of the round waits for.
+  // Call if the server of `shard` has acknowledged the whole contribution of this life to `round`.
+  // Returns true if this was the last server that the report of the round waits for.
   bool OnContributed(int shard, uint64_t server_incarnation, const WorkerLife& life, Round round);
   void OnRestoreChosen(const absl::StatusOr<RestoreChoice>& choice, absl::Time now);
   void OnCheckpointPublished(absl::string_view directory,
                              const absl::StatusOr<PublishedCheckpoint>& published, absl::Time now);
-  // The answer to a MarkTask.
+  // Takes the answer to a MarkTask.
   void OnCheckpointMarked(bool is_complete, const absl::Status& status, absl::Time now);
 
-  // What was announced of this round is where it is to stay. That it was not, a process after this
-  // one has to look at, and no more: memory_version() stays.
+  // Notes that the announced summary of this round has been stored. memory_version() does not
+  // change: if this note is lost, the next process only announces the summary again.
   void OnRecorded(const RoundSummary& summary) { state_.rounds.OnRecorded(summary); }
 
-  // The calls of the uplink, which a site has (CoordinatorConfig::upstream). An order waits for
-  // members. Returns its number.
+  // Calls of the uplink, which only a site has (CoordinatorConfig::upstream). Takes an order, which
+  // waits until there are enough members. Returns the number of the order.
   uint64_t TakeOrder(const SiteOrder& order, absl::Time now) {
     const uint64_t number = state_.rounds.TakeOrder(order);
     Advance(now);
     return number;
   }
   bool WithdrawUnlessBegun(uint64_t number) { return state_.rounds.WithdrawUnlessBegun(number); }
-  // Empty while it is under way. Errors: Cancelled if it was withdrawn, or replaced by another, or
-  // no work is handed out any more; the failure of the job.
+  // Returns the outcome of an order. Not set means that the order is under way. Errors: Cancelled
+  // (the order was withdrawn or replaced by another order, or no work is handed out any more); the
+  // failure of the job.
   std::optional<absl::StatusOr<SiteOutcome>> OrderOutcome(uint64_t number) const {
     return OrderOutcomeOf(state_, number);
   }
-  // Whether weights may be taken or given now: no round is open, and none opens without an order.
+  // Returns true if the uplink may read or replace the weights now: no round is open, and none
+  // opens without an order.
   bool is_between_rounds() const { return state_.is_ready() && state_.rounds.open().empty(); }
-  // The members' data set; not set before there are as many members as a round needs.
+  // Returns the data set of the members. Not set means that there are fewer members than a round
+  // needs.
   std::optional<DatasetInfo> SiteData(absl::Time now) const;
   // See SiteCourse.
   void TellUpstream(absl::string_view words, absl::Time now) {
     if (state_.rounds.TellUpstream(words, now)) outbox_.Touch();
   }
-  // The uplink has ended. OK means that the job upstream is over, and this one with it. For any
-  // other outcome this job fails, once it is saved. A job that is stopped has ended its uplink
-  // itself, whatever the uplink has lost.
+  // Call if the uplink has ended. If `outcome` is OK, the job upstream is over, and this job stops.
+  // Otherwise this job fails, after a last save. If this job is being stopped already, an error
+  // does not matter, because the stop has ended the uplink.
   void OnUpstreamEnd(const absl::Status& outcome, absl::Time now);
 
-  // Operators. The ticket names the checkpoint that will serve the request; it is taken as soon as
-  // no round is open. Errors: FailedPrecondition (no --checkpoint_dir, or not running), Unavailable
-  // (a server is not there, now or before it is taken).
+  // Calls of operators. Returns a ticket for the checkpoint that will serve the request. The
+  // checkpoint begins as soon as no round is open. Errors: FailedPrecondition (there is no
+  // --checkpoint_dir, or nothing to save yet); Unavailable (a server is not there).
   absl::StatusOr<uint64_t> RequestCheckpoint(absl::Time now);
   void RequestStop(absl::string_view reason, absl::Time now);
-  // No round is opened any more, until Resume() or RequestStop(), also after a restart. Rounds that
-  // are open end as without a pause. A further call gives another reason. Errors:
-  // FailedPrecondition (the job is over, or stops).
+  // Pauses the job: no round is opened until Resume() or RequestStop(), also after a restart. Open
+  // rounds end as without a pause. A further call replaces the reason. Errors: those of
+  // CheckKnowsOrders(); FailedPrecondition (the job is over, has failed, or stops).
   absl::Status Pause(absl::string_view reason, absl::Time now) {
     const absl::Status paused = orders_.Pause(reason, now);
     Advance(now);
     return paused;
   }
-  // Errors: FailedPrecondition, as Pause(), or the job is not paused.
+  // Ends a pause. Errors: those of Pause(); FailedPrecondition (the job is not paused).
   absl::Status Resume(absl::Time now) {
     const absl::Status resumed = orders_.Resume(now);
     Advance(now);
     return resumed;
   }
-  // The next round has this one, and later ones what the schedule makes of it: all of it is scaled
-  // alike. For good, as Pause() is. Errors: InvalidArgument (out of range); FailedPrecondition (the
-  // learning rate is decided elsewhere, or the job is not under way).
+  // Sets the learning rate of the next round. The whole schedule is multiplied by the same factor,
+  // so later rounds change in proportion. A restart does not undo this. Errors: those of
+  // CheckKnowsOrders(); InvalidArgument (out of range); FailedPrecondition (something else decides
+  // the learning rate, or the job is not under way).
   absl::StatusOr<LearningRateChange> SetLearningRate(double learning_rate, absl::Time now) {
     absl::StatusOr<LearningRateChange> change = orders_.SetLearningRate(learning_rate, now);
     Advance(now);
     return change;
   }
-  // A server is about to stop, for the reason given: no worker gets new work, and what was done is
-  // saved. A worker that still owes a contribution after half of `patience` is dropped from its
-  // round. A further call for the same reason gets no more time, and what is under way goes on.
+  // Call if a server is about to stop, for `reason`. No worker gets new work, and a last save
+  // begins. A worker that still owes a contribution after half of `patience` is dropped. A further
+  // call with the same reason does not extend the time, and the save that is under way goes on.
   void BeginLastSave(absl::string_view reason, absl::Duration patience, absl::Time now);
   void RaiseAlarm(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm) {
     outbox_.RaiseAlarm(text, now, kind);
   }
-  // `outcome` says what became of the operator's command for a checkpoint. An error is an alarm,
-  // which is over once the command has worked.
+  // Takes the outcome of the command that the operator has set to run after a checkpoint. An error
+  // raises an alarm, which ends once the command succeeds.
   void OnCheckpointCommand(const absl::Status& outcome, absl::Time now) {
     outbox_.SetAlarm("checkpoint command", outcome, now);
   }
 
-  // How it stands. state_version() changes whenever a pending grant, registration or checkpoint
-  // could have a new answer.
+  // The state of the job. state_version() changes whenever a call that waits for a grant, a
+  // registration or a checkpoint may have a new answer.
   uint64_t state_version() const { return outbox_.state_version(); }
   CoordinatorPhase phase() const { return state_.phase; }
   const JobSpec& job() const { return state_.model.job(); }
   uint64_t server_incarnation() const { return state_.shards.server_incarnation(); }
-  // Whether a server above shard 0 that cannot load ends alone, and not the job.
+  // Returns true if a server of another shard than 0 that cannot load is replaced, instead of
+  // ending the job.
   bool replaces_servers() const { return state_.shards.has_loaded(); }
   const std::string& life_key() const { return state_.membership.life_key(); }
   std::shared_ptr<const ClusterMap> map() const {
     return state_.model.map();
-  }  // null if no layout yet
-  // Returns the instance ID of the server process of each shard, by which these processes know the
-  // coordinator from others. 0 means that the server is not there.
+  }  // null before the layout is known
+  // Returns the instance ID of the server process of each shard. The processes recognize this
+  // coordinator by these IDs. 0 means that the server is not there.
   std::vector<uint64_t> shard_instances() const;
   Round committed_round() const { return state_.rounds.committed_round(); }
   int64_t rounds_done() const { return state_.rounds.rounds_done(); }
   ClusterSnapshot Snapshot(absl::Time now) const { return SnapshotOf(state_, now); }
-  // Empty while it is under way; NotFound for tickets long gone.
+  // Returns the outcome of the checkpoint for `ticket`. Not set means that the checkpoint is under
+  // way. Errors: NotFound (the ticket is too old); the error of the checkpoint.
   std::optional<absl::StatusOr<PublishedCheckpoint>> CheckpointOutcome(uint64_t ticket) const {
     return state_.checkpoints.tracker().OutcomeOf(ticket);
   }
-  // Not set before it is over. Errors: FailedPrecondition (nothing to save, or nowhere); else why
-  // it failed. Each says what is in no checkpoint.
+  // Returns the outcome of the last save. Not set means that it is not over. Errors:
+  // FailedPrecondition (there was nothing to save, or no folder); otherwise the error of the save.
+  // Each message says which rounds are in no checkpoint.
   const std::optional<LastSave::Outcome>& LastSaveOutcome() const {
     return state_.checkpoints.last_save().outcome();
   }
-  // Returns true if a last save was begun in this life of the servers. It may be over, unless it
-  // had to end at once.
+  // Returns true if a last save was begun in this life of the servers, also if that save is over. A
+  // last save that ended without a try does not count.
   bool has_begun_last_save() const { return state_.checkpoints.last_save().is_begun(); }
   std::string Unsaved() const { return UnsavedText(state_); }
   std::string Lost() const { return LostText(state_); }
   std::optional<absl::StatusOr<JobOutcome>> Ending() const { return EndingOf(state_); }
   JobOutcome EndingIfCutOff() const { return CutOffEndingOf(state_); }
-  // How it ended, failed or over. Not set before the workers have left and the servers were told to
-  // exit.
+  // Returns how the job ended: OK or its failure. Not set before the workers have left and the
+  // servers were told to exit.
   std::optional<absl::Status> outcome() const {
     if (!state_.comparison.refusal.ok()) return state_.comparison.refusal;
     return state_.ending.should_exit() ? std::optional(state_.ending.failure()) : std::nullopt;
   }
-  // Whether a server may not have heard of the outcome, and would look for this one for ever if it
-  // were gone: it has some time to connect again.
+  // Returns true if a server may not have heard of the outcome and still has time to connect again.
+  // If this process exited now, that server would look for it for ever.
   bool AwaitsServers(absl::Time now) const { return state_.ending.AwaitsServers(now); }
 
  private:
@@ -379,39 +407,42 @@ class Coordinator {
   void On(int shard, const WorkerFault& fault, absl::Time now);
   Coordinator(Config config, JobModel model, absl::Time now);
 
-  // Tells the log what has been waited for for a while, once.
+  // Reports a wait to the log, once, after the wait has lasted for some time.
   void TellWait(absl::Time now);
   void Enter(CoordinatorPhase phase);
 
   // Lives of workers.
   absl::StatusOr<Registration> Admit(const RegisterCall& call, absl::Time now);
   void TellRefusal(absl::string_view name, absl::string_view peer, const absl::Status& reason);
-  // Raises an alarm, and ends the life that the caller's process has here. One worker's word moves
-  // nothing else. Returns LacksReportStatus().
+  // Refuses a worker that knows of a report that these servers lack. Raises an alarm and ends the
+  // worker's life. The claim of a single worker has no other effect. Returns LacksReportStatus().
   absl::Status RefuseAcknowledged(const RegisterCall& call, absl::Time now);
-  // Makes the model and the settings of this client the job's, if they count: see
-  // JobModel::Judge(). Errors: those of ModelRefusalStatus(); Unavailable if the servers start over
-  // with them.
+  // Makes the model and the settings of this client those of the job, if JobModel::Judge() accepts
+  // them. Errors: those of ModelRefusalStatus(); Unavailable (the servers start over with the new
+  // model).
   absl::Status Adopt(const RegisterCall& call, absl::Time now);
   void DropWorker(WorkerId worker, absl::string_view reason, absl::Time now);
   void DropAll(absl::string_view reason, absl::Time now);
-  // Ends the life that others wait for alone, if its connections were closed for good.
+  // Ends the life of the only member that others wait for, if its connections were closed and do
+  // not come again.
   void EndUnconnected(absl::Time now);
-  // Ends also the members that rest with the certificate of one of `lives`.
+  // Does what follows from the end of `lives`. Also ends the lives of members that have to rest
+  // because they share a certificate with one of `lives`.
   void EndLives(std::vector<EndedLife> lives, absl::Time now);
-  // Sends to all shards. Does nothing before the journals have been compared: until then shards may
-  // know more than this process. RepeatCommands() makes up for that.
+  // Sends a command to all shards. Does nothing before the journals have been compared, because
+  // shards may know more than this process until then. RepeatCommands() sends the commands
+  // afterwards.
   void Command(ShardCommand command);
   void AnnounceMembers();
   MembersCommand Members() const;
 
-  // Goes on as far as the facts allow. The functions below return whether anything has changed.
+  // Does all steps that are possible now. The functions below return true if anything has changed.
   void Advance(absl::Time now);
   bool AdvanceOnce(absl::Time now);
   bool AdvanceLoading(absl::Time now);
   bool AdvanceTraining(absl::Time now);
-  // These two are for settings that the job is to choose itself. The first returns whether the
-  // trial of settings is over.
+  // For a job that chooses settings itself: IsTrialOver() returns true if the trial of settings is
+  // over, and ChooseExchangeSettings() then starts the job over with the best.
   bool IsTrialOver() const;
   bool ChooseExchangeSettings(absl::Time now);
   bool AdvanceEvaluation(absl::Time now);
@@ -421,35 +452,36 @@ class Coordinator {
 
   // Rounds and grants.
   GrantAnswer AnswerFor(WorkerId worker) const;
-  // Says to workers why the job has ended, in kDone and kFailed.
+  // Returns the reason, for workers, why the job has ended. Requires: kDone or kFailed.
   std::string ReasonOfEnd() const;
-  // Returns what a worker that registers then is told.
+  // Returns the answer to a worker that registers after the end of the job.
   absl::Status JobIsOver() const;
   absl::Status CountReport(WorkerId worker, const RoundReport& report, absl::Time now);
 
   // Workers that hold up the others.
   void DropStalls(absl::Time now);
-  // Drops the workers of those stalls that are over.
+  // Drops the workers of those stalls whose time is up.
   void Drop(const std::vector<Stall>& stalls, absl::Time now);
-  // Tells the StragglerDetector of `lives`, which have just ended. Drops the members that rest from
-  // then on, and adds them to `lives`.
+  // Reports `lives`, which have just ended, to the StragglerDetector. Drops the members that have
+  // to rest because of that, and adds their lives to `lives`.
   void LetMembersRest(std::vector<EndedLife>& lives, absl::Time now);
-  // A round is over: tells once of a worker that computes so slowly that rounds wait for it, and of
-  // the flag that would help.
+  // Call after each round. If a worker computes so slowly that rounds wait for it, reports that to
+  // the log once, with the flag that would help.
   void LookForStraggler();
   void DropLingering(absl::Time now);
-  // When a worker that is still there after the end of the job is let go.
+  // Returns when a worker that is still there after the end of the job is dropped.
   absl::Time LeavesBy(WorkerId worker) const;
 
-  // Whether the newest checkpoint must be reopened before work is handed out; sees to it.
+  // Returns true if the newest checkpoint is still marked as complete, so that no work may be
+  // handed out. Gives the task that removes the mark.
   bool AwaitsReopening();
   bool GrantNext(WorkLedger::Computes computes, absl::Time now);
-  // Work was given out.
+  // Does what follows after work was given to the members of its roster.
   void OnGiven(const WorkLedger::Work& work);
-  // The job ends with this error after a last checkpoint.
+  // Ends the job with this error after a last save.
   void FailOnceSaved(const absl::Status& failure, absl::Time now);
   bool CloseRounds(absl::Time now);
-  // Tells servers, operators and records of a round that is over.
+  // Sends the end of a round to servers, to the log and to metrics.
   void TellClosed(const ClosedRound& closed, absl::Time now);
 
   void Follow(const FaultVerdict& verdict, absl::Time now);
@@ -461,20 +493,22 @@ class Coordinator {
   // Compares journals, if that is still to be done and all shards have attached.
   void CompareOnceAllAttached(absl::Time now);
   void EndComparison(absl::Time now);
-  // The operator accepts that this is lost.
+  // Sends all servers back to the newest checkpoint, because the operator accepts the loss.
   void AcceptLoss(const JournalLoss& loss, absl::Time now);
   void BeginRestoring(ChooseRestoreTask task);
-  // The server has the memory that it had, and is told what it may have missed.
+  // Lets a server go on with the memory that it has, and repeats the commands that it may have
+  // missed.
   absl::Status GoOnWith(const Attachment& attachment, const AttachVerdict& verdict, absl::Time now);
-  // The server has not, or not any more, what the others of this life of the servers have: all
-  // start over.
+  // Lets all servers start over, because this server lacks, or has lost, the memory of this life of
+  // the servers.
   void StartOver(int shard, const ShardLoss& loss, absl::Time now);
-  // The server cannot take its place in a job that was under way, and ends with this failure. The
-  // job waits for another one.
+  // Ends a server that cannot load the weights of a job that was under way. The job waits for
+  // another server of the shard.
   void ReplaceServer(int shard, const std::string& failure, absl::Time now);
-  // The rest of it, once the server counts as lost. `what`: has become of it, for people.
+  // Raises the alarm and sends the job back after the server of the shard was lost. `what` says,
+  // for operators, what happened to the server.
   void GoBackWithout(int shard, absl::string_view what, absl::Time now);
-  // What that means, for people.
+  // Says for operators what the loss of a server means for the job.
   std::string WayBack() const;
   void ForgetStop(int shard, absl::Time now);
   void OnShardAway(int shard, absl::Time now);
@@ -486,10 +520,11 @@ class Coordinator {
   void EndWithoutSaving(absl::Time now);
   bool AdvanceLastSave(absl::Time now);
   void DropMissing(absl::Time now);
-  // The servers cannot go on.
+  // Enters kFailed with this error, because the servers cannot go on.
   void Fail(const absl::Status& status, absl::Time now);
   void FailUnlessOk(const absl::Status& status, absl::Time now);
-  // Ends the servers, once all that are to learn how the job ended have learned it.
+  // Tells the servers to exit. Call once all workers that have to learn how the job ended have
+  // learned it.
   void Exit(absl::string_view why, absl::Time now);
 
   ClusterState state_;

@@ -165,7 +165,7 @@ void Describe(Archive& archive, FaultPolicy::Memory& faults) {
   archive.Optional("scale_by_operators", faults.scale_by_operators);
 }
 
-// One object, whichever part a field is of.
+// The fields of all four parts are in one JSON object.
 template <typename Archive>
 void Describe(Archive& archive, RememberedWorker& worker) {
   Describe(archive, worker.connection);
@@ -416,7 +416,7 @@ struct ParsedRecord {
   Json json;
   uint64_t journal_id = 0;
   bool is_whole = false;
-  absl::Duration since_whole;  // Between the last whole record and this one.
+  absl::Duration since_whole;  // Time between the last whole record and this record.
 };
 
 absl::StatusOr<ParsedRecord> ParseRecord(absl::string_view text) {
@@ -438,7 +438,7 @@ absl::StatusOr<ParsedRecord> ParseRecord(absl::string_view text) {
   return record;
 }
 
-// Returns the error of a record for callers, which know nothing of JSON.
+// Returns the error of a record for callers. It does not mention JSON.
 absl::Status InMemory(const absl::Status& status) {
   if (absl::IsUnimplemented(status)) return status;
   return absl::DataLossError(absl::StrCat("the coordinator's memory: ", status.message()));
@@ -446,7 +446,7 @@ absl::Status InMemory(const absl::Status& status) {
 
 absl::StatusOr<std::optional<CoordinatorMemory>> ReadRecords(absl::Span<const std::string> records,
                                                              absl::Time now, uint64_t& journal_id) {
-  // The newest first.
+  // Ordered from the newest record to the oldest.
   std::vector<ParsedRecord> parsed;
   do {
     if (parsed.size() == records.size()) return absl::DataLossError("no record of it is whole");

@@ -1,5 +1,5 @@
-// How a coordinator begins: anew, or with the memory that is in its journal, once that has been
-// compared with what shards and checkpoints know.
+// How a coordinator begins: anew, or with the memory in its journal. The memory is used only after
+// it was compared with what shards and checkpoints know.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -54,7 +54,7 @@ absl::Status Coordinator::GoOnFrom(CoordinatorMemory memory, absl::Time now) {
   state_.comparison.is_resumed = true;
   state_.comparison.unfinished = memory.checkpoints.tracker.active_directory;
   RETURN_IF_ERROR(Recall(std::move(memory), now, state_));
-  // From where else the job may be, it leads there again.
+  // If the job was in a later phase, Advance() reaches that phase again from kRunning.
   const bool is_evaluating =
       !state_.rounds.open().empty() && state_.rounds.open().begin()->second.is_evaluation();
   state_.phase = is_evaluating ? CoordinatorPhase::kEvaluating : CoordinatorPhase::kRunning;
@@ -90,7 +90,8 @@ void Coordinator::CompareOnceAllAttached(absl::Time now) {
 void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
   state_.comparison.is_over = true;
   state_.comparison.is_accepted = true;
-  // What the old one goes on with from here on would have the numbers of records that are lost.
+  // The journal gets a new ID: in the old one, new records would have the same numbers as the lost
+  // records.
   if (state_.journal_id != 0) state_.journal_id = state_.config.journal.new_journal_id;
   const std::string why = state_.config.journal.is_promoted
                               ? std::string("a replica took the server's place without them")
@@ -99,7 +100,8 @@ void Coordinator::AcceptLoss(const JournalLoss& loss, absl::Time now) {
   outbox_.RaiseAlarm(absl::StrCat("all go back to the newest checkpoint, as ", why, ": ",
                                   JournalLossReason(state_.config.journal, loss)),
                      now);
-  // What this process knows is older than the checkpoint.
+  // The memory of this process may be older than the checkpoint, so Restore() treats this process
+  // as new.
   state_.shards.ForgetIncarnation();
   state_.rounds.DropOpen();
   BeginRestoring({.accepts_loss = true});
@@ -136,7 +138,7 @@ void Coordinator::EndComparison(absl::Time now) {
                               " has no effect: nothing is lost; leave it out"));
   }
   if (!comparison.is_resumed) return BeginRestoring({});
-  // What has not come to its end never will.
+  // A checkpoint that was under way when the previous process ended will not be completed.
   if (!comparison.unfinished.empty()) {
     outbox_.Do(DiscardTask{comparison.unfinished});
     state_.checkpoints.Request(now);
@@ -181,7 +183,8 @@ bool Coordinator::AwaitsReopening() {
 }
 
 void Coordinator::OnCheckpointMarked(bool is_complete, const absl::Status& status, absl::Time now) {
-  if (is_complete) return;  // If that has failed, a journal that is missing later is an alarm.
+  // If setting the mark has failed, a journal that is missing at a later start raises an alarm.
+  if (is_complete) return;
   state_.checkpoints.OnReopened(status.ok(), now);
   if (status.ok()) return Advance(now);
   outbox_.RaiseAlarm(

@@ -15,7 +15,8 @@
 namespace lodestar {
 namespace {
 
-// A data set of a checkpoint of version 0.1.0, which has the position of its cursor elsewhere.
+// A data set in a checkpoint of version 0.1.0. Such a checkpoint has the position of the cursor in
+// its ledger.
 struct InFirstVersion {
   template <typename Archive>
   static void Fields(Archive& archive, DataSetState& set) {
@@ -28,7 +29,7 @@ struct InFirstVersion {
   }
 };
 
-// The fields of a checkpoint's manifest. Records of the journal have others.
+// The fields in a checkpoint's manifest. Records of the journal have other fields.
 struct InManifest {
   template <typename Archive>
   static void Fields(Archive& archive, DataSetState& set) {
@@ -48,8 +49,8 @@ struct InManifest {
       archive("learning_rate_scale", As<AtLeast<0>>(ledger.learning_rate_scale));
     }
     archive.Optional("scale_by_operators", As<AtLeast<0>>(ledger.scale_by_operators));
-    // Version 0.1.0 has one data set, that of the worker that joined first. Its cursor is where the
-    // whole job is.
+    // A checkpoint of version 0.1.0 has one data set, that of the worker that joined first. The
+    // cursor of this data set is the job's next_sample.
     std::optional<DataSetState> first;
     if (!archive.Legacy("dataset", As<InFirstVersion>(first))) {
       archive("data_sets", As<InManifest>(ledger.data_sets));
