@@ -23,9 +23,9 @@ class AlarmBook {
   static constexpr int kMaxAlarms = 32;
 
   // Adds an alarm, or counts it if an alarm with this text is there already. Returns true if the
-  // alarm is new. If there are kMaxAlarms, a new alarm replaces the one that was not raised for the
-  // longest time; a reminder is replaced only if there are only reminders. End() finds the alarm by
-  // its `subject`. Empty means that the alarm does not end.
+  // alarm is new. If there are kMaxAlarms, a new alarm replaces the alarm that was raised the
+  // longest time ago. A reminder is replaced only if the book has nothing but reminders. End()
+  // finds the alarm by its `subject`. Empty means that the alarm does not end.
   bool Raise(absl::string_view text, absl::Time now, AlarmKind kind = AlarmKind::kAlarm,
              absl::string_view subject = "");
   // Marks the alarms of this subject as over, except those that were raised after the time

@@ -15,17 +15,17 @@
 
 namespace lodestar {
 
-// The round from which the servers go on. Announced when they start, and whenever they go back to a
-// checkpoint. Earlier announcements about `next_round` and later rounds are void: these rounds are
-// trained again.
+// The round from which the servers go on. Announced when the servers start, and whenever they go
+// back to a checkpoint. Earlier announcements about `next_round` and later rounds are void: these
+// rounds are trained again.
 struct RestoredPoint {
   Round next_round;
-  // of the rounds before `next_round`, counted as RoundSummary::total_samples
+  // Samples of the rounds before `next_round`, counted as in RoundSummary::total_samples.
   int64_t trained_samples = 0;
-  // The final evaluation after the rounds before `next_round` was done.
+  // True means that the final evaluation was done after the round before `next_round`.
   bool is_evaluated = false;
-  // True means that rounds end in the order of their numbers. False means that rounds before
-  // `next_round` may still be open and end later.
+  // True means that rounds end one after the other, in the order of their numbers. False means that
+  // rounds before `next_round` may still be open and end later.
   bool is_in_order = true;
   // True means that a new process goes on from the journal: no worker and no server goes back, and
   // no round is trained again.

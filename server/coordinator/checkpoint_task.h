@@ -31,9 +31,9 @@ struct SetAsideTask {
   std::string why;  // the reason for operators, such as "have weights that gave NaN or Inf"
 };
 
-// Marks a checkpoint as complete: it has everything that was acknowledged. Or removes that mark,
-// before anything is acknowledged that the checkpoint does not have. See JournalManifest. Answer:
-// OnCheckpointMarked().
+// If is_complete, marks a checkpoint as complete: it has everything that was acknowledged.
+// Otherwise removes the mark, so that servers may acknowledge more than the checkpoint has. See
+// JournalManifest. Answer: OnCheckpointMarked().
 struct MarkTask {
   std::string path;
   bool is_complete = false;

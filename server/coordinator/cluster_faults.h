@@ -87,7 +87,7 @@ class ClusterFaults {
   // sent.
   FaultVerdict Follow(const SenderVerdict& verdict, WorkerId worker, absl::string_view text,
                       absl::Time now);
-  // Returns all workers that the Membership has a connection record of, also those whose lives have
+  // Returns all workers that have a connection in state.membership, also those whose lives have
   // ended.
   std::vector<Sender> Senders() const;
   // Raises the alarm `what`. If the alarm is new, writes it to the log together with `seen`.

@@ -15,8 +15,8 @@ std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state) {
   if ((!goes_on && !is_cut_short) || !state.shards.all_loaded()) return std::nullopt;
   // The next process does not continue a trial of settings, but measures again.
   if (state.model.tuning().is_measuring()) return std::nullopt;
-  // If the job is over, the workers and servers have learned that. The memory is needed only if the
-  // last save has failed.
+  // If the job is over, the workers and servers know that already. The memory is then needed only
+  // if the last save has failed.
   const bool is_over = state.ending.should_exit() || is_cut_short;
   const std::optional<LastSave::Outcome>& saved = state.checkpoints.last_save().outcome();
   if (is_over && saved.has_value() && saved->ok()) return std::nullopt;

@@ -10,8 +10,8 @@
 
 namespace lodestar {
 
-// Returns what the next process needs to go on where this one ended. Not set means that the next
-// process has to start without the memory of this one.
+// Returns what the next process needs to go on where this process ended. Not set means that the
+// next process has to start without the memory of this one.
 std::optional<CoordinatorMemory> MemoryOf(const ClusterState& state);
 
 // Fills `state`, which must be new, from a memory that MemoryOf() has returned. Does not set the

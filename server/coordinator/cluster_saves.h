@@ -50,9 +50,9 @@ class ClusterSaves {
   // Call if a server process waits for the last save before it exits. It waits for at most
   // `patience`. Workers get no more work.
   absl::Status BeginLast(absl::string_view reason, absl::Duration patience, absl::Time now);
-  // Call while rounds are open. If some process waits to stop, begins a checkpoint of the rounds
-  // that are complete, once for each open round: the process may be killed before that round comes.
-  // The last save follows once it has come. Returns whether a checkpoint was begun.
+  // Call while rounds are open. If a process waits to exit or the job stops, begins a checkpoint of
+  // the complete rounds, at most one per open round. The process may be killed before the open
+  // round ends. The last save follows after the open round. Returns true if a checkpoint was begun.
   bool SaveCompleteRounds(absl::Time now);
   // Ends the last save if it makes no try, or no further try. The save counts as done if the newest
   // checkpoint has everything. Otherwise it has failed with `error`.

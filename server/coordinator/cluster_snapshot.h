@@ -34,7 +34,7 @@ struct WorkerSnapshot {
   Incarnation incarnation;
   std::string state;  // registered, member, waiting, left, expired, dropped, refused
   std::string activity;
-  int64_t round = -1;     // The last one granted. -1 means none.
+  int64_t round = -1;     // The last round granted. -1 means none.
   int64_t staleness = 0;  // rounds behind the newest grant
   absl::Duration lease_age;
   double samples_per_second = 0.0;
@@ -53,7 +53,7 @@ struct WorkerSnapshot {
   std::optional<absl::Duration> start_to_contribution;
   std::optional<absl::Duration> registration_to_contribution;
   PathFacts path;
-  std::optional<DataSnapshot> data;  // of a member
+  std::optional<DataSnapshot> data;  // set if the worker is a member
   // Why the worker has no life. Set if `state` is waiting, left, expired, dropped or refused.
   std::string reason;
   // Time since `state` became one of these five. Zero means not known.
@@ -79,7 +79,7 @@ struct ShardSnapshot {
   std::string address;
   std::string state;  // missing, attached, loading, serving, away
   ElementRange range;
-  // see JournalState; empty if the server of the shard is not there
+  // See JournalState. Empty if the server of the shard is not there.
   std::string journal_replica = "";
 };
 
@@ -103,11 +103,11 @@ struct AlarmSnapshot {
 // A request of an operator that is not fulfilled yet.
 struct RequestSnapshot {
   std::string what;    // "stop", "checkpoint"
-  std::string reason;  // of a stop
+  std::string reason;  // if `what` is "stop": why
   absl::Duration age;
-  std::string waiting_for;          // empty if nothing holds it up
+  std::string waiting_for;          // what the request waits for; empty if nothing
   std::string waiting_for_undated;  // waiting_for without ages, to see whether it has changed
-  std::string way_out;              // what the operator can do about it; empty if nothing but wait
+  std::string way_out;              // what the operator can do; empty means only wait
 };
 
 struct PauseSnapshot {
@@ -127,27 +127,27 @@ struct ClusterSnapshot {
   absl::Duration uptime;
   std::string state;            // see StateName() in cluster_words.h
   std::string exchange_choice;  // see ExchangeTuning::text()
-  // One sentence that says what is waited for, in which round, and for how long. Empty means that
-  // nothing is waited for.
+  // One sentence that says what the cluster waits for, in which round, and for how long. Empty
+  // means that the cluster waits for nothing.
   std::string waiting_for;
-  bool is_held_up = false;  // by what waiting_for says, for longer than rounds take
-  int64_t round = 0;        // rounds opened (granted, if asynchronous)
+  bool is_held_up = false;  // the wait lasts longer than rounds take
+  int64_t round = 0;        // rounds opened; without rosters, grants
   int64_t total_rounds = 0;
   double epoch = 0.0;
-  int64_t samples = 0;            // handed out
+  int64_t samples = 0;            // handed out to workers
   int64_t trained_samples = 0;    // part of `samples`: in rounds that are over
   int64_t untrained_samples = 0;  // part of `samples`: that no worker will train on
   JobLoss loss;
   std::map<std::string, MetricSnapshot> metrics;  // the last value of each name
-  // number of values that were not finite, or beyond the limit
+  // Number of metric values that were dropped, because they were not finite or there were too many.
   int64_t metrics_dropped = 0;
   double samples_per_second = 0.0;
   double tokens_per_second = 0.0;
   double learning_rate = 0.0;
   ViewId view;
   std::vector<WorkerSnapshot> workers;
-  // Number of workers that are not listed: registered but not joined, ended within the last hour,
-  // or refused.
+  // Number of workers that are not in `workers`: registered but not joined, ended within the last
+  // hour, or refused.
   int64_t num_workers_not_shown = 0;
   std::optional<OpenRoundSnapshot> open_round;
   std::vector<ShardSnapshot> shards;
@@ -160,7 +160,7 @@ struct ClusterSnapshot {
   std::string layout_hash;
   std::optional<absl::Duration> eta;
   uint64_t rounds_committed_short = 0;
-  std::optional<DivergenceSnapshot> divergence;  // the last one
+  std::optional<DivergenceSnapshot> divergence;  // the last of the run
   int64_t rollbacks = 0;
   double learning_rate_scale = 1.0;    // factor on the learning rate, from rollbacks and operators
   std::optional<PauseSnapshot> pause;  // open rounds end as without a pause

@@ -63,7 +63,7 @@ struct StartComparison {
 struct ClusterState {
   ClusterState(CoordinatorConfig the_config, JobModel the_model, absl::Time now);
 
-  // as the operator has set it; JobModel::job() has the settings in use
+  // As the operator has set it. JobModel::job() has the settings in use.
   const CoordinatorConfig config;
   absl::Time started_at;
   CoordinatorPhase phase = CoordinatorPhase::kAwaitingShards;
@@ -83,8 +83,8 @@ struct ClusterState {
 
   // Returns true if the servers have weights and workers may call.
   bool is_ready() const;
-  // Returns true if the shards have been assigned, so that a shard that is lost may lose its
-  // weights.
+  // Returns true if the shards have been given their parts of the model, so that the loss of a
+  // server may lose weights.
   bool has_memory() const {
     return phase == CoordinatorPhase::kLoading || is_ready() ||
            (is_comparing() && comparison.is_resumed);

@@ -64,7 +64,7 @@ std::string ShardText(int shard, absl::string_view state, absl::Time since,
                       age_at.has_value() ? " for " + DurationText(*age_at - since) : "", ")");
 }
 
-// Returns the texts of these shards, with the states of their servers.
+// Returns the ShardText() of each of these shards.
 std::vector<std::string> ShardTexts(const ClusterState& state, const std::vector<int>& shards,
                                     std::optional<absl::Time> age_at) {
   std::vector<std::string> texts;
@@ -150,8 +150,7 @@ absl::Time DropTime(const ClusterState& state, absl::Span<const Stall> stalls, W
                        [](const Stall& one, WorkerId wanted) { return one.worker < wanted; });
   const bool is_stalled = stall != stalls.end() && stall->worker == worker;
   absl::Time until = is_stalled ? stall->until : absl::InfiniteFuture();
-  // A heartbeat comes every third of a lease. If one is missing, the end of the lease may end the
-  // life.
+  // A heartbeat comes every third of a lease. If it is late, the life may end with its lease.
   const WorkerRecord* const record = state.membership.table().Find(worker);
   const absl::Duration lease = state.config.lease;
   if (record != nullptr && now - record->renewed_at > lease / 2) {
@@ -217,8 +216,8 @@ std::string WithoutPath(const ClusterState& state) {
                       " not reach with --advertise=HOST:PORT");
 }
 
-// If the job lacks members, returns which registered workers have not joined, and for how long:
-// "; worker 'a' has registered 40s ago and has not joined: ...". Empty while workers are joining.
+// Says which workers registered more than kTimeToJoin ago and have not joined, such as "; worker
+// 'a' has registered 40s ago and has not joined: ...". Empty means that there are no such workers.
 std::string NotJoined(const ClusterState& state, absl::Time now) {
   std::string text;
   for (const auto& [id, record] : state.membership.table().workers()) {
@@ -377,7 +376,7 @@ std::set<WorkerId> ChooseShown(const MembershipTable& membership, absl::Time now
 }
 
 // Adds a line for each worker that is shut out, at most kMaxShutOutShown of them: those that were
-// shut out last. Workers of which more is known have their line in `workers` already.
+// shut out last. Workers that have a line in `workers` already get no second line.
 void ShowShutOut(const ClusterState& state, std::vector<WorkerSnapshot>& workers,
                  int64_t* num_hidden) {
   std::set<absl::string_view> names;

@@ -29,8 +29,8 @@ namespace lodestar {
 
 enum class Ages : uint8_t { kShown, kLeftOut };
 
-// Says what is waited for, in which round, and for how long. Empty means that nothing is waited
-// for.
+// Says what the cluster waits for, in which round, and for how long. Empty means that the cluster
+// waits for nothing.
 std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
 // Names the journals that cannot be written at present. Empty means that all can be written.
 // Ages::kLeftOut leaves out the reasons as well.
@@ -41,8 +41,8 @@ std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ag
 // Says why this worker has asked for work and has none. The text has no ages, so that the worker
 // logs it only once.
 std::string PendingReason(const ClusterState& state, WorkerId worker, absl::Time now);
-// Returns what has been done to the learning rate before, such as " (after 2 rollbacks, with the
-// learning rate times 0.4 by operators besides)". Empty means that nothing has.
+// Says how rollbacks and operators have changed the learning rate, such as " (after 2 rollbacks,
+// with the learning rate times 0.4 by operators besides)". Empty means that it was not changed.
 std::string LearningRateHistoryText(const FaultPolicy::Memory& faults);
 // Returns the reason for which a worker is dropped, such as "bucket 3, element 7: NaN; 2 of 3 times
 // in a row that it may send NaN or Inf (--nonfinite_limit)".
@@ -56,7 +56,8 @@ std::string ShutOutText(const Quarantine::Entry& entry);
 // whole within --round_timeout=15s" or "for 1h others have waited for space of shard 0 that it
 // keeps (of bucket 3, ...): ...".
 std::string StallText(const ClusterState& state, const Stall& stall, absl::Time now);
-// Returns the alarm that the worker is dropped for the stall. `what` is its StallText().
+// Returns the text of the alarm that a worker is dropped because of the stall. `what` is the
+// StallText() of that stall.
 std::string HeldUpText(const ClusterState& state, const Stall& stall, absl::string_view what);
 // Returns how long the present wait must last before the log reports it.
 absl::Duration WaitPatience(const ClusterState& state);
@@ -91,7 +92,7 @@ std::string SentBackText(const Setback::Order& order, std::optional<int64_t> rea
 // lost, or that all of them were done again.
 std::string LostText(const ClusterState& state);
 
-// How a job came to its end.
+// Says how a job has ended.
 struct JobOutcome {
   std::string text;         // "stopped after 7 of 20 rounds", "complete after all 20 rounds"
   LastSave::Outcome saved;  // errors: those of Coordinator::LastSaveOutcome()
@@ -116,9 +117,10 @@ absl::Status FollowedStatus();
 // Says where the coordinator's journal ends, and which shards or checkpoints know of later rounds
 // or records.
 std::string JournalLossReason(const JournalFacts& facts, const JournalLoss& loss);
-// Returns the alarm: what is lost, and what the operator can do.
+// Returns the text of the alarm about a loss: what is lost, and what the operator can do.
 std::string JournalLossText(const JournalFacts& facts, const JournalLoss& loss);
-// Returns FailedPrecondition: --accept_loss names another round.
+// Returns FailedPrecondition, with the message that --accept_loss names another round than that of
+// the loss.
 absl::Status AcceptedOtherLoss(const JournalFacts& facts, const JournalLoss& loss);
 
 // Returns OK if there is no refusal. Error: Unavailable (make the same call again).

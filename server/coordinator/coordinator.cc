@@ -19,7 +19,8 @@ namespace {
 
 // Longest time by which an alarm may overtake a sign of life that its server sent before the alarm.
 constexpr absl::Duration kLongestOvertaking = absl::Seconds(3);
-// The subjects of alarms. The alarm about a worker of other servers ends with that worker's life.
+// The subjects of alarms. OtherServersSubject() is for a worker that came from other servers: the
+// alarm ends with that worker's life.
 std::string JournalSubject(int shard) { return absl::StrCat("journal of shard ", shard); }
 std::string CertificateSubject(int shard) { return absl::StrCat("certificate of shard ", shard); }
 std::string ServerSubject(int shard) { return absl::StrCat("server of shard ", shard); }

@@ -75,7 +75,8 @@ struct GrantAnswer {
 class Coordinator {
  public:
   using Config = CoordinatorConfig;
-  // Errors: InvalidArgument (as ValidateJobSpec() and BuildLayout(), or num_shards is wrong).
+  // Creates a coordinator without a memory. Errors: InvalidArgument (as ValidateJobSpec() and
+  // BuildLayout(), or num_shards is wrong).
   static absl::StatusOr<std::unique_ptr<Coordinator>> Create(Config config, absl::Time now);
   // Creates a coordinator that goes on from the memory of a process that has ended. Workers keep
   // their lives and grants. Servers are away until they attach with the memory that they had.
@@ -106,8 +107,8 @@ class Coordinator {
   bool may_not_keep() const {
     return state_.is_comparing() && !state_.config.journal.folder.empty();
   }
-  // Returns what the journal has lost, unless the operator has accepted the loss. Not set means
-  // that there is no loss that is not accepted.
+  // Returns what the journal has lost. Not set means that nothing is lost, or that the operator has
+  // accepted the loss.
   const std::optional<JournalLoss>& journal_loss() const { return state_.comparison.loss; }
   // Returns a message for operators about journal_loss(). Requires: journal_loss() is set.
   std::string journal_loss_reason() const {
@@ -128,11 +129,11 @@ class Coordinator {
   absl::StatusOr<Registration> Register(const RegisterCall& call, absl::Time now);
   // Returns true if the process that makes this call goes on with a life that it has already.
   bool GoesOn(const RegisterCall& call) const { return state_.membership.GoesOn(call); }
-  // Returns the peer from which the last call came of the other process that has the name in
-  // `call`. `call` is refused because of that process. If its connection is closed, the next `call`
-  // may say so: it gets the name once the other process has been silent for longer than a heartbeat
-  // takes. Not set means that no other process has the name, or that it has made no call since this
-  // server process began.
+  // If `call` is refused because another process has its name, returns the peer of that process's
+  // last call. If the connection of that process is closed, the caller may say so in a new call.
+  // The new call gets the name once the other process has been silent for longer than a heartbeat
+  // takes. Not set means that no other process has the name, or that this server process has not
+  // heard of it.
   std::optional<std::string> PeerOfHolder(const RegisterCall& call) const {
     return state_.membership.PeerOfHolder(call);
   }
@@ -168,8 +169,8 @@ class Coordinator {
   absl::Status Readmit(absl::string_view name, absl::Time now);
   // Sends the job back to the newest checkpoint of at most `round` rounds and sets checkpoints of
   // more rounds aside. Requires: such a checkpoint exists. Once server_incarnation() has changed, a
-  // crash does not undo the rollback. Returns how many rounds were done before. Errors: those of
-  // CheckMayRollBack().
+  // crash does not undo the rollback. Returns how many rounds were done before the rollback.
+  // Errors: those of CheckMayRollBack().
   absl::StatusOr<int64_t> RollBack(Round round, absl::string_view why, absl::Time now);
   // Checks that the job can go back to `round`. Errors: FailedPrecondition (the job saves no
   // checkpoints, is not under way, is a site, or has not done more than `round` rounds).
@@ -259,9 +260,9 @@ class Coordinator {
   // Call with each sign of life. If the journal has grown beyond --journal_limit, an extra
   // checkpoint is taken. If the journal has no trouble, ends the alarms about its trouble.
   void OnJournalState(int shard, JournalState journal, absl::Time now);
-  // Call with each sign of life. If the server holds the pushes of a member, that member does not
-  // count as the one that others wait for. If a member keeps space that others wait for and makes
-  // no progress, it is dropped: see StragglerDetector.
+  // Call with each sign of life. If the server itself holds the pushes of a member, the others do
+  // not wait because of that member. If a member keeps space that others wait for and makes no
+  // progress, it is dropped: see StragglerDetector.
   void OnPushSpace(int shard, const PushSpace& space, absl::Time now);
   void OnShardEvent(int shard, const ShardEvent& event, absl::Time now);
   // Call if the server of `shard` has acknowledged the whole contribution of this life to `round`.
@@ -297,7 +298,7 @@ class Coordinator {
   // Returns the data set of the members. Not set means that there are fewer members than a round
   // needs.
   std::optional<DatasetInfo> SiteData(absl::Time now) const;
-  // See SiteCourse.
+  // Notes what the uplink reports about upstream: see SiteCourse::TellUpstream().
   void TellUpstream(absl::string_view words, absl::Time now) {
     if (state_.rounds.TellUpstream(words, now)) outbox_.Touch();
   }
@@ -395,7 +396,7 @@ class Coordinator {
   bool AwaitsServers(absl::Time now) const { return state_.ending.AwaitsServers(now); }
 
  private:
-  // Events of shards.
+  // Handlers of the events of shards.
   void On(int shard, const ShardLoaded& loaded, absl::Time now);
   void On(int shard, const ShardSaved& saved, absl::Time now);
   void On(int shard, const ShardSquareSums& square_sums, absl::Time now);
@@ -472,8 +473,8 @@ class Coordinator {
   // Returns when a worker that is still there after the end of the job is dropped.
   absl::Time LeavesBy(WorkerId worker) const;
 
-  // Returns true if the newest checkpoint is still marked as complete, so that no work may be
-  // handed out. Gives the task that removes the mark.
+  // Returns true if the newest checkpoint is marked, or is being published, as complete, so that no
+  // work may be handed out yet. Emits the MarkTask that removes the mark if none is under way.
   bool AwaitsReopening();
   bool GrantNext(WorkLedger::Computes computes, absl::Time now);
   // Does what follows after work was given to the members of its roster.
@@ -490,7 +491,7 @@ class Coordinator {
   absl::Status GoOnFrom(CoordinatorMemory memory, absl::Time now);
   absl::Status Restore(const RestoreChoice& choice, absl::Time now);
   absl::Status Assign(absl::Time now);
-  // Compares journals, if that is still to be done and all shards have attached.
+  // Compares the journals if they have not been compared yet and all shards have attached.
   void CompareOnceAllAttached(absl::Time now);
   void EndComparison(absl::Time now);
   // Sends all servers back to the newest checkpoint, because the operator accepts the loss.

@@ -48,7 +48,8 @@ struct CoordinatorConfig {
   // checkpoint is taken. 0 means that the limit follows from the size of the server's weights.
   int64_t journal_limit_bytes = 0;
   JournalFacts journal = {};
-  absl::Duration round_timeout = absl::Hours(1);  // the longest that a round waits for a member
+  // the longest time that a round waits for a member
+  absl::Duration round_timeout = absl::Hours(1);
   // Time that workers have to hand in their rounds after the job is stopped. Also the time for the
   // last save of a job that fails.
   absl::Duration stop_timeout = absl::Minutes(1);

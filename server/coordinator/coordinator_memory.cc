@@ -10,8 +10,8 @@
 namespace lodestar {
 namespace {
 
-// Returns true if only the coordinator uses this setting. After a restart it tells servers and
-// workers the new value.
+// Returns true if only the coordinator uses this setting. After a restart, servers and workers get
+// the new value from the coordinator.
 bool IsOfCoordinatorOnly(absl::string_view flag) {
   const JobField* const field = FindJobField(flag);
   return field != nullptr && field->is_of_coordinator;

@@ -1,6 +1,6 @@
 // Converts a CoordinatorMemory to JSON and back, for the records of the coordinator's journal.
 //
-// A whole record has all of the memory. Each other record has what has changed since the record
+// A whole record has all of the memory. Any other record has only what has changed since the record
 // before it, so that the bytes of a round do not grow with the number of workers.
 #pragma once
 
@@ -23,7 +23,8 @@ namespace lodestar {
 std::string CoordinatorMemoryToJson(const std::optional<CoordinatorMemory>& memory, absl::Time now,
                                     uint64_t journal_id = 0);
 
-// Makes the records of one journal.
+// Makes the records of one journal. Remembers the last memory, so that the next record can have
+// only the changes.
 class MemoryRecords {
  public:
   struct Record {

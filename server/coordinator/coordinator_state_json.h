@@ -12,8 +12,8 @@ namespace lodestar {
 // Returns one JSON object, in which every number is exact.
 std::string CoordinatorStateToJson(const CoordinatorState& state);
 
-// Errors: DataLoss (a field, which the message names, is not JSON, missing, of another type or out
-// of range).
+// Returns the state that the JSON object `text` has. Errors: DataLoss (a field, which the message
+// names, is not JSON, missing, of another type or out of range).
 absl::StatusOr<CoordinatorState> CoordinatorStateFromJson(absl::string_view text);
 
 }  // namespace lodestar
