@@ -35,8 +35,7 @@ std::string WaitingFor(const ClusterState& state, absl::Time now, Ages ages = Ag
 // Names the journals that cannot be written at present. Empty means that all can be written.
 // Ages::kLeftOut leaves out the reasons as well.
 std::string WaitingForJournals(const ClusterState& state, Ages ages = Ages::kShown);
-// Names the servers that are missing, away or not yet in the state of the others. Empty means that
-// all serve.
+// Names the servers that have not attached or are away. Empty means that there are none.
 std::string WaitingForServers(const ClusterState& state, absl::Time now, Ages ages = Ages::kShown);
 // Says why this worker has asked for work and has none. The text has no ages, so that the worker
 // logs it only once.

@@ -298,7 +298,8 @@ class Coordinator {
   // Returns the data set of the members. Not set means that there are fewer members than a round
   // needs.
   std::optional<DatasetInfo> SiteData(absl::Time now) const;
-  // Notes what the uplink reports about upstream: see SiteCourse::TellUpstream().
+  // Notes, for operators, what keeps the uplink from bringing an order: see
+  // SiteCourse::TellUpstream().
   void TellUpstream(absl::string_view words, absl::Time now) {
     if (state_.rounds.TellUpstream(words, now)) outbox_.Touch();
   }
