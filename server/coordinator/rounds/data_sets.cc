@@ -38,7 +38,8 @@ bool HaveSameData(const DatasetInfo& a, const DatasetInfo& b) {
          a.tokens_per_sample == b.tokens_per_sample;
 }
 
-// Without fingerprints sizes are, where they are told, so that one cursor goes over what is shared.
+// Returns true if two workers must have the same data. Without fingerprints, workers whose sizes
+// are known are compared by size, so that workers with shared data share one cursor.
 bool AreCompared(const DatasetInfo& a, const DatasetInfo& b) {
   if (a.own_partition || b.own_partition) return false;
   if (!a.fingerprint.empty() || !b.fingerprint.empty()) {
@@ -47,7 +48,7 @@ bool AreCompared(const DatasetInfo& a, const DatasetInfo& b) {
   return a.num_train_samples > 0 && b.num_train_samples > 0;
 }
 
-// Where counts do not tell two data sets apart.
+// Advice for two data sets whose counts are equal.
 constexpr absl::string_view kHowToCompare =
     ". Both have as many samples: compare `sha256sum *` of both folders; files are taken in the "
     "order of the bytes of their names";
@@ -80,7 +81,7 @@ absl::Status DataSets::Admit(WorkerId worker, absl::string_view name, const Data
     if (set == memory_.sets.size()) memory_.sets.emplace_back();
     memory_.sets[set] = std::move(admitted);
   } else {
-    // Own data that turns out to be the shared set.
+    // A worker with --data_partition=own may turn out to have the shared set.
     memory_.sets[set].info.own_partition &= data.own_partition;
   }
   memory_.set_of[worker] = set;
@@ -91,7 +92,8 @@ absl::Status DataSets::CheckShared(absl::string_view name, const DatasetInfo& da
   for (Index set = 0; set < memory_.sets.size(); ++set) {
     const DataSetState& job = memory_.sets[set];
     if (!Counts(set) || !AreCompared(job.info, data) || HaveSameData(job.info, data)) continue;
-    // If the worker that brought the job's data changed it, there is no other worker to ask.
+    // If the worker that brought the job's data has changed its own data, no other worker can be
+    // named.
     const bool is_other = !job.claimant.empty() && job.claimant != name;
     const std::string holder = absl::StrCat("worker '", job.claimant, "'");
     return absl::FailedPreconditionError(absl::StrCat(
@@ -138,7 +140,7 @@ double DataSets::Epoch() const {
   double samples = 0.0;
   const std::vector<Index> present = Present();
   for (Index set = 0; set < memory_.sets.size(); ++set) {
-    // A worker that has left took its data along.
+    // The data of a worker that has left does not count, unless all workers have left.
     const bool is_there =
         present.empty() ? Counts(set) : std::binary_search(present.begin(), present.end(), set);
     if (!is_there || memory_.sets[set].info.num_train_samples == 0) continue;

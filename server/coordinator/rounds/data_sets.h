@@ -1,11 +1,11 @@
-// The data sets of a job, how far each of them is, and which worker has which. Pure; the ledger
-// serializes calls.
+// Keeps the data sets of a job: how far each of them is used, and which worker has which set. Pure:
+// the ledger serializes calls.
 //
-// A set is told by its fingerprint and sizes. Workers with the same data share one cursor. So a
-// pass over a set neither repeats nor skips samples, whichever workers take part in it. All workers
-// with shared data have one and the same set; --data_partition=own lets a worker bring another. A
-// client that tells no fingerprint is taken at its word: its data is not compared with that of
-// others.
+// A set is identified by its fingerprint and sizes. Workers with the same data share one cursor, so
+// that a pass over a set neither repeats nor skips samples, whichever workers take part. All
+// workers with shared data must have the same set. --data_partition=own lets a worker bring another
+// set. If neither of two clients sends a fingerprint, only the sizes of their data are compared. If
+// one of the two sends a fingerprint, nothing is compared.
 #pragma once
 
 #include <cstddef>
@@ -25,14 +25,16 @@ namespace lodestar {
 class DataSets {
  public:
   static constexpr size_t kMaxSets = 1 << 16;
-  // The most samples of one set, of either kind. No real data has as many.
+  // Maximum number of training samples of one set, and of its held-out samples. No real set has
+  // more.
   static constexpr int64_t kMaxSamples = int64_t{1} << 48;
 
-  // A set that no worker has and that no samples were handed out of does not count: its index may
-  // be given to another set. Otherwise an index means the same set for the life of this object.
+  // The index of a set. A set does not count if no worker has it and no samples were handed out of
+  // it: another set may then get its index. Otherwise an index means the same set for the life of
+  // this object.
   using Index = size_t;
 
-  // All that it knows.
+  // The whole state of this object.
   struct Memory {
     std::vector<DataSetState> sets;
     std::map<WorkerId, Index> set_of;
@@ -41,44 +43,45 @@ class DataSets {
 
   DataSets() = default;
   explicit DataSets(std::vector<DataSetState> sets) { memory_.sets = std::move(sets); }
-  // Requires indices of sets that are there.
+  // Requires: each index in memory.set_of is the index of a set in memory.sets.
   explicit DataSets(Memory memory) : memory_(std::move(memory)) {}
   const Memory& memory() const { return memory_; }
 
-  // The worker of this name has this data from here on. Errors: FailedPrecondition with both
-  // fingerprints and sizes, and which worker brought the job's data, if shared data differs from
-  // it; InvalidArgument if the data contradicts itself, or is more than kMaxSamples;
-  // ResourceExhausted (kMaxSets).
+  // Records that the worker `worker`, named `name`, has this data from now on. Errors:
+  // FailedPrecondition (shared data differs from the job's data; the message has both fingerprints
+  // and sizes, and the worker that brought the job's data); InvalidArgument (the sizes contradict
+  // each other or exceed kMaxSamples); ResourceExhausted (there are kMaxSets sets).
   absl::Status Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data);
   void Release(WorkerId worker) { memory_.set_of.erase(worker); }
 
-  // Requires: admitted, not released.
+  // Requires: the worker was admitted, and was not released since.
   Index SetOf(WorkerId worker) const;
   const DataSetState& at(Index set) const { return memory_.sets[set]; }
-  // Hands out samples; returns the position of the first in the order of the set.
+  // Hands out samples. Returns the position of the first sample in the order of the set.
   int64_t Take(Index set, int64_t num_samples);
 
   const std::map<WorkerId, Index>& workers() const { return memory_.set_of; }
-  // Sets that some worker has, ascending.
+  // Returns the sets that at least one worker has, ascending.
   std::vector<Index> Present() const;
-  // Returns the tokens of a sample, which are the same for all sets of a model. 0 means that there
-  // is no set yet.
+  // Returns the number of tokens of a sample, which is the same for all sets of a model. 0 means
+  // that there is no set yet.
   int64_t tokens_per_sample() const;
-  // Samples handed out over samples there are, of all sets together that some worker has, or, if
-  // none is there, that samples were handed out of; 0 if unknown.
+  // Returns the number of samples handed out, divided by the number of samples of the sets. Counts
+  // the sets that workers have or, if there are no workers, the sets that samples were handed out
+  // of. 0 means not known.
   double Epoch() const;
-  // Returns what outlives a restart: the sets that samples were handed out of.
+  // Returns the sets that samples were handed out of. Only these sets survive a restart.
   std::vector<DataSetState> Export() const;
 
  private:
   bool Counts(Index set) const;
-  // `name`: of the worker that has the data.
+  // `name` is the name of the worker that has the data.
   absl::Status CheckShared(absl::string_view name, const DatasetInfo& data) const;
 
   Memory memory_;
 };
 
-// Passes over one set; 0 if its size is unknown.
+// Returns the number of passes over the set so far. 0 means that the size of the set is not known.
 double EpochOf(const DataSetState& set);
 
 }  // namespace lodestar

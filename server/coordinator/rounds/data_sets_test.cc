@@ -52,7 +52,7 @@ TEST(DataSetsTest, ARefusalNamesWhoBroughtTheJobsData) {
       data.Admit(kEve, "eve", Shared("b")),
       StatusIs(absl::StatusCode::kFailedPrecondition,
                AllOf(HasSubstr("which worker 'ann' brought"), HasSubstr("as worker 'ann'"))));
-  DataSets restored({{Shared("a"), 5}});  // of a release that did not keep the name
+  DataSets restored({{Shared("a"), 5}});  // from a release that did not keep the name
   EXPECT_THAT(
       restored.Admit(kEve, "eve", Shared("b")),
       StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("as its checkpoint has it")));

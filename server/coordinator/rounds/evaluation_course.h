@@ -1,7 +1,8 @@
-// Evaluations between their beginning and their result. Every data set that some worker has is
-// evaluated by workers that have it, in their next round; the result is over all of them, each
-// held-out sample counted alike. Where a round has all workers that is one round; where workers go
-// on one by one, the parts come in by and by. Pure.
+// Keeps the evaluations that have begun and have no result yet. Each data set that a worker has is
+// evaluated by the workers that have it, in their next round. The result is a mean over the
+// held-out samples of all data sets, each with the same weight. If a round has all workers, one
+// round carries the whole evaluation. If workers have rounds of their own, several rounds carry its
+// parts. Pure.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +17,12 @@
 
 namespace lodestar {
 
-// What held-out samples added up to.
+// Sums over held-out samples.
 struct HeldoutSums {
   double loss_sum = 0.0;  // nats
   int64_t correct = 0;
   int64_t predictions = 0;
-  bool complete = true;  // nothing was lost with a worker
+  bool complete = true;  // false if a part was lost with its worker
 
   void Add(const HeldoutSums& other);
   friend bool operator==(const HeldoutSums&, const HeldoutSums&) = default;
@@ -29,19 +30,19 @@ struct HeldoutSums {
 
 class EvaluationCourse {
  public:
-  // Held-out samples of one data set.
+  // The held-out samples of one data set in an evaluation.
   struct Part {
     size_t data_set = 0;
     int64_t num_samples = 0;
     friend bool operator==(const Part&, const Part&) = default;
   };
 
-  // All that it knows.
+  // The whole state of this object.
   struct Memory {
-    int64_t last = 0;                           // evaluation begun
-    std::map<size_t, int64_t> owed;             // samples by data set, of the last one
-    std::map<Round, int64_t> travelling;        // evaluations by the rounds that carry their parts
-    std::map<int64_t, HeldoutSums> unfinished;  // by evaluation
+    int64_t last = 0;                           // number of the newest evaluation, from 1
+    std::map<size_t, int64_t> owed;             // data set -> samples of `last` without a worker
+    std::map<Round, int64_t> travelling;        // round that carries parts -> their evaluation
+    std::map<int64_t, HeldoutSums> unfinished;  // evaluation -> its sums so far
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
@@ -49,19 +50,23 @@ class EvaluationCourse {
   explicit EvaluationCourse(Memory memory) : memory_(std::move(memory)) {}
   const Memory& memory() const { return memory_; }
 
-  // Every part of the evaluation begun last is with a worker.
+  // Returns true if all parts of the newest evaluation were given to workers.
   bool can_begin() const { return memory_.owed.empty(); }
-  // Requires: can_begin().
+  // Begins an evaluation with these parts. Requires: can_begin().
   void Begin(absl::Span<const Part> parts);
-  // The parts that these data sets still owe; from here on they travel with the round.
+  // Returns the parts of these data sets that no worker has yet. The round `round` carries them
+  // from now on.
   std::vector<Part> Take(Round round, absl::Span<const size_t> data_sets);
-  // Workers have no other data sets than these any more. `data_sets` are ascending.
+  // Drops the parts of all other data sets, which no worker has any more. Their evaluation is then
+  // incomplete. `data_sets` is ascending.
   void KeepOnly(absl::Span<const size_t> data_sets);
 
-  // The round is over, with these sums of the parts that it carried, if any. Returns an evaluation
-  // that has nothing outstanding any more and found at least one worker.
+  // Ends the round. `sums` are those of the parts that it carried, if it carried any. Returns the
+  // result of an evaluation of which no part is outstanding any more and that has predictions. Not
+  // set means that there is none.
   std::optional<HeldoutSums> Return(Round round, const HeldoutSums& sums);
-  // The round was lost with its worker.
+  // Marks the evaluation of the parts that this round carried as incomplete: the round was lost
+  // with its worker.
   void Lose(Round round);
 
  private:

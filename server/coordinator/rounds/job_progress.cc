@@ -36,7 +36,8 @@ void JobProgress::OnRound(const RoundSummary& summary) {
   NoteMetrics(summary);
   if (counted_until_.has_value()) trained_time_ += summary.completed_at - *counted_until_;
   counted_until_ = summary.completed_at;
-  // One that takes longer for once, for an evaluation for example, counts for a few more.
+  // If one round takes longer, for example because of an evaluation, a few later rounds still allow
+  // for its length.
   if (!summary.committed_short) usual_round_ = std::max(summary.duration, usual_round_ / 2);
   if (!summary.trained) return;
   if (summary.committed_short) ++rounds_committed_short_;

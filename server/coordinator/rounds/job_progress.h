@@ -1,4 +1,4 @@
-// How the job goes: losses, speeds and what was lost, for the status. Pure data.
+// Keeps how the job goes, for the status: losses, speeds and what was lost. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ namespace lodestar {
 
 class JobProgress {
  public:
-  // What is still to be done, and by which workers.
+  // What is left to do.
   struct Outlook {
     int64_t remaining_rounds = 0;
-    int64_t tokens_per_sample = 0;  // above 1: tokens are counted
-    bool is_training = false;       // else nothing moves, and nothing is estimated
+    int64_t tokens_per_sample = 0;  // above 1 means that tokens are counted
+    bool is_training = false;       // false means that the pace is 0 and has no estimate
   };
 
-  // Zeros, and no estimate, mean that nothing moves.
+  // Speed of the job. If the job is not training, speeds are 0 and `eta` is not set.
   struct Pace {
     double samples_per_second = 0.0;
     double tokens_per_second = 0.0;
     std::optional<absl::Duration> eta = std::nullopt;
   };
 
-  // Beside what a checkpoint has.
+  // What survives the coordinator's process. A checkpoint has only `state`.
   struct Memory {
     ProgressState state;
     absl::Duration usual_round;
@@ -40,39 +40,42 @@ class JobProgress {
   void Resume(const Memory& memory);
   Memory memory() const { return {Export(), usual_round_, rounds_committed_short_}; }
 
-  // Goes on from a checkpoint.
+  // Continues from a checkpoint.
   void Restore(const ProgressState& state);
   ProgressState Export() const { return {loss_, trained_time_}; }
 
   void OnOpened(absl::Time now);
-  // The time until the next round is opened is none of training.
+  // Leaves the time until the next round is opened out of trained_time().
   void OnStandstill() { counted_until_.reset(); }
   void OnRound(const RoundSummary& summary);
-  // A round is over whose work no worker finished.
+  // Counts a round that is over without a report of any worker.
   void OnRoundLost() { ++rounds_committed_short_; }
 
   const JobLoss& loss() const { return loss_; }
-  // From the opening of the job's first round to the end of its last one, without the time that the
-  // servers were away.
+  // Returns the time from the opening of the job's first round to the end of its last round,
+  // without the time that the servers were away.
   absl::Duration trained_time() const { return trained_time_; }
-  // How long rounds of late were open, from the opening to the last report.
+  // Returns how long recent rounds were open, from the opening to the last report.
   absl::Duration usual_round() const { return usual_round_; }
-  // Returns the last metrics of each name, as programs told them.
+  // Returns the newest value of each metric that programs have reported, by name.
   const std::map<std::string, MetricSnapshot>& metrics() const { return metrics_; }
   int64_t metrics_dropped() const { return metrics_dropped_; }
-  // Returns the number of rounds that went on without a part of their workers.
+  // Returns the number of rounds that were committed without all of their workers.
   uint64_t rounds_committed_short() const { return rounds_committed_short_; }
   Pace PaceOf(const Outlook& outlook, absl::Time now) const;
 
  private:
-  // Keeps those of kMaxMetricsOfRound names: the newest.
+  // Adds the metrics of the round. Keeps at most kMaxMetricsOfRound names, those with the newest
+  // values.
   void NoteMetrics(const RoundSummary& summary);
 
   JobLoss loss_;
   std::map<std::string, MetricSnapshot> metrics_;
   int64_t metrics_dropped_ = 0;
   absl::Duration trained_time_;
-  std::optional<absl::Time> counted_until_;  // of trained_time_; none before a round was opened
+  // End of the time that trained_time_ includes. Not set means that the time until the next
+  // OnOpened() does not count.
+  std::optional<absl::Time> counted_until_;
   absl::Duration usual_round_;
   RateMeter samples_;
   RateMeter rounds_;

@@ -18,7 +18,7 @@ RoundSummary SummaryOf(int64_t round, absl::Time completed_at) {
   return summary;
 }
 
-// Three rounds of a second each.
+// Returns the progress after three rounds of one second each.
 JobProgress AfterThreeRounds() {
   JobProgress progress;
   progress.OnOpened(kStart);
@@ -81,7 +81,7 @@ TEST(JobProgressTest, ARestartGoesOnWithLossAndTime) {
   JobProgress after;
   after.Restore(before.Export());
   EXPECT_EQ(after.loss(), before.loss());
-  // The time that the server was away, or without workers, is not counted.
+  // The time that the server was away, or had no workers, is not counted.
   const absl::Time reopened_at = kStart + absl::Hours(1);
   after.OnOpened(reopened_at);
   after.OnRound(SummaryOf(3, reopened_at + absl::Seconds(2)));

@@ -1,4 +1,4 @@
-// Says how many members there must be before any of them gets work. Pure.
+// Says how many members there must be before any member gets work. Pure.
 #pragma once
 
 #include "absl/time/time.h"
@@ -7,14 +7,15 @@
 
 namespace lodestar {
 
-// --min_workers is for the start of this process. From the first work on --keep_workers counts, but
-// that workers that were there get a lease's time to come back when the cluster starts anew.
+// Until the first work is given out, --min_workers members are required. Afterwards --keep_workers
+// are enough. If the cluster starts anew, --min_workers are required again for the time of one
+// lease, so that the workers can come back.
 class MemberQuota {
  public:
   MemberQuota(const JobSpec& job, absl::Duration lease)
       : min_workers_(job.min_workers), keep_workers_(job.keep_workers), lease_(lease) {}
 
-  // All that it knows beside its settings.
+  // What this object knows beside its settings.
   struct Memory {
     bool has_begun = false;
     absl::Time gathers_until = absl::InfinitePast();
@@ -23,15 +24,15 @@ class MemberQuota {
   void Resume(const Memory& memory) { memory_ = memory; }
   const Memory& memory() const { return memory_; }
 
-  // The cluster is ready for workers.
+  // Records that the cluster is ready for workers.
   void OnReady(absl::Time now) { memory_.gathers_until = now + lease_; }
-  // Work was given out, so all that are required are there.
+  // Records that work was given out, so that enough members were there.
   void OnWork() {
     memory_.has_begun = true;
     memory_.gathers_until = absl::InfinitePast();
   }
 
-  // Whether workers that were there may still be on their way.
+  // Returns true if workers that were members before may still be coming back.
   bool IsGathering(absl::Time now) const { return now < memory_.gathers_until; }
 
   RequiredMembers Required(absl::Time now) const {

@@ -26,8 +26,8 @@ void OpenRound::Report(WorkerId worker, const RoundReport& report, absl::Time no
   memory_.times.compute += std::max(report.compute, absl::ZeroDuration());
   memory_.times.communication += std::max(report.communication, absl::ZeroDuration());
   memory_.times.wait += std::max(report.wait, absl::ZeroDuration());
-  if (share->second.num_heldout_samples == 0) return;  // no evaluation was asked of it
-  // A worker that is told to stop reports none of its held-out samples.
+  if (share->second.num_heldout_samples == 0) return;  // the worker was not asked for an evaluation
+  // A worker that was told to stop reports none of its held-out samples.
   memory_.heldout.Add({report.heldout_loss_sum, report.heldout_correct, report.heldout_predictions,
                        /*complete=*/report.heldout_predictions > 0});
 }

@@ -1,5 +1,5 @@
-// A round between its opening and its completion: which members have reported, which were lost, and
-// what the reports add up to. Pure data.
+// Keeps a round from its opening to its completion: which members have reported, which were lost,
+// and the sums of the reports. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class OpenRound {
     int64_t num_heldout_samples = 0;
     friend bool operator==(const Share&, const Share&) = default;
   };
-  // All of the round, except for how long it has waited for which member.
+  // The whole state of the round, except how long each member has been waited for.
   struct Memory {
     RoundPlan plan;
     bool is_evaluation = false;
@@ -42,11 +42,12 @@ class OpenRound {
   };
 
   OpenRound(const WorkLedger::Work& work, absl::Time opened_at);
-  // The process that has opened it has ended, and this one goes on with it.
+  // Continues a round that an earlier process of the coordinator opened.
   OpenRound(Memory memory, absl::Time now) : memory_(std::move(memory)), front_since_(now) {}
   const Memory& memory() const { return memory_; }
 
-  // Counts each member once; others are ignored.
+  // Counts the report of a member. A second report of a member, and a report of a worker that is no
+  // member of the round, are ignored.
   void Report(WorkerId worker, const RoundReport& report, absl::Time now);
   void Lose(WorkerId worker, absl::Time now);
 
@@ -55,18 +56,18 @@ class OpenRound {
   bool is_evaluation() const { return memory_.is_evaluation; }
   absl::Time opened_at() const { return memory_.opened_at; }
   int reported() const { return memory_.reported; }
-  // Returns those of the roster that have reported.
+  // Returns the members of the roster that have reported.
   std::vector<RosterMember> Reported() const;
   std::vector<WorkerId> Arrived() const { return InState(ShareState::kReported); }
-  // Neither reported nor lost.
+  // Returns the workers that have neither reported nor been lost.
   std::vector<WorkerId> Missing() const { return InState(ShareState::kMissing); }
-  // Since when the first of the missing is the first of them. Sums have a fixed order: those behind
-  // it may wait for it.
+  // Returns since when the same worker has been the first of Missing(). Sums have a fixed order, so
+  // the workers behind the first missing worker may have to wait for it.
   absl::Time front_since() const { return front_since_; }
   bool was_lost_from() const { return !InState(ShareState::kLost).empty(); }
-  // Returns the summary without the totals of the job and the result of an evaluation.
+  // Returns the summary without the totals of the job and without the result of an evaluation.
   RoundSummary Summarize(absl::Time now) const;
-  // Returns the sums of the parts of an evaluation that this round carries.
+  // Returns the sums of the evaluation's parts that this round carries.
   HeldoutSums Heldout() const;
 
  private:

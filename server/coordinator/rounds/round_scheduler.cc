@@ -83,7 +83,7 @@ void RoundScheduler::EndLife(WorkerId worker, absl::Time now) {
 
 bool RoundScheduler::MayLeave(WorkerId worker, bool is_ready) const {
   const WorkerAssignment& assignment = Of(worker);
-  // What it has in hand the next round takes.
+  // The next round takes the steps that the worker has in hand.
   const bool has_work =
       assignment.grant().has_value() || (assignment.is_waiting() && assignment.owes_contribution());
   return assignment.is_leaving() && !(is_ready && has_work);
@@ -305,7 +305,7 @@ std::optional<ClosedRound> RoundScheduler::EndEvaluation(absl::Time now) {
 
 void RoundScheduler::OnRecorded(const RoundSummary& summary) {
   const auto found = std::find(unrecorded_.begin(), unrecorded_.end(), summary);
-  // They are recorded in order.
+  // Rounds are recorded in order, so the rounds before this one are on record, too.
   if (found != unrecorded_.end()) unrecorded_.erase(unrecorded_.begin(), found + 1);
 }
 

@@ -1,12 +1,12 @@
 // The rounds of a job: which members compute what, what they have reported, when a round is over,
-// and how the job goes. RoundScheduler remembers the data that was handed out, the rounds that are
-// open, the work that each worker holds, and the orders of a site. The caller passes facts in, and
-// words and carries out the verdicts. Pure: no lock, clock or thread.
+// and how the job goes. RoundScheduler remembers the data that was handed out, the open rounds, the
+// work of each worker, and the orders of a site. The caller passes facts in, words the verdicts and
+// carries them out. Pure: no lock, clock or thread.
 //
-// The job is the caller's. It may change while rounds end, and work is cut by it from SetJob() or
-// Restore() on.
+// The caller owns the job, which may change between rounds. Work is cut by the job that was given
+// to SetJob() or Restore() last.
 //
-// The assignment of a worker is remembered as long as the worker: until Forget().
+// The assignment of a worker is remembered until Forget().
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,8 @@
 
 namespace lodestar {
 
-// What others know of a member: a worker that lives and has joined.
+// A member is a worker that lives and has joined. RoundMember is what the scheduler does not know
+// of a member itself.
 struct RoundMember {
   WorkerId id;
   Incarnation incarnation;
@@ -49,7 +50,7 @@ struct RoundMember {
   std::optional<absl::Duration> usual_round = std::nullopt;
 };
 
-// One moment of the cluster for the policy. Owns what ClusterFacts points to.
+// The state of the cluster at one moment, for the policy. Owns what ClusterFacts points to.
 struct ClusterView {
   RequiredMembers required;
   std::vector<MemberProgress> members;  // ascending by worker
@@ -57,7 +58,7 @@ struct ClusterView {
   int reported = 0;
   std::vector<MemberProgress> missing;
 
-  // Valid while this object is unchanged.
+  // Returns facts that are valid until this object changes.
   ClusterFacts Facts() const {
     ClusterFacts facts;
     facts.required = required;
@@ -70,25 +71,26 @@ struct ClusterView {
 // A round that is over.
 struct ClosedRound {
   OpenRound round;
-  RoundSummary summary;  // whole if it is to be announced
-  // None of its workers has reported: the round `replaced_by` takes its place. Never an evaluation.
+  RoundSummary summary;  // all fields are set if is_announced
+  // True means that no worker of the round has reported, and the round `replaced_by` takes its
+  // place. Never true for an evaluation.
   bool is_lost = false;
   Round replaced_by = {};
-  bool is_announced = true;  // The summary is to be announced.
+  bool is_announced = true;  // true means that the caller announces the summary
 };
 
-// A report was counted.
+// What Count() returns for a report.
 struct CountedReport {
-  std::optional<Grant> grant;  // that the worker held
+  std::optional<Grant> grant;  // grant that the worker held
   absl::Duration took;         // from the grant to the report
 };
 
-// What becomes of an order of a site.
+// The state of an order of a site.
 struct OrderVerdict {
   enum class Kind : uint8_t {
     kUnderWay,
-    kDone,       // with this outcome
-    kWithdrawn,  // or replaced by another
+    kDone,       // the order is done, see `outcome`
+    kWithdrawn,  // the order was withdrawn or replaced by another
     kJobFailed,
     kNotHandedOut,  // The site hands out no work any more.
   };
@@ -98,153 +100,164 @@ struct OrderVerdict {
 
 class RoundScheduler {
  public:
-  // What outlives the coordinator's process, beside the memory of each assignment.
+  // What survives the coordinator's process, beside WorkerAssignment::Memory of each worker.
   struct Memory {
     WorkLedger::Memory ledger;
     std::map<Round, OpenRound::Memory> open;
     int64_t evaluation_attempt = 0;
     MemberQuota::Memory quota;
     JobProgress::Memory progress;
-    std::vector<RoundSummary> last_rounds;  // that may not be on record
+    std::vector<RoundSummary> last_rounds;  // rounds that may not be on record
   };
 
-  // Number of rounds that are remembered until they are on record. The oldest go beyond it.
+  // Maximum number of rounds that are remembered until they are on record. If there are more, the
+  // oldest are dropped.
   static constexpr size_t kMaxUnrecorded = 256;
 
-  // `upstream`: HOST:PORT of the servers that order the rounds. Empty means that there are none,
-  // and this is no site. Mode and quota stay those of this job.
+  // `upstream` is the HOST:PORT of the servers that order the rounds. Empty means that there are
+  // none, and this is no site. The mode and the required number of members are always those of
+  // `job`.
   RoundScheduler(const JobSpec& job, int num_shards, absl::Duration lease, std::string upstream,
                  absl::Time now);
   Memory memory() const;
-  // Requires what DataSets does.
+  // Continues from the memory of an earlier process. Requires: memory.ledger.data is as DataSets
+  // requires.
   void Resume(const JobSpec& job, Memory memory, absl::Time now);
   void Resume(WorkerId worker, WorkerAssignment::Memory memory, absl::Time now) {
     assignments_[worker] = WorkerAssignment(std::move(memory), now);
   }
-  // Goes on from a checkpoint, with no worker. Quota and orders stay.
+  // Continues from a checkpoint, with no worker. The required number of members and the orders
+  // stay.
   void Restore(const JobSpec& job, const LedgerState& ledger, const ProgressState& progress);
-  // Cuts work by this job from here on.
+  // Cuts work by this job from now on.
   void SetJob(const JobSpec& job) { ledger_ = WorkLedger(job, ledger_.state()); }
 
   const WorkLedger& ledger() const { return ledger_; }
   const JobProgress& progress() const { return progress_; }
   const ClusterPolicy& policy() const { return *policy_; }
   bool uses_rosters() const { return policy_->uses_rosters(); }
-  // Returns the rounds that are open: one at most with rosters, else one per grant that is out.
+  // Returns the open rounds. With rosters there is at most one. Without rosters there is one for
+  // each grant that a worker holds.
   const std::map<Round, OpenRound>& open() const { return open_; }
-  // Returns the ledger before the newest round with a roster was opened. Not set means that it is
+  // Returns the ledger as it was before the newest round with a roster was opened. Not set means
   // not known.
   const std::optional<LedgerState>& before_open_round() const { return before_open_round_; }
   const std::map<WorkerId, WorkerAssignment>& assignments() const { return assignments_; }
-  // Returns an empty assignment for a worker of which none is known.
+  // Returns the assignment of the worker. It is empty if the worker is not known.
   const WorkerAssignment& Of(WorkerId worker) const;
 
-  // Members that there must be.
+  // The required number of members.
 
-  // The cluster is ready for workers. Those that were there get time to come back.
+  // Records that the cluster is ready for workers. Workers that were members before get time to
+  // come back.
   void GatherMembers(absl::Time now) { quota_.OnReady(now); }
   bool IsGathering(absl::Time now) const { return quota_.IsGathering(now); }
   RequiredMembers Required(absl::Time now) const { return quota_.Required(now); }
-  // Returns true if so many members are enough for the next round.
+  // Returns true if `num_members` members are enough for the next round.
   bool CanGoOnWith(size_t num_members, absl::Time now) const {
     return num_members > 0 && static_cast<int>(num_members) >= Required(now).count;
   }
 
-  // Workers. A life begins, or goes on.
+  // Workers. Begins a life of the worker, or continues it.
   void BeginLife(WorkerId worker, const RegisterCall& call, bool is_same_process, absl::Time now) {
     assignments_[worker].BeginLife(call, is_same_process, now);
   }
-  // The worker has this data. Errors: those of DataSets::Admit().
+  // Records the data of the worker. Errors: those of DataSets::Admit().
   absl::Status Admit(WorkerId worker, absl::string_view name, const DatasetInfo& data) {
     return ledger_.AdmitWorker(worker, name, data);
   }
-  // Makes the worker, which has joined `others`, as far as the slowest of them.
+  // Sets the progress of the worker to that of the slowest of `others`, the members that it joins.
   void BeginMembership(WorkerId worker, absl::Span<const RoundMember> others, absl::Time now);
-  // Ends the life: rounds that are open go on without the worker.
+  // Ends the life of the worker. Open rounds continue without the worker.
   void EndLife(WorkerId worker, absl::Time now);
   void Forget(WorkerId worker) { assignments_.erase(worker); }
 
-  // The worker asks for work, and waits until it gets some. Returns whether it had not waited.
+  // The worker asks for work, and waits until it gets work. Returns true if the wait begins with
+  // this call.
   bool AskForWork(WorkerId worker) { return assignments_[worker].SetWaiting(); }
-  // The worker wants no new work in this life.
+  // Records that the worker wants no new work in this life.
   void BeginLeave(WorkerId worker) { assignments_[worker].BeginLeave(); }
-  // Returns true if the worker wants to leave, and no round takes anything of it. `is_ready`: the
-  // servers take contributions.
+  // Returns true if the worker wants to leave and no round needs anything from the worker.
+  // `is_ready` means that the servers take contributions. If they do not, no round needs anything.
   bool MayLeave(WorkerId worker, bool is_ready) const;
   ReportVerdict Classify(WorkerId worker, const RoundReport& report, const JobSpec& job) const {
     return Of(worker).Classify(report, job);
   }
-  // Counts the report in its round, and completes the grant. A round that is not open any more was
-  // committed without this worker. Requires: the report is of the grant held.
+  // Counts the report in its round, and completes the grant. If the round is not open any more, the
+  // round was committed without this worker, and the report does not count in the round. Requires:
+  // the report is of the grant that the worker holds.
   CountedReport Count(WorkerId worker, const RoundReport& report, const JobSpec& job,
                       absl::Time now);
 
-  // The server of `shard` has all that the worker contributes to the round. Returns true if this
-  // was the last server that the report waits for.
+  // Records that the server of `shard` has all of the worker's contribution to the round. Returns
+  // true if the report now waits for no other server.
   bool OnContributed(int shard, WorkerId worker, Round round);
   bool AwaitsContribution(WorkerId worker, Round round) const {
     return Of(worker).AwaitsContribution(round, num_shards_);
   }
-  // The server of `shard` has attached and has told where its journal ends.
+  // Records that the server of `shard` has attached and has said where its journal ends.
   void OnServerAttached(int shard);
 
-  // Rounds. `members`: all of them, ascending by ID.
+  // Rounds. `members` are all members, ascending by ID.
 
   ClusterView View(absl::Span<const RoundMember> members, absl::Time now) const;
-  // Returns true if a further round may follow.
+  // Returns true if the job, or the order of a site, has a next round.
   bool has_next_round() const {
     return is_site() ? site_->waiting() != nullptr : !ledger_.is_exhausted();
   }
-  // Returns true if a member has something in hand that only a further round takes, and the job has
-  // one.
+  // Returns true if a member has computed steps that only a further round takes, and the job has a
+  // further round.
   bool OwesContribution(absl::Span<const RoundMember> members) const;
-  // Returns the members that the next round is to be opened for. Empty means that none is to be
-  // opened now.
+  // Returns the members of the next round. Empty means that the round is not to be opened now.
   std::vector<RosterMember> NextRoster(absl::Span<const RoundMember> members, absl::Time now) const;
-  // Opens the next round for NextRoster(), in this view. Requires has_next_round().
+  // Opens the next round in the view `view`. `roster` is the result of NextRoster(). Requires:
+  // has_next_round().
   WorkLedger::Work OpenNext(absl::Span<const RosterMember> roster,
                             absl::Span<const RoundMember> members, ViewId view,
                             WorkLedger::Computes computes, absl::Time now);
-  // Closes the rounds that are over, and returns them, ascending.
+  // Closes the rounds that are over. Returns them in ascending order.
   std::vector<ClosedRound> CloseOver(absl::Span<const RoundMember> members, absl::Time now);
-  // Returns the round before which all rounds are over, and in the weights. Without rosters any
-  // weights will do, and it is 0.
+  // Returns a round. All rounds before it are over, and workers must pull weights that include
+  // them. Returns 0 without rosters, because workers may then compute on any weights.
   Round committed_round() const;
-  // Returns the number of rounds that are over, and in all weights once everything is applied.
+  // Returns the number of rounds that are over. The weights include them once the servers have
+  // applied all contributions.
   int64_t rounds_done() const;
-  // Drops the rounds that are open: nothing comes of them.
+  // Drops the open rounds without a result.
   void DropOpen() { open_.clear(); }
 
-  // The final evaluation: the one round that is open, once none other follows.
+  // The final evaluation. It is the only open round, and is opened when no round of training
+  // follows.
 
-  // Returns workers that the evaluation is not over all held-out samples without, while none of
-  // their kind has asked for work.
+  // Returns the workers with held-out samples whose data set no waiting member has. Without one of
+  // them, the evaluation would leave out held-out samples.
   std::vector<WorkerId> LackingForEvaluation(absl::Span<const RoundMember> members) const {
     return ledger_.LackingFor(Waiting(members));
   }
-  // Returns the members that it is to be opened for. Empty means that it is not to be opened now.
+  // Returns the members of the final evaluation. Empty means that the evaluation is not to be
+  // opened now.
   std::vector<RosterMember> EvaluationRoster(absl::Span<const RoundMember> members) const;
   WorkLedger::Work OpenEvaluation(absl::Span<const RosterMember> roster, ViewId view,
                                   absl::Time now);
-  // Ends the evaluation. Not set means that a worker was lost during it: it is to be repeated.
-  // Requires: it is open, and none of its workers is missing.
+  // Ends the final evaluation. Not set means that a worker was lost during the evaluation, which is
+  // to be repeated. Requires: the evaluation is open, and none of its workers is missing.
   std::optional<ClosedRound> EndEvaluation(absl::Time now);
 
-  // Records. Forgets this round and those before it: what was announced is where it is to stay.
+  // Records. Forgets this round and the rounds before it, because they are on record.
   void OnRecorded(const RoundSummary& summary);
-  // Returns the rounds that were announced, and are not on record as far as is known.
+  // Returns the rounds that were announced and are not known to be on record.
   const std::deque<RoundSummary>& unrecorded() const { return unrecorded_; }
-  // A pause is over. If no round was open, its time is none of training.
+  // Ends a pause. If no round is open, the time of the pause is left out of the trained time.
   void EndStandstill() {
     if (open_.empty()) progress_.OnStandstill();
   }
-  // See WorkLedger.
+  // See WorkLedger::MultiplyLearningRateScale().
   void MultiplyLearningRateScale(double factor) { ledger_.MultiplyLearningRateScale(factor); }
-  // Returns samples that were handed out, and neither trained on nor with a worker that may still
-  // tell of them, nor in the sums of a round that is open.
+  // Returns the number of samples that were handed out and are lost. Leaves out samples that were
+  // trained on, that a worker may still report, or that an open round has counted.
   int64_t UntrainedSamples(const JobSpec& job) const;
 
-  // Orders of a site. See SiteCourse. All but the first require is_site().
+  // Orders of a site. See SiteCourse. All functions but is_site() require is_site().
 
   bool is_site() const { return site_.has_value(); }
   const SiteCourse& site() const { return *site_; }
@@ -253,25 +266,26 @@ class RoundScheduler {
   bool TellUpstream(absl::string_view words, absl::Time now) {
     return site_->TellUpstream(words, now);
   }
-  // Says what becomes of an order. `has_failed`: the job. `is_over`: no work is handed out any
-  // more.
+  // Returns the state of an order. `has_failed` means that the job has failed. `is_over` means that
+  // no work is handed out any more.
   OrderVerdict JudgeOrder(uint64_t number, bool has_failed, bool is_over) const;
   // Returns the data set of the members. Not set means that there are too few members.
   std::optional<DatasetInfo> SiteData(absl::Span<const RoundMember> members, absl::Time now) const;
 
  private:
   MemberProgress ProgressOf(const RoundMember& member, absl::Time now) const;
-  // Returns the members of the round's roster that live and have not reported.
+  // Returns the members of the round that have neither reported nor been lost.
   std::vector<MemberProgress> MissingOf(const OpenRound& round,
                                         absl::Span<const RoundMember> members,
                                         absl::Time now) const;
-  // Returns members that have asked for work and have none.
+  // Returns the members that wait for work.
   std::vector<RosterMember> Waiting(absl::Span<const RoundMember> members) const;
-  // Null means that this is no site, or has no order.
+  // Returns the order to carry out next. Null means that there is no such order, or this is no
+  // site.
   const SiteOrder* WaitingOrder() const { return is_site() ? site_->waiting() : nullptr; }
-  // Returns how many members may share the next round at most.
+  // Returns the maximum number of members of the next round.
   int MaxRosterOfNext() const;
-  // Gives out the work, with the losses of the job.
+  // Gives the grants of the work to its members, each with the losses of the job.
   void Give(WorkLedger::Work& work, absl::Time now);
   ClosedRound Close(OpenRound round, absl::Time now);
 
@@ -280,7 +294,7 @@ class RoundScheduler {
   WorkLedger ledger_;
   MemberQuota quota_;
   JobProgress progress_;
-  std::optional<SiteCourse> site_;  // Not set means that this is none.
+  std::optional<SiteCourse> site_;  // not set means that this is no site
   std::map<WorkerId, WorkerAssignment> assignments_;
   const WorkerAssignment unknown_;
   std::map<Round, OpenRound> open_;
@@ -289,8 +303,8 @@ class RoundScheduler {
   std::deque<RoundSummary> unrecorded_;
 };
 
-// Returns what shards are told of a round. An evaluation that has a number among those of training
-// is a round that no member contributes to.
+// Returns the plan of the round for the shards. The plan of an evaluation has no roster: no member
+// contributes to it.
 RoundPlan PlanForShards(const WorkLedger::Work& work);
 
 }  // namespace lodestar

@@ -27,7 +27,7 @@ DatasetInfo Data() {
   return {.fingerprint = "f00d", .num_train_samples = 12, .num_heldout_samples = 6};
 }
 
-// Every member has rounds of its own.
+// Makes the job asynchronous: every member has rounds of its own.
 JobSpec Asynchronous(JobSpec job) {
   job.mode = Mode::kAsync;
   job.max_rounds_ahead = -1;
@@ -55,7 +55,8 @@ std::vector<Round> RoundsOf(const std::vector<ClosedRound>& closed) {
   return rounds;
 }
 
-// A synchronous job of 4 rounds of 6 samples, unless the test changes it before Start().
+// Fixture with a synchronous job of 4 rounds of 6 samples. A test may change the job before
+// Start().
 class RoundSchedulerTest : public testing::Test {
  protected:
   RoundSchedulerTest() {
@@ -89,7 +90,7 @@ class RoundSchedulerTest : public testing::Test {
   WorkLedger::Work Open(WorkLedger::Computes computes = WorkLedger::Computes::kYes) {
     return rounds_->OpenNext(NextRoster(), members_, kView, computes, now_);
   }
-  // All that wait share the next round.
+  // Lets all members ask for work and opens the next round for all that wait.
   WorkLedger::Work AskAndOpen() {
     for (const RoundMember& member : members_) rounds_->AskForWork(member.id);
     return Open();
@@ -98,7 +99,7 @@ class RoundSchedulerTest : public testing::Test {
     for (const RoundMember& member : members_) rounds_->AskForWork(member.id);
     return rounds_->OpenEvaluation(rounds_->EvaluationRoster(members_), kView, now_);
   }
-  // Reports all of the grant held.
+  // Reports all samples of the grant that the worker holds.
   CountedReport Report(WorkerId worker, double loss_sum = 6.0) {
     const Grant grant = *rounds_->Of(worker).grant();
     RoundReport report = ReportOf(grant.round, grant.num_samples);
@@ -584,7 +585,7 @@ TEST_F(RoundSchedulerTest, PauseIsNoTimeOfTraining) {
   rounds_->EndStandstill();
   AskAndOpen();
   now_ += absl::Seconds(2);
-  rounds_->EndStandstill();  // A round is open, so this is time of training.
+  rounds_->EndStandstill();  // A round is open, so the time counts as training.
   Report(kAnna);
   Report(kBert);
   Close();

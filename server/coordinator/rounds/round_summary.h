@@ -1,4 +1,4 @@
-// What is told of a round that is over. Plain data.
+// The summary of a round that is over, for its announcement. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace lodestar {
 
-// What workers did with the time of a round, by their own clocks: see RoundReport.
+// How workers spent the time of a round, by their own clocks. See RoundReport.
 struct RoundTimes {
   absl::Duration compute;
   absl::Duration communication;  // exposed
@@ -18,33 +18,33 @@ struct RoundTimes {
   friend bool operator==(const RoundTimes&, const RoundTimes&) = default;
 };
 
-// A round whose contributions are all in. With an evaluation: of the weights it started from, so
-// after `round` updates.
+// A round that is over. If it carries an evaluation, the result is of the weights that the round
+// started from. These weights have had `round` updates.
 struct RoundSummary {
   Round round;
   bool trained = true;                 // false: the final evaluation
   std::optional<double> train_loss;    // nats per prediction, before the update
   std::optional<double> heldout_loss;  // nats per prediction
   std::optional<double> heldout_accuracy;
-  bool heldout_complete = true;   // no part of the evaluation set was lost with a worker
-  int64_t total_rounds = 0;       // of the job, with those that were lost so far
-  int64_t samples = 0;            // of this round, reported
-  int64_t total_samples = 0;      // of the job, reported
+  bool heldout_complete = true;   // false if a part of the evaluation set was lost with a worker
+  int64_t total_rounds = 0;       // rounds of the job, and rounds lost so far
+  int64_t samples = 0;            // samples reported in this round
+  int64_t total_samples = 0;      // samples reported in the job so far
   int64_t tokens_per_sample = 0;  // 1 means that samples are not made of tokens. 0 means not known.
-  double epoch = 0.0;             // cursor over samples per epoch; 0 if unknown
+  double epoch = 0.0;             // cursor over samples per epoch; 0 means not known
   double learning_rate = 0.0;
-  absl::Duration duration;  // opening to completion
+  absl::Duration duration;  // from the opening to the completion
   absl::Time completed_at;
   RoundTimes worker_times = {};  // means over the workers that reported
   absl::Duration trained_time;   // of the job so far, see JobProgress
-  int workers = 0;               // that reported
-  bool committed_short = false;  // without a part of the roster
-  Metrics metrics = {};          // that programs told, means over those that did
-  int64_t metrics_dropped = 0;   // values: not finite, or too many
+  int workers = 0;               // workers that reported
+  bool committed_short = false;  // true if a part of the roster did not report
+  Metrics metrics = {};          // from programs; means over the workers that sent them
+  int64_t metrics_dropped = 0;   // values that were not finite, or were too many
   friend bool operator==(const RoundSummary&, const RoundSummary&) = default;
 };
 
-// What programs have told of a round.
+// The newest value of a metric that programs have reported, and its round.
 struct MetricSnapshot {
   double value = 0.0;
   Round round;

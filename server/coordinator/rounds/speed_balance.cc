@@ -32,7 +32,8 @@ int CutSteps(Balance balance, int steps, double speed, double fastest) {
   return balance == Balance::kSpeed ? StepsBySpeed(steps, speed, fastest) : steps;
 }
 
-// Largest remainder, of what is left when each has one.
+// Uses the largest-remainder method. Then moves single samples so that each worker has at least
+// one.
 std::vector<int64_t> CutBySpeed(int64_t total, absl::Span<const double> speeds) {
   const int count = static_cast<int>(speeds.size());
   LODESTAR_CHECK(count >= 1 && total >= count) << total << " samples for " << count;
@@ -51,8 +52,8 @@ std::vector<int64_t> CutBySpeed(int64_t total, absl::Span<const double> speeds) 
   }
   std::vector<int> order(count);
   std::iota(order.begin(), order.end(), 0);
-  // The order in which workers get one more. If those without a whole sample have made the total
-  // too high, the last of the order get one less.
+  // Workers in the order in which they get one sample more. Workers that got one sample instead of
+  // none may make the total too high. Then the last workers of the order get one sample less.
   const auto by_remainder = [&](int a, int b) { return remainders[a] > remainders[b]; };
   std::stable_sort(order.begin(), order.end(), by_remainder);
   for (int next = 0; given < total; next = (next + 1) % count, ++given) ++parts[order[next]];

@@ -26,7 +26,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
   LODESTAR_CHECK(!is_exhausted() && !roster.empty()) << "round " << state_.next_round;
   const int64_t round = state_.next_round++;
   const bool is_deferred = DefersContributions(job_);
-  // Nothing would take what is computed in the last round.
+  // No round would take what is computed in the last round.
   const bool is_idle = is_deferred && (computes == Computes::kNo || is_exhausted());
   const int count = static_cast<int>(roster.size());
   std::vector<double> roster_speeds = speeds.roster;
@@ -66,8 +66,8 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
   }
   if (is_evaluation_due_ && evaluations_.can_begin()) {
     is_evaluation_due_ = false;
-    // A roster that is as large as it can be leaves out workers that the batch has no samples for:
-    // nothing is trained on their data.
+    // If the roster is as large as it can be, the batch has no samples for the other workers. Their
+    // data is not trained on, and so not evaluated.
     const bool is_full = static_cast<int>(roster.size()) == max_roster();
     evaluations_.Begin(EvaluationParts(is_full ? DataSetsOf(roster) : data_.Present()));
   }
@@ -76,7 +76,7 @@ WorkLedger::Work WorkLedger::OpenRound(ViewId view, absl::Span<const RosterMembe
 }
 
 int WorkLedger::max_roster_of(const SiteOrder& order) {
-  // A member that evaluates nothing does no harm.
+  // A member may evaluate no samples, so an evaluation has no maximum.
   if (order.kind == SiteOrder::Kind::kEvaluate) return std::numeric_limits<int>::max();
   const auto steps = static_cast<int64_t>(order.learning_rates.size());
   return static_cast<int>(
@@ -101,7 +101,8 @@ WorkLedger::Work WorkLedger::OpenOrdered(const SiteOrder& order, ViewId view,
   grant.kind = is_training ? Grant::Kind::kTrain : Grant::Kind::kEvaluate;
   grant.round = round;
   grant.view = view;
-  // Another one than of what was asked for ahead of the grant, which is not used then.
+  // With new weights, min_round must differ from the min_round of weights that workers pulled ahead
+  // of the grant. Workers then discard those weights.
   grant.min_round = order.has_new_weights ? Round(0) : min_round;
   grant.total_rounds = total_rounds();
   if (!is_training) {
@@ -162,7 +163,8 @@ std::optional<HeldoutSums> WorkLedger::CloseRound(Round round, int64_t num_sampl
 }
 
 void WorkLedger::LoseRound(Round round) {
-  // What was to be evaluated with it is due again with the one in its place.
+  // An evaluation that was due with the lost round is due again with the round that takes its
+  // place.
   if (PlaceOf(round) == evaluated_place_) --evaluated_place_;
   ++state_.lost_rounds;
   evaluations_.Lose(round);
@@ -213,7 +215,7 @@ const DataSetState* WorkLedger::DataOf(WorkerId worker) const {
 WorkLedger::Memory WorkLedger::memory() const {
   Memory memory = {state_, data_.memory(), evaluations_.memory(), is_evaluation_due_,
                    evaluated_place_};
-  memory.state.data_sets.clear();  // those that it began with
+  memory.state.data_sets.clear();  // these are the data sets that the ledger began with
   return memory;
 }
 
@@ -233,8 +235,8 @@ int64_t WorkLedger::HeldoutSamplesOf(absl::Span<const size_t> data_sets) const {
   return total;
 }
 
-// Cuts by size: the places of all sets are laid end to end, and each set gets as many of the job's
-// samples as fall among its places.
+// Cuts by size. The held-out samples of all sets are laid end to end, and the job's samples are
+// spread evenly over them. Each set gets the samples that fall into its range.
 std::vector<EvaluationCourse::Part> WorkLedger::EvaluationParts(
     absl::Span<const size_t> data_sets) const {
   const int64_t total = HeldoutSamplesOf(data_sets);

@@ -87,7 +87,7 @@ TEST(WorkLedgerTest, BySpeedTheSamplesOfARoundAreTheSame) {
   };
   EXPECT_EQ(samples({}), (std::vector<int64_t>{4, 4, 4}));
   EXPECT_EQ(samples({.roster = {1.0, 2.0, 3.0}, .fastest = 3.0}), (std::vector<int64_t>{2, 4, 6}));
-  // A worker that has slowed down gets less in the next round.
+  // A worker that has slowed down gets fewer samples in the next round.
   EXPECT_EQ(samples({.roster = {1.0, 2.0, 1.0}, .fastest = 2.0}), (std::vector<int64_t>{3, 6, 3}));
   job.balance = Balance::kEqual;
   ledger = LedgerOf(job);
@@ -107,7 +107,8 @@ TEST(WorkLedgerTest, BySpeedWhoHasRoundsOfItsOwnMakesFewerSteps) {
   EXPECT_EQ(slow.local_steps, 2);
   EXPECT_EQ(slow.num_samples, 10);
   ASSERT_EQ(slow.learning_rates.size(), 2u);
-  // Its two steps go over the same part of the schedule.
+  // The two steps of the slow worker span the same part of the schedule as the steps of the fast
+  // worker.
   EXPECT_NEAR(slow.learning_rates[0] - slow.learning_rates[1], 0.05, 1e-12);
   const Grant next = ledger.OpenRound(ViewId(1), RosterOf(1), Round(0)).grants[0];
   EXPECT_EQ(next.local_steps, 8);
@@ -262,7 +263,8 @@ TEST(WorkLedgerTest, RestoredStateGoesOnWithTheSameGrants) {
   EXPECT_TRUE(restored.is_exhausted());
 }
 
-// Samples of 10 and 30 from two workers with data of their own, batches of 4 each.
+// Fixture with two workers that have data of their own, 10 and 30 samples, in batches of 4 samples
+// each.
 class OwnDataTest : public testing::Test {
  protected:
   static JobSpec Job() {
@@ -313,7 +315,7 @@ TEST_F(OwnDataTest, EpochIsBySumOfSizes) {
 TEST_F(OwnDataTest, CursorsOutliveARestart) {
   Open();
   WorkLedger restored(Job(), ledger_.state());
-  // They come back in another order, one of them under another name.
+  // The workers come back in another order, and one of them has another name.
   ASSERT_TRUE(restored.AdmitWorker(WorkerId(1), "w1", OwnData("b", 30, 3)).ok());
   ASSERT_TRUE(restored.AdmitWorker(WorkerId(7), "w7", OwnData("a", 10, 1)).ok());
   const std::vector<RosterMember> roster = {{WorkerId(1), Incarnation(2), 0},

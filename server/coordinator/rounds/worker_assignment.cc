@@ -8,12 +8,13 @@
 namespace lodestar {
 namespace {
 
-// Weight of what came before when a round's times are added: about ten rounds count.
+// Weight that earlier rounds keep when the times of a round are added. About ten rounds count.
 constexpr double kTimeMemory = 0.9;
-// Weight of what came before when a round's speed is added: about two rounds count.
+// Weight that earlier rounds keep when the speed of a round is added. About two rounds count.
 constexpr double kSpeedMemory = 0.5;
 
-// Maximum of one report, so that the sum over all workers that there may be is a number.
+// Maximum number of predictions in one report, so that the sum over any number of workers is
+// finite.
 constexpr int64_t kMaxPredictions = int64_t{1} << 40;
 
 double NonNegativeSeconds(absl::Duration duration) {
@@ -38,7 +39,7 @@ void WorkerAssignment::BeginLife(const RegisterCall& call, bool is_same_process,
     computed_samples_ = before.computed_samples_;
     computed_seconds_ = before.computed_seconds_;
   }
-  // These times are by this server's clock: what the registration took to travel is left out.
+  // These times are by this server's clock, so they leave out how long the registration travelled.
   if (call.process.age.has_value() && !memory_.process_began_at.has_value() &&
       !memory_.start_to_contribution.has_value()) {
     memory_.process_began_at = now - *call.process.age;
@@ -139,7 +140,7 @@ void WorkerAssignment::Complete(const RoundReport& report, const JobSpec& job, a
     if (DefersContributions(job)) {
       std::vector<int64_t>& in_hand = memory_.samples_in_hand;
       in_hand.push_back(report.leaves_nothing_in_hand ? 0 : memory_.grant->num_samples);
-      // What is older is in all fragments.
+      // Older samples are in all fragments.
       if (static_cast<int>(in_hand.size()) > job.fragments) in_hand.erase(in_hand.begin());
     }
   }

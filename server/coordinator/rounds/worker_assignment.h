@@ -1,4 +1,4 @@
-// The work that a worker holds, waits for and has done. Pure data.
+// The work that a worker holds, waits for or has done. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace lodestar {
 
-// What a report is of, or why it is refused.
+// Which grant a report is of, or why the report is refused.
 struct ReportVerdict {
   enum class Kind : uint8_t {
-    kCurrent,             // It is of the grant held.
-    kRepeat,              // It is of a grant that was reported before.
-    kTooManyPredictions,  // It has more than `allowed`, or more right ones than there are.
-    kTooManySamples,      // It has more than `allowed`, or numbers below zero.
-    kNotGranted,          // It is of another round than `granted`, and of none before.
+    kCurrent,             // The report is of the grant that the worker holds.
+    kRepeat,              // The report is of a grant that was reported before.
+    kTooManyPredictions,  // It has more predictions than `allowed`, or more right than there are.
+    kTooManySamples,      // It has more samples than `allowed`, or a negative count.
+    kNotGranted,          // Its round is not `granted`, and was not reported before.
   };
   Kind kind = Kind::kCurrent;
   int64_t allowed = 0;
@@ -31,7 +31,7 @@ struct ReportVerdict {
 
 class WorkerAssignment {
  public:
-  // What outlives the coordinator's process.
+  // What survives the coordinator's process.
   struct Memory {
     bool is_waiting = false;
     bool is_leaving = false;
@@ -40,47 +40,49 @@ class WorkerAssignment {
     int64_t last_reported = -1;
     int64_t progress = 0;
     uint64_t rounds_completed = 0;
-    uint64_t residuals_lost = 0;  // processes that began without it; over all lives
-    // When the worker's process began and registered. Not set means that it has contributed, or
-    // that the time is not known.
+    uint64_t residuals_lost = 0;  // processes that began without a residual, over all lives
+    // Times when the worker's process began and when it registered. Not set means that the process
+    // has contributed, or that the time is not known.
     std::optional<absl::Time> process_began_at;
     std::optional<absl::Time> process_registered_at;
-    // The times from then until the process contributed first.
+    // Time from each of the two times above to the first contribution of the process.
     std::optional<absl::Duration> start_to_contribution;
     std::optional<absl::Duration> registration_to_contribution;
-    // Where contributions are deferred: granted in this life and not in all fragments yet, the
-    // newest last.
+    // With DefersContributions(): samples of each grant of this life whose contribution is not in
+    // all fragments yet. The newest is last.
     std::vector<int64_t> samples_in_hand;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // What the worker did lately with its time, by its reports.
+  // Shares of the worker's time in recent rounds, by its reports.
   struct Rates {
     double samples_per_second = 0.0;
     double compute_share = 0.0;
     double communication_share = 0.0;  // exposed; see RoundReport
     double wait_share = 0.0;
-    absl::Duration exposed_per_round;  // a mean
+    absl::Duration exposed_per_round;  // exposed communication per round, a mean
   };
 
   WorkerAssignment() = default;
-  // The coordinator's process has ended, and this one goes on: what it has waited for begins anew.
+  // Continues from the memory of an earlier process of the coordinator. Times start at `now`.
   WorkerAssignment(Memory memory, absl::Time now);
   const Memory& memory() const { return memory_; }
 
-  // Counts over all lives stay; those of the process, if it is the same one.
+  // Begins a life. Counts over all lives stay. Counts of the process stay if `is_same_process`.
   void BeginLife(const RegisterCall& call, bool is_same_process, absl::Time now);
   void EndLife();
-  // The worker has joined. The slowest member has completed `progress` rounds.
+  // Records that the worker has joined. `progress` is the number of rounds that the slowest member
+  // has completed.
   void BeginMembership(int64_t progress, absl::Time now);
 
-  // The worker asks for a grant, and waits until it gets one or its life ends. Returns whether it
-  // had not waited.
+  // The worker asks for a grant. From now on it waits for a grant, or until its life ends. Does not
+  // wait if it holds a grant, or leaves and owes no contribution. Returns true if the wait begins
+  // with this call.
   bool SetWaiting() {
     const bool was_waiting = memory_.is_waiting;
     memory_.is_waiting = !memory_.grant.has_value() && (!memory_.is_leaving || owes_contribution());
     return memory_.is_waiting != was_waiting;
   }
-  // The worker wants no new work in this life.
+  // Records that the worker wants no new work in this life.
   void BeginLeave() {
     memory_.is_leaving = true;
     memory_.is_waiting = memory_.is_waiting && owes_contribution();
@@ -90,40 +92,43 @@ class WorkerAssignment {
   void Give(const Grant& grant, absl::Time now);
   const std::optional<Grant>& grant() const { return memory_.grant; }
   absl::Time given_at() const { return given_at_; }
-  // Since when the worker could have asked for work.
+  // Returns the time since which the worker could have asked for work.
   absl::Time idle_since() const { return idle_since_; }
 
-  // The server of a shard has all of the contribution to the grant held.
+  // Records that the server of `shard` has all of the contribution to the grant that the worker
+  // holds.
   void OnContributed(int shard) { contributed_to_.insert(shard); }
-  // Whether the grant held is of this round, and fewer than `num_shards` servers have all of the
-  // contribution to it.
+  // Returns true if the worker holds a grant of this round, and fewer than `num_shards` servers
+  // have all of its contribution.
   bool AwaitsContribution(Round round, int num_shards) const;
-  // The server of a shard has attached and has told where its journal ends.
+  // Records that the server of `shard` has attached and has said where its journal ends.
   void OnServerAttached(int shard) { attached_since_grant_.insert(shard); }
-  // Returns true if the grant held is for training in this round, and the server of `shard` has
-  // neither told that it has all of the contribution, nor attached since the grant was given.
+  // Returns true if the worker holds a grant of this round for training and the server of `shard`
+  // has done neither of two things since. It has not reported that it has all of the contribution,
+  // and it has not attached.
   bool AwaitsJournal(Round round, int shard) const;
   bool AwaitsJournals(Round round, int num_shards) const;
 
   ReportVerdict Classify(const RoundReport& report, const JobSpec& job) const;
-  // The grant held is done.
+  // Completes the grant that the worker holds.
   void Complete(const RoundReport& report, const JobSpec& job, absl::Time now);
-  // Samples that the contribution to the next round stands for.
+  // Returns the number of samples that the worker's contribution to the next round was computed on.
   int64_t SamplesInHand() const;
-  // Samples that were handed out to this life, and no report has told of yet.
+  // Returns the number of samples that were handed out in this life and are in no report yet.
   int64_t UnreportedSamples(const JobSpec& job) const;
-  // Whether the worker computes, or has computed, what the next round is the first to take.
+  // Returns true if the worker computes, or has computed, steps that no round has taken yet.
   bool owes_contribution() const {
     return !memory_.samples_in_hand.empty() && memory_.samples_in_hand.back() > 0;
   }
-  // Returns true if the name has completed a round, in whatever life.
+  // Returns true if a worker of this name has completed a round, in any life.
   bool has_completed_round() const { return memory_.rounds_completed > 0; }
-  // Whether work was completed in this life.
+  // Returns true if the worker has completed work in this life.
   bool has_reported() const { return memory_.last_reported >= 0; }
-  // Rounds completed in this life, from where the slowest member was when the worker joined.
+  // Returns the number of rounds completed in this life, plus the progress that the slowest member
+  // had when the worker joined.
   int64_t progress() const { return memory_.progress; }
-  // Samples per second that the worker computes, by its reports. 0 before the first one. Of the
-  // last few rounds the last one counts half.
+  // Returns the samples per second that the worker computes, by its reports. 0 means that there is
+  // no report yet. The last round has half of the weight.
   double compute_speed() const {
     return computed_seconds_ > 0.0 ? computed_samples_ / computed_seconds_ : 0.0;
   }
@@ -136,17 +141,18 @@ class WorkerAssignment {
   void CountStart(absl::Time now);
 
   Memory memory_;
-  std::set<int> contributed_to_;  // shards whose servers have all that is due for the grant held
-  std::set<int> attached_since_grant_;  // shards
+  std::set<int> contributed_to_;        // shards whose servers have all of the contribution
+  std::set<int> attached_since_grant_;  // shards whose servers have attached
   absl::Time given_at_ = absl::InfinitePast();
   absl::Time idle_since_ = absl::InfinitePast();
   RateMeter samples_;
-  double computed_samples_ = 0.0;  // fading sums over the last rounds without an evaluation
+  double computed_samples_ = 0.0;  // fading sums, without rounds that evaluate
   double computed_seconds_ = 0.0;
   double compute_seconds_ = 0.0;  // fading sums over the last rounds
   double communication_seconds_ = 0.0;
   double wait_seconds_ = 0.0;
-  double timed_rounds_ = 0.0;  // rounds that the three are of, faded as they are
+  // Number of rounds in the three sums above, fading as they do.
+  double timed_rounds_ = 0.0;
 };
 
 }  // namespace lodestar
