@@ -13,11 +13,12 @@ namespace lodestar {
 namespace {
 
 constexpr int64_t kMaxTensors = 1 << 16;
-// Names, shapes and marks. Half of the largest message, and the buckets are a quarter of it.
+// Maximum number of bytes for names, shapes and fixed fields: half of the largest message. The
+// buckets take a quarter of a message.
 constexpr int64_t kMaxLayoutBytes = 4 << 20;
 constexpr int64_t kMaxBucketsOfAMessage = 1 << 16;
 
-// An upper bound of what the wire form of a tensor takes.
+// Returns an upper bound of the bytes that a tensor takes in a message.
 int64_t BytesOf(const TensorSpec& tensor) {
   constexpr int64_t kMarks = 24;
   constexpr int64_t kDimension = 8;

@@ -1,4 +1,4 @@
-// What a layout that a client supplies may be, before anything is made of it: model `client`. Pure.
+// Checks the layout that a client with the model `client` brings, before the servers use it. Pure.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@
 
 namespace lodestar {
 
-// What the servers can take.
+// Limits of the servers.
 struct ServerRoom {
   int num_shards = 1;
   HostMemory memory = {};     // see CoordinatorConfig
   int64_t staging_bytes = 0;  // see CoordinatorConfig
 };
 
-// Returns a refusal of the parameter space if a server's part of it does not fit into the memory
-// that the servers may take. Returns one of the layout, or its buckets, if they do not fit into a
-// registration, one message, which every later worker gets.
+// Returns why the servers cannot take the layout. Not set means that they can. A layout is refused
+// if it cannot be cut into shards or buckets, or if the part of one server does not fit into the
+// memory that servers may take. It is also refused if its tensors or buckets do not fit into a
+// registration, which is a single message to each later worker.
 std::optional<ModelRefusal> CheckClientLayout(const ServerRoom& room, const JobSpec& job,
                                               const Layout& layout);
 

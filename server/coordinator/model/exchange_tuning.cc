@@ -15,8 +15,8 @@
 namespace lodestar {
 namespace {
 
-// Returns by how much the forecast of a choice misses kMostLossPercent, in words. Empty means that
-// the forecast keeps it.
+// Returns by how many points the forecast of a choice exceeds kMostLossPercent, in words. Says so
+// if there is no forecast. Returns only a separator if the forecast does not exceed it.
 std::string MissText(const LossEstimate& loss) {
   if (!loss.percent.has_value()) return "; no forecast of its loss is known; ";
   if (*loss.percent <= kMostLossPercent) return "; ";
@@ -56,7 +56,8 @@ void ExchangeTuning::End(std::string text) {
 void ExchangeTuning::OnReport(WorkerId worker, const RoundReport& report, int local_steps) {
   if (!is_measuring_ || report.num_samples <= 0 || local_steps < 1) return;
   Measured& measured = measured_[worker];
-  // The first weights come whole, and connections have to find their pace.
+  // The first round is left out: the first weights are sent whole, and new connections are still
+  // slow.
   if (++measured.rounds > 1) measured.exchanges += report.communication + report.wait;
   measured.step = std::min(measured.step, report.compute / local_steps);
 }

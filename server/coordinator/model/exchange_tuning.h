@@ -1,7 +1,7 @@
-// How a job that is to choose itself how it exchanges, or a part of that (OpenSettings), comes to
-// its settings: the members' first rounds are a trial, by whose steps and transfers the least
-// costly settings are chosen that let workers compute for most of the time. What the trial has
-// trained is given up. Pure.
+// Chooses the settings of the exchange, or some of them (OpenSettings), for a job that is to choose
+// them itself. The first rounds of the members are a trial, which measures steps and transfers. The
+// choice is the least costly settings that let workers compute for most of the time. What the trial
+// has trained is thrown away. Pure.
 #pragma once
 
 #include <map>
@@ -21,28 +21,30 @@ namespace lodestar {
 
 class ExchangeTuning {
  public:
-  // Rounds of each member before what it has measured counts. In the first round it may compile,
-  // and connect.
+  // Number of rounds after which a member's measurements count. In its first round a member may
+  // compile and connect.
   static constexpr int kTrialRounds = 3;
 
-  // The job begins, or begins again, without settings of its own.
+  // Begins a trial for a job that has no settings of its own.
   void Begin();
-  // The job has its settings. `text` says which, and why, for people.
+  // Ends the trial: the job has its settings. `text` is a message for operators that says which
+  // settings these are, and why.
   void End(std::string text);
   bool is_measuring() const { return is_measuring_; }
-  // Empty means that the operator has given the settings.
+  // Returns the message for operators. Empty means that the operator has given all settings.
   const std::string& text() const { return text_; }
 
-  // A member has reported a round that it has done, with so many local steps.
+  // Adds a report of a round with `local_steps` steps to the measurements of the member.
   void OnReport(WorkerId worker, const RoundReport& report, int local_steps);
   void OnHeartbeat(WorkerId worker, const PathFacts& path);
   void OnEnded(WorkerId worker) { measured_.erase(worker); }
-  // Returns whether the worker has measured enough to choose by.
+  // Returns true if the worker has measured enough for a choice.
   bool HasMeasured(WorkerId worker) const;
 
-  // Rounds wait for the slowest step and the slowest path of all. The servers' links are what the
-  // workers' are, for all of them together, or without a limit: whichever explains the exchanges of
-  // the trial of `asked` better. Requires that a member has done a round. Errors: those of
+  // Returns the slowest step and the slowest path of all members, because rounds wait for both.
+  // There are two cases for the servers' links: all workers share a link as fast as the fastest
+  // worker's, or links have no limit. The case is taken that better explains how long exchanges
+  // took in the trial of `asked`. Requires: a member has done a round. Errors: those of
   // PlanExchangeSizes().
   absl::StatusOr<ExchangeFacts> Facts(const JobSpec& asked, const Layout& layout,
                                       int num_shards) const;
@@ -51,22 +53,24 @@ class ExchangeTuning {
     JobSpec job;
     std::string text;
   };
-  // Chooses among modes in which members meet. The lengths of `asked` are in steps. Those of the
-  // choice are in rounds. Errors: those of ChooseExchange(), and of a job that is not valid.
+  // Chooses among ModesToChooseFrom(). The lengths of `asked` are in steps if
+  // open.are_lengths_in_steps(). The lengths of the choice are in rounds. Errors: those of Facts();
+  // those of ChooseExchange(), also if no choice is a valid job.
   absl::StatusOr<Choice> Choose(const JobSpec& asked, const OpenSettings& open,
                                 const Layout& layout, int num_shards) const;
 
  private:
   struct Measured {
     int rounds = 0;
-    absl::Duration step = absl::InfiniteDuration();  // the shortest of a round's means
-    absl::Duration exchanges;  // of rounds after the first: all of their time but steps
+    absl::Duration step = absl::InfiniteDuration();  // shortest mean over the steps of a round
+    // Time for communication and waiting in all rounds after the first.
+    absl::Duration exchanges;
     PathFacts path;
-    bool has_path = false;  // of a heartbeat after enough rounds
+    bool has_path = false;  // true after a heartbeat that follows enough rounds
   };
 
-  // Returns how long a round's exchange takes: the shortest mean of any member, because the member
-  // whose steps are the slowest waits for no other.
+  // Returns how long the exchange of a round takes. It is the shortest mean of any member, because
+  // the member with the slowest steps waits for no other.
   absl::Duration MeanExchange() const;
 
   bool is_measuring_ = false;

@@ -67,7 +67,7 @@ TEST_F(ExchangeTuningTest, FactsAreThoseOfTheSlowest) {
           {.up_bytes_per_second = 12e6, .round_trip = absl::Milliseconds(50)});
   Measure(WorkerId(2), absl::Milliseconds(10),
           {.up_bytes_per_second = 9e6, .round_trip = absl::Milliseconds(80)});
-  // A first round that compiles, and a last one that is held up.
+  // The first round of worker 2 includes compiling, and its last round is held up.
   tuning_.OnReport(WorkerId(2), ReportOf(absl::Seconds(9)), 10);
   JobSpec asked = Asked();
   ASSERT_OK_AND_ASSIGN(const ExchangeFacts facts,
@@ -107,7 +107,8 @@ TEST_F(ExchangeTuningTest, ChoosesWhatTheFormulaSays) {
                                      "Mbit/s, round trip 50 ms"));
 }
 
-// What is chosen is possible, whatever is given beside it, and keeps that.
+// The choice is a valid job, whichever other settings the operator has given, and keeps these
+// settings.
 TEST_F(ExchangeTuningTest, APartOfTheSettingsIsChosenBesideTheOthers) {
   tuning_.Begin();
   for (int worker = 1; worker <= 2; ++worker) {
@@ -126,7 +127,7 @@ TEST_F(ExchangeTuningTest, APartOfTheSettingsIsChosenBesideTheOthers) {
   EXPECT_FALSE(choice.job.overlap_rounds) << "not with an average";
   EXPECT_EQ(choice.job.outer_optimizer, OuterOptimizerKind::kAverage);
   EXPECT_NEAR(choice.job.schedule.total_rounds, 20'000.0 / choice.job.local_steps, 2);
-  // A round's steps are known, and so is the number of rounds.
+  // If the steps of a round are given, the number of rounds stays as it is.
   asked.local_steps = 20;
   ASSERT_OK_AND_ASSIGN(choice, tuning_.Choose(asked, {.push_encoding = true}, layout, 1));
   EXPECT_EQ(choice.job.schedule.total_rounds, asked.schedule.total_rounds);
@@ -144,7 +145,7 @@ TEST_F(ExchangeTuningTest, OverAFastNetworkTheJobIsSynchronous) {
   EXPECT_EQ(choice.job.schedule.total_rounds, 20'000);
 }
 
-// A step is so short that exchanges cost the processors more than 5 % of the time.
+// The step is so short that the processors spend more than 5 % of the time on exchanges.
 TEST_F(ExchangeTuningTest, OnOneMachineTheJobIsSynchronous) {
   tuning_.Begin();
   for (int worker = 1; worker <= 2; ++worker) {
@@ -197,7 +198,7 @@ TEST_F(ExchangeTuningTest, WhateverAWorkerTellsTheJobMayRun) {
   }
 }
 
-// It knows by how long the exchanges of the trial took.
+// The time of the exchanges in the trial shows whether workers share a link.
 TEST_F(ExchangeTuningTest, KnowsWhetherWorkersShareALink) {
   JobSpec asked = Asked();
   asked.model = *ModelPreset("gpt-nano");
@@ -218,7 +219,7 @@ TEST_F(ExchangeTuningTest, KnowsWhetherWorkersShareALink) {
         RoundReport report = ReportOf(5 * truth.step);
         report.communication = 0.9 * exchange;
         report.wait = 0.1 * exchange;
-        if (round == 0) report.communication *= 10;  // the first weights are whole
+        if (round == 0) report.communication *= 10;  // the first weights are sent whole
         tuning_.OnReport(WorkerId(worker), report, /*local_steps=*/5);
       }
       tuning_.OnHeartbeat(WorkerId(worker), {.up_bytes_per_second = rate,
@@ -233,7 +234,7 @@ TEST_F(ExchangeTuningTest, KnowsWhetherWorkersShareALink) {
 
 TEST_F(ExchangeTuningTest, TakesWhatTheJobAllows) {
   tuning_.Begin();
-  // Nothing but top-k is fast enough, which a robust mean does not take.
+  // Only top-k is fast enough, and a robust mean does not allow top-k.
   Measure(WorkerId(1), absl::Milliseconds(300),
           {.up_bytes_per_second = 0.1 * kMegabit,
            .down_bytes_per_second = 100 * kMegabit,

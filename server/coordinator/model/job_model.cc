@@ -69,7 +69,7 @@ absl::Status JobModel::Resume(Memory memory, const std::vector<std::string>& add
   if (has_layout) layout_ = std::move(memory.layout);
   if (!layout_.has_value()) return absl::DataLossError("the layout of the model is not there");
   if (!has_layout && memory.layout_hash != layout_->hash()) {
-    // The rounds in the journals of the shards are of the layout in which they were trained.
+    // The rounds in the journals of the shards use the layout in which they were trained.
     ASSIGN_OR_RETURN(Layout earlier, BuildEarlierLayout(job_.model));
     if (!memory.layout_hash.empty() && memory.layout_hash != earlier.hash()) {
       return absl::DataLossError(absl::StrCat(
@@ -203,7 +203,8 @@ absl::Status JobModel::Restore(RestoredModel restored) {
     layout_ = std::move(restored.layout);
     return absl::OkStatus();
   }
-  // A job that has gone on from a journal of an earlier release leaves its layout here.
+  // If the job has continued from a journal of an earlier release, it has that release's layout
+  // until now. A checkpoint is transposed into the layout of this release.
   ASSIGN_OR_RETURN(layout_, BuildLayout(job_.model));
   return TransposedBetween(*layout_, "the job", *restored.layout, "the weights on disk").status();
 }

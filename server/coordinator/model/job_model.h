@@ -1,9 +1,9 @@
-// The model and the settings of a job: the job as it is and as the operator asks for it, whose
-// model and settings count, the layout and which server has which part of it, where the first
-// weights come from, and the trial by which the job chooses its exchange. JobModel is the one place
-// that writes the job. It decides what a client that registers may bring and propose, as far as
-// that concerns the model alone. The caller passes facts in, and words and carries out the
-// verdicts. Pure: no lock, clock or thread.
+// The model and the settings of a job. JobModel keeps the job as it is and as the operator asks for
+// it, whose model and settings count, the layout, and which server has which part of it. It also
+// keeps where the first weights come from, and the trial by which the job chooses its exchange. No
+// other code changes the job. JobModel decides what a client that registers may bring and propose,
+// as far as the model is concerned. The caller passes facts in, words the verdicts and carries them
+// out. Pure: no lock, clock or thread.
 #pragma once
 
 #include <cstdint>
@@ -35,21 +35,21 @@
 
 namespace lodestar {
 
-// What the model and the settings of a client that registers make of the job.
+// How the model and the settings of a client that registers change the job.
 struct Proposal {
   enum class Kind : uint8_t {
-    kNone,     // They do not count: the job has its own.
-    kRefused,  // See `refusal`.
-    kSame,     // The job stays as it is, and is this client's.
-    kAnother,  // The job is another one, and servers that have loaded start over.
+    kNone,     // The proposal does not count: the job keeps its own.
+    kRefused,  // The proposal is refused: see `refusal`.
+    kSame,     // The job stays as it is, and this client counts as its proposer.
+    kAnother,  // The job changes, and servers that have loaded start over.
   };
   Kind kind = Kind::kNone;
   ModelRefusal refusal = {};
-  SettledJob settled = {};        // of kSame and kAnother
-  bool has_other_layout = false;  // of kAnother: the layout of the client is the job's
+  SettledJob settled = {};        // set for kSame and kAnother
+  bool has_other_layout = false;  // for kAnother: true means that the job takes the client's layout
 };
 
-// What the servers begin an incarnation with.
+// What a new incarnation of the servers begins with.
 struct RestoredModel {
   std::optional<JobSpec> job = std::nullopt;    // see RestoreChoice
   std::optional<Layout> layout = std::nullopt;  // see RestoreChoice
@@ -59,21 +59,21 @@ struct RestoredModel {
 class JobModel {
  public:
   struct Config {
-    JobSpec job;  // that the operator asks for
-    // These are as in CoordinatorConfig.
+    JobSpec job;  // job that the operator asks for
+    // The four fields below are as in CoordinatorConfig.
     std::set<std::string> given = {};
     OpenSettings open_settings = {};
     DivergencePolicy divergence = {};
     ServerRoom room = {};
-    // Within this time a client that was told to call again has called.
+    // Maximum time until a client that was told to call again calls again.
     absl::Duration caller_patience = absl::Seconds(6);
   };
-  // What outlives the coordinator's process.
+  // What survives the coordinator's process.
   struct Memory {
     std::vector<JobSetting> settings;
     std::string spec;                             // ModelSpecToJson()
-    std::optional<Layout> layout = std::nullopt;  // of the model `client`: nothing else tells it
-    std::string layout_hash;  // empty if written by a release before it was kept
+    std::optional<Layout> layout = std::nullopt;  // set for the model `client` only
+    std::string layout_hash;  // empty if an earlier release wrote the memory, which did not keep it
     uint64_t map_version = 0;
     bool awaits_settings = false;
     WeightsSupply::Memory supply;
@@ -83,73 +83,79 @@ class JobModel {
   static absl::StatusOr<JobModel> Create(Config config);
   // Requires: map() != nullptr.
   Memory memory() const;
-  // `addresses`: of the servers, by shard. Errors: DataLoss for a layout that is not the model's;
-  // those of PlanMap().
+  // Continues from the memory. `addresses` are those of the servers, by shard. Errors: DataLoss
+  // (the layout is missing or is not the model's); those of PlanMap().
   absl::Status Resume(Memory memory, const std::vector<std::string>& addresses, absl::Time now);
 
   const JobSpec& job() const { return job_; }
-  // Not set means that no client has brought the layout of its model yet.
+  // Returns the layout. Not set means that no client has brought the layout of its model yet.
   const std::optional<Layout>& layout() const { return layout_; }
-  // Null means that PlanMap() was not called.
+  // Returns the cluster map. Null means that PlanMap() was not called.
   const std::shared_ptr<const ClusterMap>& map() const { return map_; }
   const WeightsSource& source() const { return source_; }
   const WeightsSupply& supply() const { return supply_; }
   const ExchangeTuning& tuning() const { return tuning_; }
   const std::optional<ResumeSnapshot>& resumed() const { return resumed_; }
-  // Returns true if a client is to supply the first weights, and none has come forward.
+  // Returns true if a client is to supply the first weights, and no client has claimed that yet.
   bool lacks_supplier() const { return supply_.is_awaited() && !supply_.supplier().has_value(); }
 
-  // These functions decide about a client that registers or joins, and change nothing. The first
-  // two require that the layout is set.
+  // The next four functions decide about a client that registers or joins. They change nothing.
+  // CheckOffered() and CheckLayoutHash() require that the layout is set.
 
-  // Returns kOtherTensors or kOtherLayout. Requires: the client brings a layout.
+  // Returns kOtherTensors or kOtherLayout if the client's layout does not fit the job's. Not set
+  // means that it fits. Requires: the client brings a layout.
   std::optional<ModelRefusal> CheckOffered(const RegisterCall& call) const;
-  // Returns kLayoutHash if `hash` is not that of the layout.
+  // Returns kLayoutHash if `hash` is not the hash of the layout. Not set means that it is.
   std::optional<ModelRefusal> CheckLayoutHash(absl::string_view hash) const;
-  // Returns kEncoding.
+  // Returns kEncoding if `known` lacks an encoding of the job. Not set means that it has both.
   std::optional<ModelRefusal> CheckEncodings(const std::vector<Encoding::Kind>& known) const;
-  // Decides about what a client brings and proposes. Call while the job has no layout, or
-  // lacks_supplier(). The model of a client that may be the one to supply the weights counts, if
-  // that of another does not count any more.
+  // Decides what the model and settings of a client that registers change. Call only if the job has
+  // no layout or lacks_supplier(). If another client has proposed the job, this client's proposal
+  // counts only if the other client has not come back within caller_patience.
   Proposal Judge(const RegisterCall& call, absl::Time now) const;
-  // Makes the job what the proposal says, and gives this client time to come back with the weights.
-  // Requires: kSame or kAnother.
+  // Changes the job as the proposal says. Gives the client caller_patience to come back with the
+  // weights. Requires: the proposal is kSame or kAnother.
   void Take(const RegisterCall& call, const Proposal& proposal, absl::Time now);
 
-  // Returns true if this life is to supply the first weights.
+  // Returns true if the worker of this life is to supply the first weights.
   bool ClaimSupply(const WorkerLife& life, absl::Time now);
   void OnJoined(const WorkerLife& life) { supply_.OnJoined(life); }
-  // Returns true if this life was to supply the weights. The model of the next client counts then.
+  // Ends the life. Returns true if its worker was to supply the weights. The proposal of the next
+  // client then counts.
   bool OnEnded(const WorkerLife& life);
 
-  // The trial of settings: see ExchangeTuning.
+  // The trial of settings. See ExchangeTuning.
   void OnReport(WorkerId worker, const RoundReport& report, int local_steps) {
     tuning_.OnReport(worker, report, local_steps);
   }
   void OnHeartbeat(WorkerId worker, const PathFacts& path) { tuning_.OnHeartbeat(worker, path); }
-  // Returns whether so many members have measured as can have work. `max_roster`: members that a
-  // round gives work at most.
+  // Returns true if a trial runs and enough members have measured: all members, or `max_roster` of
+  // them. `max_roster` is the maximum number of members that a round gives work. Returns false if
+  // there are fewer members than the job's min_workers.
   bool IsTrialOver(const std::vector<WorkerId>& members, int64_t max_roster) const;
-  // Gives the job the settings that its trial says. Returns what was chosen, and why. Errors: those
-  // of ExchangeTuning::Choose().
+  // Gives the job the settings that follow from the trial. Returns the settings and the reason as a
+  // message for operators. Errors: those of ExchangeTuning::Choose().
   absl::StatusOr<std::string> ChooseExchange();
 
-  // Begins an incarnation of the servers with this job, and with a trial if the job still has no
-  // settings of its own. Errors: those of BuildLayout() and TransposedBetween().
+  // Begins an incarnation of the servers with this job. Begins a trial if the job is to choose
+  // settings, has not chosen them yet, and does not start from a checkpoint. Errors: those of
+  // BuildLayout() and TransposedBetween().
   absl::Status Restore(RestoredModel restored);
-  // Takes the weights of the incarnation from there.
+  // Sets where the weights of the incarnation come from. `resumed` is not set if they come from no
+  // checkpoint.
   void BeginFrom(WeightsSource source, std::optional<ResumeSnapshot> resumed);
-  // Plans which server has which part of the layout, and which buckets. `addresses`: of the
-  // servers, by shard. Errors: those of PlanShards() and PlanBuckets(). Requires: layout().
+  // Plans which server has which part of the layout, and cuts the parts into buckets. `addresses`
+  // are those of the servers, by shard. Errors: those of PlanShards() and PlanBuckets(). Requires:
+  // layout() is set.
   absl::Status PlanMap(uint64_t version, const std::vector<std::string>& addresses);
-  // Makes a map with other addresses and a higher version. A heartbeat tells of it before the
-  // journal has it. Therefore the version contains the time: a process that is started again
-  // without that record must not give the same version to a map with yet another address.
-  // Errors: those of PlanMap(). Requires: map() != nullptr.
+  // Makes a map with other addresses and a higher version. Workers may hear of the new map by a
+  // heartbeat before the journal has it. Therefore the version contains the time. If the process is
+  // then started again without that record, it must not give the same version to a map with yet
+  // other addresses. Errors: those of PlanMap(). Requires: map() != nullptr.
   absl::Status MoveServers(const std::vector<std::string>& addresses, absl::Time now);
 
  private:
-  // The client whose model the job has.
+  // The client that has proposed the job's model and settings.
   struct Proposer {
     std::string name;
     uint64_t instance_id = 0;
@@ -158,18 +164,23 @@ class JobModel {
 
   explicit JobModel(Config config);
   bool is_client_model() const;
-  // Returns the job with what this client proposes, as kAnother, if it could be a job of the
-  // layout.
+  // Returns the job with what this client proposes, as kAnother. Returns kRefused if this job is
+  // not valid, or does not fit the layout or the servers.
   Proposal SettleWith(const RegisterCall& call, const Layout& layout) const;
-  // `kept_by`: what has the settings, beside the flags.
+  // Ends the trial without a choice. `kept_by` names what the settings come from beside the flags,
+  // such as "journal".
   void EndTrial(absl::string_view kept_by);
 
   Config config_;
-  JobSpec job_;  // with what a client has proposed, a checkpoint has, or the job has chosen
-  // The model is a client's, and layout and settings of the next one that registers count.
+  // The job with the settings that a client has proposed, that a checkpoint has, or that the job
+  // has chosen.
+  JobSpec job_;
+  // True means that the model is a client's, and the job takes the layout and the settings of the
+  // next client that registers.
   bool awaits_settings_;
-  // Set as long as that client is given time to come back with the weights. The models of other
-  // clients do not count meanwhile. Not set means that the client has come, or that there is none.
+  // Set while the proposer has time to come back with the weights. Proposals of other clients do
+  // not count during that time. Not set means that the proposer has come back, or that there is no
+  // proposer.
   std::optional<Proposer> proposer_;
   std::optional<Layout> layout_;
   std::shared_ptr<const ClusterMap> map_;
@@ -179,12 +190,13 @@ class JobModel {
   std::optional<ResumeSnapshot> resumed_;
 };
 
-// Returns the job that goes on from the memory: the one asked for, with what its client had
-// proposed, or what the job had chosen by measurement, where the operator gives nothing. See
-// Settle() and WithOpenOf().
+// Returns the job that continues from the memory: `asked`, with settings of the memory where the
+// operator has given none. These are the settings that its client has proposed, or that the job has
+// chosen by measurement. See Settle() and WithOpenOf().
 JobSpec JobOf(const JobModel::Memory& memory, const JobSpec& asked,
               const std::set<std::string>& given, const OpenSettings& open);
-// Returns whether the journals of the memory are of a layout that the model has no more.
+// Returns true if the journals of the memory use the layout that an earlier release built for this
+// model, and this release builds another.
 bool IsOfEarlierLayout(const JobModel::Memory& memory, const JobSpec& job);
 
 }  // namespace lodestar

@@ -60,7 +60,7 @@ RegisterCall CallOf(const std::string& name, const ProposedSettings& proposed,
 
 WorkerLife LifeOf(uint64_t number) { return {WorkerId(number), Incarnation(100 + number)}; }
 
-// A job whose model `a` has brought, with kMomentum, and whose weights are awaited.
+// Fixture with a job that client `a` has proposed with kMomentum. The weights are awaited.
 class ClientModelTest : public ::testing::Test {
  protected:
   explicit ClientModelTest(JobModel::Config config = ConfigOf("client"))
@@ -128,7 +128,7 @@ TEST(JobModelTest, RefusesSettingsThatContradictTheOperators) {
 TEST(JobModelTest, RefusesLayoutThatServersCannotTakeWithTheOptimizerThatResults) {
   JobModel::Config config = ConfigOf("client");
   config.job.bucket_bytes = 32 * 4;
-  // Each server has 32 elements. There is room for weights, sums and staging, and no more.
+  // Each server has 32 elements. The memory is just enough for weights, sums and staging.
   config.room = {.num_shards = 2,
                  .memory = {.total_bytes = 720, .available_bytes = 720, .limited_by = "the test"},
                  .staging_bytes = 1};
@@ -324,7 +324,7 @@ TEST(JobModelTest, MemoryOfPresetGoesOnInTheLayoutItWasTrainedIn) {
   ASSERT_OK(next.Resume(memory, kAddresses, now));
   EXPECT_EQ(next.layout()->hash(), earlier.hash());
   EXPECT_EQ(next.map()->layout.hash(), earlier.hash());
-  // A checkpoint brings it back.
+  // After a restore from a checkpoint, the job has the layout of this release again.
   ASSERT_OK(next.Restore({.layout = earlier, .is_from_checkpoint = true}));
   EXPECT_EQ(next.layout()->hash(), model.layout()->hash());
   EXPECT_THAT(next.Restore({.layout = LayoutOf("w"), .is_from_checkpoint = true}),
@@ -354,7 +354,7 @@ TEST(JobModelTest, WeightsFileLeavesSettingsToTheNextClient) {
   EXPECT_EQ(model.Judge(CallOf("a", kSgd), absl::UnixEpoch()).kind, ProposalKind::kAnother);
 }
 
-// A job that chooses its exchange, with members 1 and 2.
+// Fixture with a job that chooses its exchange, and with members 1 and 2.
 class TrialTest : public ::testing::Test {
  protected:
   static JobModel::Config TrialConfig() {

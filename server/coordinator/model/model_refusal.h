@@ -1,4 +1,4 @@
-// Why what a client brings or proposes is not, or cannot be, what the job has. Plain data.
+// Why the coordinator refuses the model or the settings of a client. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@ namespace lodestar {
 struct ModelRefusal {
   enum class Kind : uint8_t {
     kEncoding,      // The client does not know the job's encoding, which the flag `subject` names.
-    kOtherTensors,  // The client would go by the job's layout, and has other tensors: see `cause`.
+    kOtherTensors,  // Tensors of a client that would use the job's layout differ: see `cause`.
     kOtherLayout,   // The layout of the client is not the job's: see `cause`.
-    kLayoutHash,    // `subject` is the hash of another layout than the job's.
-    kLacksLayout,   // The job has no layout yet, and this client brings none.
-    kAwaitsOther,   // The client `subject`, whose model the job has, may come with the weights.
-    kSettings,      // The proposed settings make no job that the servers can have: see `cause`.
-    // The layout that the client brings cannot be the job's.
-    kTensors,  // It has too many tensors.
-    kNames,    // Names and shapes of its tensors take too many bytes.
-    kShards,   // It cannot be cut into shards: see `cause`.
-    kMemory,   // The part of one server, `largest_shard` elements, takes too much: see `cause`.
-    kCut,      // Its shards cannot be cut into buckets: see `cause`.
-    kBuckets,  // It would have too many buckets.
+    kLayoutHash,    // `subject` is the hash of a layout that is not the job's.
+    kLacksLayout,   // The job has no layout yet, and the client brings none.
+    kAwaitsOther,   // The job has the model of the client `subject`, which may still come back.
+    kSettings,      // The servers cannot take a job with the proposed settings: see `cause`.
+    // The remaining kinds say why the layout that the client brings cannot be the job's.
+    kTensors,  // The layout has too many tensors.
+    kNames,    // Names and shapes of the tensors take too many bytes.
+    kShards,   // The layout cannot be cut into shards: see `cause`.
+    kMemory,   // The largest shard takes more memory than a server has: see `cause`.
+    kCut,      // The shards cannot be cut into buckets: see `cause`.
+    kBuckets,  // The layout would have too many buckets.
   };
   Kind kind = Kind::kEncoding;
   std::string subject = {};
-  // Tensors, bytes, elements (of kMemory) or buckets of the layout that the client brings.
+  // Number of tensors, bytes, elements (for kMemory) or buckets that the layout has.
   int64_t present = 0;
-  int64_t allowed = 0;        // so many of them; not of kMemory
-  int64_t largest_shard = 0;  // of kMemory
+  int64_t allowed = 0;        // maximum of `present`; not set for kMemory
+  int64_t largest_shard = 0;  // elements of the largest shard, for kMemory
   absl::Status cause = absl::OkStatus();
-  std::vector<Encoding::Kind> known = {};  // of kEncoding: those that the client knows
+  std::vector<Encoding::Kind> known = {};  // encodings that the client knows, for kEncoding
   friend bool operator==(const ModelRefusal&, const ModelRefusal&) = default;
 };
 

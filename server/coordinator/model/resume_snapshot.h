@@ -1,4 +1,4 @@
-// What a job was resumed from, as operators see it. Plain data.
+// What a job was resumed from, for the status. Plain data.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace lodestar {
 
 struct SettingSnapshot {
   std::string flag;
-  std::string saved;  // in the checkpoint
+  std::string saved;  // value in the checkpoint
   std::string asked;
   std::string effect;
 };
 
-// What the job was resumed from, and the settings that are not those of the checkpoint.
+// What the job was resumed from, and the settings that differ from those of the checkpoint.
 struct ResumeSnapshot {
   std::string path;
   Round round;

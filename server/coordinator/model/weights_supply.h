@@ -10,34 +10,35 @@ namespace lodestar {
 
 class WeightsSupply {
  public:
-  // All that it knows.
+  // The whole state of this object, except others_since().
   struct Memory {
     bool is_awaited = false;
     std::optional<WorkerLife> supplier;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
-  // The client that is to bring the weights has all its time again.
+  // Continues from the memory. The client that is to bring the weights has its whole time again.
   void Resume(const Memory& memory, absl::Time now) {
     memory_ = memory;
     others_since_ = now;
   }
   const Memory& memory() const { return memory_; }
 
-  // The cluster starts anew.
+  // Begins anew with the cluster. `is_by_client` means that a client is to supply the weights.
   void Begin(bool is_by_client) {
     memory_.is_awaited = is_by_client;
     memory_.supplier.reset();
     others_since_.reset();
   }
   bool is_awaited() const { return memory_.is_awaited; }
-  // Not set means that no client has come forward, or that none is needed.
+  // Returns the life that is to supply the weights. Not set means that no worker has claimed that,
+  // or that no client is needed.
   const std::optional<WorkerLife>& supplier() const { return memory_.supplier; }
 
-  // Since when others have asked and been told that the supplier brings the weights. Not set means
-  // that none has.
+  // Returns the time when another worker was first told that the supplier brings the weights. Not
+  // set means that no other worker has asked.
   std::optional<absl::Time> others_since() const { return others_since_; }
 
-  // Returns true if this life is to supply the weights: the first one to ask is.
+  // Returns true if this life is to supply the weights. The first life that asks is to supply them.
   bool Claim(const WorkerLife& life, absl::Time now) {
     if (!memory_.is_awaited) return false;
     if (!memory_.supplier.has_value()) memory_.supplier = life;
@@ -45,12 +46,12 @@ class WeightsSupply {
     if (!others_since_.has_value()) others_since_ = now;
     return false;
   }
-  // A supplier that joins has supplied the weights.
+  // Records that the life has joined. A supplier that joins has supplied the weights.
   void OnJoined(const WorkerLife& life) {
     if (memory_.supplier.has_value() && memory_.supplier->incarnation == life.incarnation)
       memory_.is_awaited = false;
   }
-  // Returns true if the weights are awaited and this was the life that was to bring them.
+  // Ends the life. Returns true if the weights are awaited and this life was to bring them.
   bool OnEnded(Incarnation incarnation) {
     const bool is_lost = memory_.is_awaited && memory_.supplier.has_value() &&
                          memory_.supplier->incarnation == incarnation;
