@@ -1,6 +1,7 @@
-// What the servers say of a member's pushes: which of them has space and is not whole, since when,
-// and whether others wait for that space; and whether a server holds what the member pushes until
-// others have finished. Pure: signs of life of servers and the time go in.
+// Keeps what the servers report of a member's pushes. For each server: which push has space and is
+// not whole, since when, and whether other members wait for that space. Also whether a server holds
+// the member's pushes until other members have finished. Pure: the caller passes in the servers'
+// signs of life and the time.
 #pragma once
 
 #include <compare>
@@ -15,36 +16,38 @@
 
 namespace lodestar {
 
-// Time for which a server holds what the member pushes, which then has no space there, does not
-// count: both times that are told begin that much later.
+// Time does not count while a server holds the member's pushes and the member has no space there.
+// `since` and `space_kept_since` then move later by that time.
 class MemberPushes {
  public:
   struct Unfinished {
     int shard = 0;
     uint32_t bucket = 0;
-    // The most that has come of it: a call that is cut is begun anew, and costs nothing.
+    // Maximum of the bytes received in any call for this push. If a call is cut, the push begins
+    // anew, and the maximum stays.
     int64_t received_bytes = 0;
     int64_t total_bytes = 0;
-    absl::Time since;          // that it was heard of first, whatever calls there were
-    bool others_wait = false;  // for its space
-    // Since when others have waited for space of this server that the member has had for its work.
-    // Infinite future means that none has waited.
+    absl::Time since;          // time of the first report of this push, over all its calls
+    bool others_wait = false;  // true means that other members wait for its space
+    // Time since which others have waited for space that the member has at this server for its
+    // present work. Infinite future means that no member has waited.
     absl::Time space_kept_since = absl::InfiniteFuture();
-    // Since when nothing has come of any of the member's pushes to this server, which was reading.
-    // Infinite future means that one of them moves.
+    // Time since which no byte of any of the member's pushes to this server has come, although the
+    // server was reading. Infinite future means that one of the pushes moves.
     absl::Time silent_since = absl::InfiniteFuture();
-    absl::Time told_at;  // when the server has said all this
+    absl::Time told_at;  // time of the server's last report
   };
 
-  // A sign of life of a shard's server, in the place of the one before; `member` is this one.
+  // Takes a sign of life of the server of `shard`, in place of its previous one. `member` is the
+  // member of this object.
   void OnSpace(int shard, const PushSpace& space, const Pusher& member, absl::Time now);
-  // The member has new work: what it pushes from here on is no part of what it has pushed before.
+  // Records that the member has new work. Later pushes do not belong to its earlier pushes.
   void OnGrant();
 
-  // Returns the unfinished pushes by shard.
+  // Returns the unfinished pushes, ascending by shard.
   std::vector<Unfinished> unfinished() const;
   bool is_held() const;
-  // When a server said last that it holds what the member pushes.
+  // Returns when a server last reported that it holds the member's pushes.
   absl::Time held_at() const { return held_at_; }
   bool keeps_space() const;
 
@@ -67,12 +70,12 @@ class MemberPushes {
     absl::Time space_kept_since = absl::InfiniteFuture();
     absl::Time silent_since = absl::InfiniteFuture();
     std::map<Place, Course> courses = {};
-    // The push of the work before that was not whole as of the last sign of life before the new
-    // work was given. It may have been whole by the time the new work was given.
+    // The push of the previous work that was not whole in the server's last report before the new
+    // work was given. It may have become whole between the report and the new work.
     std::optional<Place> former = {};
   };
 
-  std::map<int, Shard> shards_;  // those that have told of the member
+  std::map<int, Shard> shards_;  // shards that have reported pushes of the member
   absl::Time held_at_ = absl::InfinitePast();
 };
 

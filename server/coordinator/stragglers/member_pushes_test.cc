@@ -12,7 +12,7 @@ class MemberPushesTest : public testing::Test {
   static UnfinishedPush PushOf(int64_t round, uint32_t bucket, int64_t received_bytes) {
     return {kMember, Round(round), bucket, received_bytes, 100};
   }
-  // Nothing of the member is held.
+  // Delivers a report of a server in which `push` is unfinished and no push of the member is held.
   void Hear(const UnfinishedPush& push, bool others_wait = false, int shard = 0) {
     PushSpace space = {.unfinished = {push}, .held = {}};
     if (others_wait) space.held = {{WorkerId(2), Incarnation(3)}};
@@ -81,10 +81,10 @@ TEST_F(MemberPushesTest, GrantForgetsAllPushesButTheOneUnderWay) {
   EXPECT_EQ(Only().space_kept_since, now_) << "what was under way is whole";
 }
 
-// Servers speak once a second, and a round may take less.
+// Servers report once a second, and a round may take less time.
 TEST_F(MemberPushesTest, PushThatWasWholeBeforeTheGrantKeepsNoSpace) {
   Hear(PushOf(3, 1, 60), /*others_wait=*/true);
-  now_ += absl::Milliseconds(200);  // in which it is whole, and is reported
+  now_ += absl::Milliseconds(200);  // meanwhile the push becomes whole and is reported
   pushes_.OnGrant();
   now_ += absl::Milliseconds(800);
   Hear(PushOf(4, 1, 60), /*others_wait=*/true);
@@ -110,13 +110,13 @@ TEST_F(MemberPushesTest, TimeForWhichThePushIsHeldDoesNotCount) {
   Hear(PushOf(3, 1, 60), /*others_wait=*/true);
   EXPECT_EQ(Only().since, start_ + absl::Minutes(1));
   EXPECT_EQ(Only().space_kept_since, start_ + absl::Minutes(1));
-  // The member has space for one push while another is held.
+  // The member has space for one push while another of its pushes is held.
   const PushSpace both = {.unfinished = {PushOf(3, 1, 60)}, .held = {kMember}};
   pushes_.OnSpace(0, both, kMember, now_);
   now_ += absl::Minutes(9);
   pushes_.OnSpace(0, both, kMember, now_);
   EXPECT_EQ(Only().since, start_ + absl::Minutes(1));
-  // Another server holds it.
+  // Another server holds a push of the member.
   pushes_.OnSpace(1, held, kMember, now_);
   now_ += absl::Minutes(9);
   pushes_.OnSpace(1, held, kMember, now_);

@@ -7,19 +7,20 @@
 namespace lodestar {
 namespace {
 
-// Pauses of more than so many times the usual length count as a slowdown.
+// Pauses longer than this many times the usual pause count as a slowdown.
 constexpr double kUsualPauses = 2.0;
-// Pauses of more than so many times the usual length, and of RateMeter::kMemory, are a standstill.
+// Pauses longer than this many times the usual pause, and than RateMeter::kMemory, are a
+// standstill.
 constexpr double kUsualPausesOfAStandstill = 10.0;
 
-// Share of what was counted before that still counts after so many seconds.
+// Returns the share with which earlier amounts and times still count after `seconds`.
 double KeptAfter(double seconds) {
   return std::exp(-seconds / absl::ToDoubleSeconds(RateMeter::kMemory));
 }
 
 }  // namespace
 
-// The first amount only starts the clock: how long it took to come is not known.
+// The first amount only starts the clock, because the time before it is not known.
 void RateMeter::Add(double amount, absl::Time now) {
   if (!has_started_) {
     has_started_ = true;
@@ -38,7 +39,8 @@ double RateMeter::PerSecond(absl::Time now) const {
   if (seconds_ <= 0.0) return 0.0;
   const double elapsed = SecondsSinceLast(now);
   if (elapsed > LongestPause()) return 0.0;
-  // A pause of about the usual length is no slowdown yet; a longer one is time without an amount.
+  // A pause of about the usual length is no slowdown yet. A longer pause counts as time without an
+  // amount.
   if (elapsed * count_ <= kUsualPauses * seconds_) return amount_ / seconds_;
   const double kept = KeptAfter(elapsed);
   return amount_ * kept / (seconds_ * kept + elapsed);

@@ -1,4 +1,4 @@
-// Amount per second over the recent past: old amounts and old time fade alike. Pure.
+// Measures an amount per second over the recent past. Old amounts and old time fade alike. Pure.
 #pragma once
 
 #include "absl/time/time.h"
@@ -10,19 +10,20 @@ class RateMeter {
   static constexpr absl::Duration kMemory = absl::Seconds(15);  // fades to 1/e
 
   void Add(double amount, absl::Time now);
-  // 0 before the second Add(), and while nothing comes for LongestPause().
+  // Returns 0 before the second Add(), and if nothing was added for longer than LongestPause().
   double PerSecond(absl::Time now) const;
 
  private:
   double SecondsSinceLast(absl::Time now) const;
-  // Seconds without an amount that still belong to the flow: longer ones are a standstill.
+  // Returns the longest time in seconds without an amount that still counts as a pause. A longer
+  // time counts as a standstill.
   double LongestPause() const;
 
   bool has_started_ = false;
   absl::Time last_;
   double amount_ = 0.0;
   double seconds_ = 0.0;
-  double count_ = 0.0;  // of amounts; seconds_ / count_ is the usual time between two
+  double count_ = 0.0;  // fading number of amounts; seconds_ / count_ is the usual time between two
 };
 
 }  // namespace lodestar

@@ -31,7 +31,7 @@ TEST(RateMeterTest, FollowsAChangeAndFallsInAPause) {
 TEST(RateMeterTest, ASilentFlowIsNotTakenForAFastOne) {
   RateMeter meter;
   absl::Time now = kStart;
-  // There are 100 rounds a second for a minute, then none.
+  // There are 100 rounds per second for a minute, and then none.
   for (int i = 0; i < 6000; ++i) meter.Add(10.0, now += absl::Milliseconds(10));
   EXPECT_NEAR(meter.PerSecond(now + absl::Milliseconds(15)), 1000.0, 1.0);
   EXPECT_LT(meter.PerSecond(now + absl::Seconds(10)), 500.0);

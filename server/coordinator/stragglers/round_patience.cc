@@ -9,7 +9,7 @@ namespace {
 constexpr int kTimesUsual = 10;
 constexpr int kTimesUsualOfOthers = 100;
 constexpr int kCreditFactor = 4;
-// A path that serves at all may stand still for as long.
+// A path that works may stand still for this time.
 constexpr absl::Duration kShortest = RoundPatience::kForNewPath;
 constexpr absl::Duration kShortestForNewcomers = absl::Minutes(15);
 // The default of --message_timeout.
@@ -72,7 +72,7 @@ absl::Duration RoundPatience::ForPath(absl::Duration usual_round, bool has_repor
                                       int times_dropped) const {
   absl::Duration patience = lease_ + usual_round;
   if (has_reported) return patience;
-  // How slow its path is shows in its first round.
+  // The first round of a worker shows how slow its path is.
   for (int i = 0; i <= times_dropped && patience < kForNewPath; ++i) {
     patience = std::min(kCreditFactor * patience, kForNewPath);
   }

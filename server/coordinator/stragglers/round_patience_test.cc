@@ -120,7 +120,7 @@ TEST(RoundPatienceTest, ForPushGrowsWithThePartThatHasCome) {
   EXPECT_EQ(RoundPatience(kLease, absl::Seconds(3)).ForPush(0, 1), absl::Seconds(3));
 }
 
-// Messages are counted once they are whole.
+// Received bytes are counted in whole messages.
 TEST(RoundPatienceTest, ForPushIsEnoughForAPushThatKeepsThePace) {
   const RoundPatience patience(kLease, kTimeout);
   constexpr int64_t kTotal = 64 << 20;
@@ -134,12 +134,12 @@ TEST(RoundPatienceTest, ForPushIsEnoughForAPushThatKeepsThePace) {
 
 TEST(RoundPatienceTest, ForPushIsEnoughForTenMegabitsAndAnyUsualSize) {
   const RoundPatience patience(kLease, kTimeout);
-  constexpr int64_t kHalfOfTheLine = 10'000'000 / 8 / 2;  // there are two channels
+  constexpr int64_t kHalfOfTheLine = 10'000'000 / 8 / 2;  // two channels share the line
   for (const int64_t total : {int64_t{2} << 20, int64_t{64} << 20}) {
     for (absl::Duration age;; age += absl::Seconds(1)) {
       const int64_t received = kHalfOfTheLine * absl::ToInt64Seconds(age);
       if (received >= total) break;
-      // Half a minute of nothing is no reason either.
+      // Half a minute without a byte is within the patience, too.
       EXPECT_GT(patience.ForPush(received, total), age + absl::Seconds(30)) << total;
     }
   }

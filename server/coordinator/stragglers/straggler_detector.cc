@@ -7,7 +7,7 @@
 namespace lodestar {
 namespace {
 
-// Returns null if the round is not open.
+// Returns the open round `round`. Null means that the round is not open.
 const StragglerFacts::OpenRound* FindRound(const StragglerFacts& facts, Round round) {
   const auto found = std::lower_bound(
       facts.rounds.begin(), facts.rounds.end(), round,
@@ -15,8 +15,8 @@ const StragglerFacts::OpenRound* FindRound(const StragglerFacts& facts, Round ro
   return found == facts.rounds.end() || found->round != round ? nullptr : &*found;
 }
 
-// Returns since when a stall on the path to the server is not for the server to explain: never if
-// the server has given no sign of life since the stall began.
+// Returns since when the server has run, so that a stall on its path is not due to the server.
+// Infinite future means that the server has given no sign of life since the stall began.
 absl::Time RunsSince(const StragglerFacts& facts, int shard, absl::Time stalled_since) {
   const StragglerFacts::Server& server = facts.servers[shard];
   return server.heard_at >= stalled_since ? server.runs_since : absl::InfiniteFuture();
@@ -61,7 +61,7 @@ std::vector<WorkerId> StragglerDetector::OnEnded(absl::Span<const WorkerFacts> e
       resting.push_back(member.id);
     }
   }
-  // If the others are too few for a round, no member rests.
+  // If the members that do not rest are too few for a round, no member rests.
   const size_t others = facts.members.size() - resting.size();
   if (static_cast<int>(others) < facts.required_members) return {};
   for (const WorkerId worker : resting) workers_[worker].EndLife();
@@ -78,7 +78,7 @@ Rest StragglerDetector::RestOf(const WorkerFacts& worker, absl::Time now) const 
 
 absl::Duration StragglerDetector::RestWithCertificate(const WorkerFacts& worker,
                                                       absl::Time now) const {
-  // What a name has done itself is no reason to keep it out for others of its certificate.
+  // A name with a record of its own does not rest because of other names of its certificate.
   if (worker.has_completed_round || Of(worker.id).was_waited_for()) return absl::ZeroDuration();
   const auto rest = certificates_rest_until_.find(worker.certificate);
   if (rest == certificates_rest_until_.end()) return absl::ZeroDuration();
@@ -89,7 +89,8 @@ bool StragglerDetector::IsWaiting(const WorkerFacts& worker, const StragglerFact
   const WorkerActivity& activity = Of(worker.id);
   if (worker.is_waiting || activity.pushes().is_held()) return true;
   if (worker.grant == nullptr || !activity.may_wait_behind_others()) return false;
-  // Nothing but the order of summation keeps the member from having done its round.
+  // If the member is not the first missing one, it may only be waiting for its turn in the
+  // summation.
   const StragglerFacts::OpenRound* const round = FindRound(facts, worker.grant->round);
   return round != nullptr && round->front != worker.id;
 }
@@ -110,7 +111,7 @@ absl::Time StragglerDetector::ReportDueAt(const WorkerFacts& worker, absl::Time 
 std::optional<Stall> StragglerDetector::WorkStall(const WorkerFacts& worker,
                                                   const StragglerFacts& facts) const {
   const WorkerActivity& activity = Of(worker.id);
-  // While a server held what it pushes, it could not get on.
+  // A worker could not make progress while a server held its pushes.
   const absl::Time back_at = std::max(facts.back_at, activity.pushes().held_at());
   if (worker.grant == nullptr) {
     if (!facts.awaits_asking || worker.is_leaving) return std::nullopt;
@@ -123,7 +124,7 @@ std::optional<Stall> StragglerDetector::WorkStall(const WorkerFacts& worker,
   const StragglerFacts::OpenRound* const open = FindRound(facts, worker.grant->round);
   absl::Time since = std::max(worker.given_at, back_at);
   if (open == nullptr) {
-    // It went on without this member; a later one may still need it.
+    // The round went on without this member. If no later round needs the member, it has no stall.
     if (!facts.awaits_asking) return std::nullopt;
   } else if (activity.may_wait_behind_others()) {
     since = std::max(since, open->front_since);
@@ -150,7 +151,7 @@ std::optional<Stall> StragglerDetector::PushStall(WorkerId worker,
     const absl::Time runs_since = RunsSince(facts, push.shard, push.since);
     consider(Stall::Kind::kPush, std::max(push.since, runs_since),
              patience_.ForPush(push.received_bytes, push.total_bytes));
-    // A worker that says that its transfers stand still is about to take another connection.
+    // A worker that reports a standstill is about to take another connection.
     if (push.silent_since < absl::InfiniteFuture() && !activity.path_stall().has_value()) {
       consider(Stall::Kind::kSilentPush, std::max(push.silent_since, runs_since),
                patience_.ForSilence());
@@ -217,13 +218,14 @@ std::optional<Stall> StragglerDetector::PathStall(const WorkerFacts& worker,
                  .kind = Stall::Kind::kPath,
                  .round = round->round,
                  .since = std::max(round->opened_at, facts.back_at)};
-  // How slow its path is has shown once it has reported.
+  // A worker that has reported has shown how slow its path is, so it need not rest.
   if (!worker.has_reported) stall.rest = patience;
   if (const auto& path_stall = activity.path_stall(); path_stall.has_value()) {
     stall.since = std::max(
         {stall.since, path_stall->since, RunsSince(facts, path_stall->shard, path_stall->since)});
   } else if (activity.is_pulling()) {
-    // Bytes that are pushed may be told once all are taken, which over a slow path lasts.
+    // Only pulls count. A worker may report pushed bytes only when a server has taken all of them,
+    // which takes long over a slow path.
     stall.since = std::max(stall.since, activity.same_since());
     patience = std::max(patience, RoundPatience::kForNewPath);
   } else {
@@ -245,8 +247,8 @@ std::vector<Stall> StragglerDetector::PathStalls(const StragglerFacts& facts,
       others_get_on |= !Of(member.id).path_stall().has_value();
     }
   }
-  // If no member gets on, as when it is the server that cannot be reached, a drop serves no member:
-  // all go on where they were once they can.
+  // If no member makes progress, for example because the server cannot be reached, a drop helps no
+  // member. All members continue once they can.
   if (!others_get_on) stalls.clear();
   return stalls;
 }

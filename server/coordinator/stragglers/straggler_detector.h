@@ -1,6 +1,6 @@
-// Which workers hold up the others, when that is over, and how long they rest then. The detector
-// remembers what workers do and how long they take. The caller passes facts in, and words and
-// carries out the verdicts.
+// Finds the workers that hold up the others, and says when their time is over and how long they
+// rest then. The detector remembers what workers do and how long they take. The caller passes facts
+// in, words the verdicts and carries them out.
 #pragma once
 
 #include <cstdint>
@@ -22,43 +22,43 @@
 
 namespace lodestar {
 
-// What a worker holds, waits for and has done in this incarnation.
+// The state of a worker in this incarnation.
 struct WorkerFacts {
   WorkerId id;
-  const Grant* grant = nullptr;                  // Null means that the worker holds none.
-  absl::Time given_at = absl::InfinitePast();    // when it got the grant
-  absl::Time idle_since = absl::InfinitePast();  // since when it could have asked for work
-  bool is_waiting = false;                       // It has asked for a grant.
-  bool is_leaving = false;                       // It wants no new work.
+  const Grant* grant = nullptr;                  // null means that the worker holds no grant
+  absl::Time given_at = absl::InfinitePast();    // time when the worker got the grant
+  absl::Time idle_since = absl::InfinitePast();  // time since which the worker could ask for work
+  bool is_waiting = false;                       // true means that the worker has asked for a grant
+  bool is_leaving = false;                       // true means that the worker wants no new work
   bool has_reported = false;
-  bool has_completed_round = false;    // in any incarnation of its name
-  absl::string_view certificate = {};  // Empty means that the worker has none.
+  bool has_completed_round = false;    // true if its name has completed a round, in any incarnation
+  absl::string_view certificate = {};  // empty means that the worker has no certificate
 };
 
-// One moment of the cluster. Valid while the cluster is unchanged.
+// The state of the cluster at one moment. Valid while the cluster does not change.
 struct StragglerFacts {
   struct Server {
-    absl::Time heard_at = absl::InfiniteFuture();  // last
+    absl::Time heard_at = absl::InfiniteFuture();  // time of the last sign of life
     absl::Time runs_since = absl::InfinitePast();
   };
   struct OpenRound {
     Round round;
     absl::Time opened_at;
-    WorkerId front;  // the first in the order of summation that has not reported
+    WorkerId front;  // first worker in the order of summation that has not reported
     absl::Time front_since;
   };
-  // The worker that is to supply the first weights, which others wait for.
+  // The worker that is to supply the first weights while other workers wait for them.
   struct Supplier {
     WorkerId worker;
     absl::Time others_since;
   };
 
-  bool is_working = false;     // The job has work for workers, and all servers are there.
-  bool uses_rosters = true;    // Members share rounds. Else each has rounds of its own.
-  bool awaits_asking = false;  // The next round waits for members without work to ask for some.
-  int required_members = 1;    // for a round
-  absl::Duration usual_round;  // 0 means not known.
-  // When a server was back the last time. What workers waited for until then is a server.
+  bool is_working = false;     // true: the job has work for workers, and all servers are there
+  bool uses_rosters = true;    // true: members share rounds; false: each member has its own
+  bool awaits_asking = false;  // true: the next round waits for idle members to ask for work
+  int required_members = 1;    // members that a round needs
+  absl::Duration usual_round;  // 0 means not known
+  // Time when a server was last back after an absence. Waiting until then was due to a server.
   absl::Time back_at = absl::InfinitePast();
   std::vector<Server> servers = {};       // by shard
   std::vector<OpenRound> rounds = {};     // ascending
@@ -69,38 +69,40 @@ struct StragglerFacts {
 // A worker that holds up the others.
 struct Stall {
   enum class Kind : uint8_t {
-    kPath,        // Its transfers do not move.
-    kWeights,     // It is to supply the first weights of the job.
-    kAsking,      // It could ask for work, and does not.
-    kReport,      // It owes the report of `round`.
-    kPush,        // `push` does not come at its pace.
-    kSilentPush,  // Nothing of `push` comes, and the server reads.
-    kSpace,       // It keeps space of a server that others wait for, with `push` and others.
+    kPath,        // The transfers of the worker do not move.
+    kWeights,     // The worker is to supply the first weights of the job.
+    kAsking,      // The worker could ask for work, and does not.
+    kReport,      // The worker owes the report of `round`.
+    kPush,        // `push` comes too slowly.
+    kSilentPush,  // No byte of `push` comes, although the server reads.
+    kSpace,       // `push` and its other pushes keep space that other members wait for.
   };
   WorkerId worker;
   Kind kind = Kind::kReport;
   std::optional<Round> round = {};
-  std::optional<absl::Duration> usually = {};  // the time that such a round takes this worker
+  std::optional<absl::Duration> usually = {};  // usual time of this worker for the round
   std::optional<MemberPushes::Unfinished> push = {};
   absl::Time since;
-  // When the worker is dropped, whatever its heartbeats say: see RoundPatience. Infinite future
-  // means that it is not dropped, because that would serve no other.
+  // Time when the worker is dropped, whatever its heartbeats say. See RoundPatience. Infinite
+  // future means that it is not dropped, because a drop would help no other worker.
   absl::Time until = absl::InfiniteFuture();
-  // How long the worker rests if it is dropped now. Not set means that it may come back at once.
+  // Time for which the worker rests if it is dropped now. Not set means that it may come back at
+  // once.
   std::optional<absl::Duration> rest = {};
 
-  // Whether its time is over. How far a push is, is known as of its server's last sign of life.
+  // Returns true if the time of the worker is over. For a push, the server must have reported after
+  // `until`, so that it is known how much has come.
   bool IsOver(absl::Time now) const {
     return now >= until && (!push.has_value() || push->told_at >= until);
   }
 };
 
-// How long a worker is still kept from joining, because others have waited.
+// How long a worker must still wait before it may join, because others have waited for it.
 struct Rest {
   enum class Kind : uint8_t {
     kNone,
-    kOwn,          // for the worker itself
-    kCertificate,  // for another worker of its certificate
+    kOwn,          // because of the worker itself
+    kCertificate,  // because of another worker with its certificate
   };
   Kind kind = Kind::kNone;
   absl::Duration left = absl::ZeroDuration();
@@ -112,7 +114,7 @@ class StragglerDetector {
   struct Limits {
     absl::Duration lease;
     absl::Duration round_timeout;  // --round_timeout
-    absl::Duration supplier_rest;  // of a worker that did not supply the first weights
+    absl::Duration supplier_rest;  // rest of a worker that did not supply the first weights
   };
 
   explicit StragglerDetector(const Limits& limits)
@@ -125,7 +127,7 @@ class StragglerDetector {
   void OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
     workers_[call.life.worker].OnHeartbeat(call, now);
   }
-  // The server of `shard` has given a sign of life.
+  // Records a sign of life of the server of `shard`.
   void OnPushSpace(int shard, const PushSpace& space, const Pusher& worker, absl::Time now) {
     workers_[worker.worker].pushes().OnSpace(shard, space, worker, now);
   }
@@ -134,15 +136,16 @@ class StragglerDetector {
   void OnReport(WorkerId worker, const std::optional<Grant>& grant, absl::Duration took) {
     workers_[worker].OnReport(grant, took);
   }
-  // The worker of `stall` is about to be dropped for it.
+  // Records that the worker of `stall` is about to be dropped because of the stall.
   void OnDropped(const Stall& stall, absl::Time now);
-  // The incarnations of `ended` are over, and `facts` have them no more in `members`. If others
-  // have waited for one of them, new names of its certificate rest for as long, because names cost
-  // nothing. Returns the members that rest from then on and have no grant, ascending. They are to
-  // be dropped, so that they do not hold the others up one after the other.
+  // Ends the incarnations of `ended`, which facts.members does not contain any more. If others have
+  // waited for one of them, new names of its certificate rest as long as the others have waited,
+  // because anyone with the certificate can make new names. Returns the members without a grant
+  // that rest from now on, ascending. The caller drops them, so that they do not hold up the others
+  // one after another. Returns no member if the rest would be too few for a round.
   std::vector<WorkerId> OnEnded(absl::Span<const WorkerFacts> ended, const StragglerFacts& facts,
                                 absl::Time now);
-  // Returns what is known of the worker, which is nothing if it is unknown.
+  // Returns the activity of the worker. It is empty if the worker is not known.
   const WorkerActivity& Of(WorkerId worker) const;
   void Resume(WorkerId worker, const WorkerActivity::Memory& memory) {
     workers_[worker] = WorkerActivity(memory);
@@ -151,53 +154,56 @@ class StragglerDetector {
   void ForgetWorkers() { workers_.clear(); }
 
   // Stalls.
-  // Returns the stalls of any kind but kPath, at most one per worker, ascending by worker. If a
-  // member has several, that with the least time left is returned. Empty if no member waits,
-  // because a drop would serve none.
+  // Returns the stalls of all kinds but kPath, ascending by worker. If a member has several stalls,
+  // only the one that ends first is returned. Empty if no member waits, because a drop would help
+  // no member.
   //
-  // A member that has pushed, as its heartbeats say, may only wait for those before it in the order
-  // of summation: its time begins when they are done. A member whose push a server holds is not
-  // waited for: its time begins when the server has space for it. A push that is not whole has to
-  // get on, whichever others are slow. If no member gets on, no push is over: it is rather a server
-  // that cannot be reached.
+  // If the heartbeats of a member say that it has pushed, it may be waiting for the members before
+  // it in the order of summation. Its time begins when these have reported. If a server holds a
+  // member's push, its time begins when the server has space for the push. A push that is not whole
+  // must make progress, however slow other members are. If no member makes progress, no push runs
+  // out of time, because the cause is rather a server that cannot be reached.
   std::vector<Stall> Stalls(const StragglerFacts& facts, absl::Time now) const;
-  // Returns the stalls of kind kPath that are over, ascending by worker: a round has waited long
-  // for a worker whose heartbeats come, but not a byte of what it pushes or pulls. Empty if no
-  // other member gets on, or if members have rounds of their own and none waits.
+  // Returns the stalls of kind kPath whose time is over, ascending by worker. A round has then
+  // waited long for a worker whose heartbeats come, but whose transfers do not move. Empty if no
+  // other member makes progress, or if members have rounds of their own and no member waits.
   std::vector<Stall> PathStalls(const StragglerFacts& facts, absl::Time now) const;
-  // Returns the member that alone has a stall, while others wait.
+  // Returns the only member with a stall. Not set means that no member or several members have one,
+  // or that the stall is kWeights.
   std::optional<WorkerId> OnlyStalled(const StragglerFacts& facts, absl::Time now) const;
-  // Returns when a worker must have reported the grant that it has and could work on since `since`.
+  // Returns when the worker must have reported its grant. `since` is the time since which it could
+  // work on the grant.
   absl::Time ReportDueAt(const WorkerFacts& worker, absl::Time since,
                          absl::Duration usual_round) const;
 
   // Rests.
-  // Returns how long the worker, which is about to join, still rests. A name that has not completed
-  // a round, and that others have not waited for, rests with its certificate as well.
+  // Returns how long the worker, which is about to join, must still rest. A name also rests with
+  // its certificate, unless it has completed a round or others have waited for the name itself.
   Rest RestOf(const WorkerFacts& worker, absl::Time now) const;
 
-  // A round that waited for all of these is over. See StragglerWatch.
+  // Counts a round that waited for all of these members. See StragglerWatch.
   StragglerWatch::Straggler OnRound(absl::Span<const StragglerWatch::Member> members) {
     return watch_.OnRound(members);
   }
 
  private:
   absl::Duration RestWithCertificate(const WorkerFacts& worker, absl::Time now) const;
-  // Returns whether the member could go on if others were done.
+  // Returns true if the member waits for other members or for work.
   bool IsWaiting(const WorkerFacts& worker, const StragglerFacts& facts) const;
   bool IsAnyoneWaiting(const StragglerFacts& facts) const;
-  // Returns the stall of a member that waits for no other.
+  // Returns the stall of a member that does not wait for other members.
   std::optional<Stall> WorkStall(const WorkerFacts& worker, const StragglerFacts& facts) const;
-  // Returns the stall of what this worker pushes and has not finished.
+  // Returns the stall that ends first among those of the worker's unfinished pushes.
   std::optional<Stall> PushStall(WorkerId worker, const StragglerFacts& facts) const;
-  // Returns the stall of a worker that holds an open round, if its transfers do not move.
+  // Returns the stall of a worker that holds a grant of an open round and whose transfers do not
+  // move.
   std::optional<Stall> PathStall(const WorkerFacts& worker, const StragglerFacts& facts) const;
 
   const RoundPatience patience_;
   const absl::Duration supplier_rest_;
   const WorkerActivity unknown_;
   std::map<WorkerId, WorkerActivity> workers_;
-  // Until when the new names of a certificate rest. OnEnded() removes what is over.
+  // Time until which new names of a certificate rest. OnEnded() removes times that are over.
   std::map<std::string, absl::Time, std::less<>> certificates_rest_until_;
   StragglerWatch watch_;
 };

@@ -26,7 +26,8 @@ constexpr int64_t kBucketBytes = 1 << 20;
 
 using Kind = Stall::Kind;
 
-// A has reported round 4 and waits. B and C compute it. Each usually takes two seconds.
+// Fixture in which A has reported round 4 and waits, and B and C compute the round. Each usually
+// takes two seconds.
 class StragglerDetectorTest : public testing::Test {
  protected:
   StragglerDetectorTest() {
@@ -55,19 +56,20 @@ class StragglerDetectorTest : public testing::Test {
     return *std::find_if(facts_.members.begin(), facts_.members.end(),
                          [id](const WorkerFacts& member) { return member.id == id; });
   }
-  // The worker has asked for work, and has none.
+  // Lets the worker ask for work. It then waits and holds no grant.
   static void Await(WorkerFacts& worker) {
     worker.grant = nullptr;
     worker.is_waiting = true;
   }
-  // A heartbeat at `now_`. If `stalled_shard` is set, nothing has moved to or from it for `age`.
+  // Sends a heartbeat at `now_`. If `stalled_shard` is set, no byte has moved on its path for
+  // `age`.
   void Beat(WorkerId id, const std::string& activity, std::optional<int> stalled_shard = {},
             absl::Duration age = {}) {
     HeartbeatCall call{.life = {id, Incarnation(1)}, .activity = activity};
     if (stalled_shard.has_value()) call.standstill = Standstill{*stalled_shard, age};
     detector_.OnHeartbeat(call, now_);
   }
-  // A sign of life of shard 1 at `now_`: `received` bytes of what B pushes have come.
+  // Sends a report of shard 1 at `now_`: `received` bytes of B's push have come.
   void HearPush(int64_t received, bool others_wait = false, absl::Duration silence = {}) {
     PushSpace space;
     space.unfinished = {{{kB, Incarnation(1)}, kRound, 3, received, kBucketBytes, silence}};
@@ -90,14 +92,14 @@ class StragglerDetectorTest : public testing::Test {
     for (const Stall& stall : detector_.PathStalls(facts_, now_)) workers.push_back(stall.worker);
     return workers;
   }
-  // B pushes, and from `start_` on no byte moves to shard 1. `later` has passed since.
+  // Lets B push. From `start_` until `later` after it, no byte moves to shard 1.
   void StallPath(absl::Duration later) {
     now_ = start_;
     Beat(kB, "push");
     now_ = start_ + later;
     Beat(kB, "push", 1, later);
   }
-  // The worker has ended, with what it had. Returns the members that rest then.
+  // Ends the worker, which keeps its grant. Returns the members that rest then.
   std::vector<WorkerId> End(WorkerId id) {
     const WorkerFacts ended = Of(id);
     std::erase_if(facts_.members, [id](const WorkerFacts& member) { return member.id == id; });
@@ -233,7 +235,7 @@ TEST_F(StragglerDetectorTest, SilentPushIsOverAfterALeaseUnlessItsWorkerTellsOfA
 TEST_F(StragglerDetectorTest, SpaceThatOthersWaitForIsOverAfterTheTimeout) {
   HearPush(0, /*others_wait=*/true);
   now_ = start_ + absl::Minutes(30);
-  // Another bucket, whose own time begins only now.
+  // B pushes another bucket, whose own time begins only now.
   PushSpace space;
   space.unfinished = {{{kB, Incarnation(1)}, kRound, 4, kBucketBytes / 2, kBucketBytes}};
   space.held = {{kA, Incarnation(1)}};

@@ -14,7 +14,7 @@ StragglerWatch::Straggler StragglerWatch::OnRound(absl::Span<const Member> membe
   }
   const Member& slowest = sorted.front();
   const size_t num_others = sorted.size() - 1;
-  const double usual = sorted[1 + (num_others - 1) / 2].speed;  // the lower of two
+  const double usual = sorted[1 + (num_others - 1) / 2].speed;  // median; the lower one of two
   if (slowest.speed > kShare * usual) {
     num_rounds_ = 0;
     return {};

@@ -1,5 +1,4 @@
-// StragglerWatch: finds the worker that computes so slowly, round after round, that the others wait
-// for it. Pure.
+// Finds the worker that computes so slowly, round after round, that the others wait for it. Pure.
 #pragma once
 
 #include <set>
@@ -14,26 +13,26 @@ class StragglerWatch {
  public:
   struct Member {
     std::string name;
-    double speed = 0.0;  // Samples per second that it computes. 0 means not known.
+    double speed = 0.0;  // samples per second that the member computes; 0 means not known
   };
   struct Straggler {
     std::string name;
     double speed = 0.0;
-    double usual_speed = 0.0;  // the median of the others
+    double usual_speed = 0.0;  // median of the other members
   };
 
-  // A straggler computes at most this share of the median of the others ...
+  // Maximum speed of a straggler, as a share of the median of the other members.
   static constexpr double kShare = 0.67;
-  // ... in so many rounds in a row.
+  // Number of rounds in a row after which a straggler is reported.
   static constexpr int kRounds = 10;
 
-  // A round of these members is over. Returns the slowest once it has been a straggler for kRounds,
-  // else an empty name. Each name is returned once.
+  // Counts a round of these members. Returns the slowest member if it has been a straggler for
+  // kRounds rounds in a row, and an empty name otherwise. Returns each name only once.
   Straggler OnRound(absl::Span<const Member> members);
 
  private:
   std::string slowest_;
-  int num_rounds_ = 0;  // in a row that slowest_ was a straggler
+  int num_rounds_ = 0;  // rounds in a row in which slowest_ was a straggler
   std::set<std::string> told_;
 };
 

@@ -7,7 +7,7 @@ namespace {
 
 using Members = std::vector<StragglerWatch::Member>;
 
-// Returns the name that the last of `count` rounds brings.
+// Returns the name that the last of `count` rounds reports.
 std::string After(StragglerWatch& watch, int count, const Members& members) {
   std::string name;
   for (int i = 0; i < count; ++i) name = watch.OnRound(members).name;

@@ -36,7 +36,7 @@ void WorkerActivity::OnHeartbeat(const HeartbeatCall& call, absl::Time now) {
   if (activity_ != call.activity) active_since_ = now;
   activity_ = call.activity;
   path_stall_.reset();
-  // While the worker computes, nothing tells whether the path is still as it was.
+  // While the worker computes, it is not known whether the path still stands still.
   if (call.standstill.has_value() && (is_delivering() || is_pulling())) {
     path_stall_ = {call.standstill->shard, std::max(now - call.standstill->age, active_since_)};
   }
