@@ -5,7 +5,8 @@
 namespace lodestar {
 namespace {
 
-// Whether the rounds that a shard knows of are in the checkpoint, if its journal is not ours.
+// Returns true if the newest checkpoint has all rounds that the shard knows. Used for a shard that
+// follows another journal than this one.
 bool HasRoundsOf(const std::optional<KnownCheckpoint>& checkpoint, const JournalPlace& shard) {
   if (!checkpoint.has_value()) return shard.highest_round < 0;
   const bool is_complete =
@@ -13,7 +14,7 @@ bool HasRoundsOf(const std::optional<KnownCheckpoint>& checkpoint, const Journal
   return is_complete || shard.highest_round < checkpoint->round.value();
 }
 
-// What the shard knows and the journal does not have. Not set means that there is nothing.
+// Returns what the shard knows and the journal lacks. Not set means that the journal lacks nothing.
 std::optional<LaterKnowledge> LaterIn(const ShardKnowledge& shard, const JournalFacts& facts,
                                       const std::optional<ResumedMemory>& resumed) {
   using Kind = LaterKnowledge::Kind;
@@ -26,7 +27,7 @@ std::optional<LaterKnowledge> LaterIn(const ShardKnowledge& shard, const Journal
       later.kind = Kind::kShardRecord;
       return later;
     }
-    // Grants of asynchronous modes lead to no command.
+    // A granted round of an asynchronous mode has no command, so the rounds are compared as well.
     const bool has_later_round = resumed.has_value() &&
                                  shard.memory_of == resumed->server_incarnation &&
                                  shard.journal.highest_round >= resumed->next_round.value();
@@ -41,7 +42,8 @@ std::optional<LaterKnowledge> LaterIn(const ShardKnowledge& shard, const Journal
   return later;
 }
 
-// The same of the newest checkpoint.
+// Returns what the newest checkpoint has and the journal lacks. Not set means that the journal
+// lacks nothing.
 std::optional<LaterKnowledge> LaterIn(const KnownCheckpoint& checkpoint, const JournalFacts& facts,
                                       const std::optional<ResumedMemory>& resumed) {
   using Kind = LaterKnowledge::Kind;

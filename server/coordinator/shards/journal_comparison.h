@@ -1,7 +1,7 @@
-// Whether the coordinator's journal is older than what shards and checkpoints know of it, as after
-// its disk was restored from a snapshot, or is damaged or not there although rounds were
-// acknowledged by it.
-// Pure. Compared once per process, when all shards have attached, before a worker is answered.
+// Finds out whether the coordinator's journal is older than what shards and checkpoints know, for
+// example because its disk was restored from a snapshot. Also finds out whether the journal is
+// damaged or missing although it has acknowledged rounds. Pure. The caller compares once per
+// process, when all shards have attached and before it answers a worker.
 #pragma once
 
 #include <cstdint>
@@ -24,57 +24,61 @@ struct KnownCheckpoint {
   JournalManifest journal;
 };
 
-// What the coordinator's process has found when it began.
+// What the coordinator's process found when it began.
 struct JournalFacts {
-  std::string folder;  // The folder of the coordinator's journal. Empty means that none is kept.
-  // The last record there. `number` without `journal_id` means that an earlier release wrote it.
+  std::string folder;  // folder of the coordinator's journal; empty means that there is no journal
+  // Last record of the journal. `number` without `journal_id` means that an earlier release wrote
+  // the journal.
   CoordinatorRecord end;
-  // Why what is there cannot be read, for people. Empty means that the journal is not damaged. Of a
-  // damaged one nothing is known: `end` has zeros.
+  // A message for operators that says why the journal cannot be read. Empty means that the journal
+  // is not damaged. If it is damaged, all of `end` is 0.
   std::string damage;
-  uint64_t new_journal_id = 0;  // Random: of the journal that this process begins, if it does.
+  // Random ID for the journal of this process, if the process begins a new journal.
+  uint64_t new_journal_id = 0;
   std::optional<KnownCheckpoint> newest;
-  // The operator says from where to start.
+  // True means that the operator has chosen where to start from, so nothing counts as lost.
   bool is_excused = false;
   std::optional<Round> accepted_loss;  // --accept_loss
-  // A replica takes the server's place, and may lack records: what is lost is accepted.
+  // True means that a replica takes the server's place. It may lack records, so their loss is
+  // accepted.
   bool is_promoted = false;
 };
 
-// What a coordinator goes on with that has found its memory in the journal.
+// Memory of a coordinator that continues from its journal.
 struct ResumedMemory {
   uint64_t server_incarnation = 0;
-  Round next_round;  // Rounds before it were opened, or granted.
+  Round next_round;  // rounds before it were opened or granted
 };
 
-// One shard, as its server has attached.
+// What a shard knows, as reported when its server attached.
 struct ShardKnowledge {
   int shard = 0;
-  uint64_t memory_of = 0;  // Server incarnation. 0 means that the server has no memory.
+  uint64_t memory_of = 0;  // server incarnation; 0 means that the server has no memory
   JournalPlace journal;
 };
 
-// What is later than the end of the journal.
+// Something that is later than the end of the journal.
 struct LaterKnowledge {
   enum class Kind : uint8_t {
-    kShardRecord,             // `shard` follows the later `record`, of `round`.
-    kShardOtherJournal,       // `shard` follows `record` of another journal, of `round`.
-    kShardRound,              // `shard` has taken contributions to rounds up to the later `round`.
-    kCheckpointRecord,        // The newest checkpoint, of `round`, follows the later `record`.
-    kCheckpointOtherJournal,  // It says that another journal has the rounds from `round` on.
-    kMayBeInDamaged,  // The journal is damaged, and no checkpoint says that it has all of it.
+    kShardRecord,             // `shard` follows the later `record`, and knows `round`.
+    kShardOtherJournal,       // `shard` follows `record` of another journal, and knows `round`.
+    kShardRound,              // `shard` has contributions to the later `round`.
+    kCheckpointRecord,        // The newest checkpoint is of `round` and follows the later `record`.
+    kCheckpointOtherJournal,  // By the newest checkpoint, another journal has the rounds from
+                              // `round`.
+    kMayBeInDamaged,          // The journal is damaged, and no checkpoint is marked as complete.
   };
   Kind kind = Kind::kMayBeInDamaged;
   int shard = 0;
   uint64_t record = 0;
-  int64_t round = -1;  // -1 means none.
+  int64_t round = -1;  // -1 means none
   friend bool operator==(const LaterKnowledge&, const LaterKnowledge&) = default;
 };
 
 struct JournalLoss {
-  Round round;  // The highest that a shard or a checkpoint knows of. --accept_loss names it.
+  Round round;  // highest round that a shard or checkpoint knows; --accept_loss names it
   std::optional<Round> next_round =
-      std::nullopt;  // See ResumedMemory. Not set means that there was no memory.
+      std::nullopt;  // See ResumedMemory. Not set means that the journal had no memory.
   std::vector<LaterKnowledge> later = {};
   friend bool operator==(const JournalLoss&, const JournalLoss&) = default;
 };
@@ -85,11 +89,11 @@ std::optional<JournalLoss> FindJournalLoss(const JournalFacts& facts,
                                            const std::optional<ResumedMemory>& resumed,
                                            absl::Span<const ShardKnowledge> shards);
 
-// Whether the operator accepts that something is lost.
+// Says whether the operator accepts a loss.
 enum class LossAcceptance : uint8_t {
   kNone,
   kAccepted,
-  kOfAnotherRound,  // --accept_loss names another round than that of the loss.
+  kOfAnotherRound,  // --accept_loss names a round that is not the round of the loss.
 };
 LossAcceptance AcceptanceOf(const JournalFacts& facts, const JournalLoss& loss);
 

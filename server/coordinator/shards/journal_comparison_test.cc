@@ -46,7 +46,7 @@ TEST(JournalComparisonTest, FindsNothingWhereAllFollowWhatIsThere) {
   JournalFacts facts = Facts({kOurs, 100});
   facts.newest = Checkpoint(Round(200), kOurs, 100);
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({kOurs, 100}, 300)}}).has_value());
-  // Servers of an earlier release, and those without a journal, tell nothing.
+  // Servers of an earlier release and servers without a journal follow no record.
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({}, 2001)}}).has_value());
   EXPECT_FALSE(FindJournalLoss(Facts({}), std::nullopt, {{Shard({}, -1, 0)}}).has_value());
 }
@@ -61,7 +61,7 @@ TEST(JournalComparisonTest, ShardThatCountedGrantOfLaterRoundShowsLoss) {
   const JournalFacts facts = Facts({kOurs, 100});
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({kOurs, 50}, 300)}}).has_value());
   EXPECT_TRUE(FindJournalLoss(facts, kMemory, {{Shard({kOurs, 50}, 301)}}).has_value());
-  // Rounds of another server incarnation are not compared.
+  // Rounds of another incarnation of the servers are not compared.
   EXPECT_FALSE(FindJournalLoss(facts, kMemory, {{Shard({kOurs, 50}, 301, 4)}}).has_value());
 }
 
@@ -98,7 +98,8 @@ TEST(JournalComparisonTest, DamagedJournalIsLossUnlessCheckpointIsComplete) {
   EXPECT_FALSE(loss->next_round.has_value());
   facts.newest->journal.is_complete = true;
   EXPECT_FALSE(FindJournalLoss(facts, std::nullopt, {}).has_value());
-  // What an earlier release has saved, or nothing, does not say what the journal had.
+  // A checkpoint of an earlier release does not say what the journal had, and neither does a
+  // missing one.
   for (const auto& newest : {std::optional(Checkpoint(Round(2000), /*journal_id=*/0, 0)),
                              std::optional<KnownCheckpoint>()}) {
     facts.newest = newest;

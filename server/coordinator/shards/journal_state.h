@@ -1,4 +1,4 @@
-// The state of a server's journal, which the server tells with every sign of life.
+// The state of a server's journal. The server sends it with every sign of life.
 #pragma once
 
 #include <cstdint>
@@ -7,34 +7,35 @@
 namespace lodestar {
 
 struct JournalState {
-  // Bytes written down since the newest checkpoint. 0 means that there is no journal.
+  // Bytes written since the newest checkpoint. 0 means that there is no journal.
   int64_t bytes = 0;
-  // Why nothing can be acknowledged at present. Empty means that there is no trouble.
+  // Message that says why the server can acknowledge nothing at present. Empty means that it can.
   std::string trouble = "";
-  // Where the journal's replica is, and what it has. Empty means that there is none.
+  // Message that says where the journal's replica is, and what the replica has. Empty means that
+  // there is no replica.
   std::string replica = "";
-  // Number of the last record that is on disk. 0 means that there is none.
+  // Number of the last record on disk. 0 means that there is no record.
   uint64_t end = 0;
 };
 
 // Names a record of the coordinator's journal.
 struct CoordinatorRecord {
-  uint64_t journal_id = 0;  // Random, one per journal. 0 means that there is no journal.
-  uint64_t number = 0;      // 0 means that the journal has no record.
+  uint64_t journal_id = 0;  // random, one per journal; 0 means that there is no journal
+  uint64_t number = 0;      // 0 means that the journal has no record
   friend bool operator==(const CoordinatorRecord&, const CoordinatorRecord&) = default;
 };
 
-// What a server tells of its journal when it attaches. Zeros mean that it has none.
+// What a server reports about its journal when it attaches. All zeros mean that it has no journal.
 struct JournalPlace {
-  // Number of the first segment that this process writes. It is higher than those of all processes
-  // before it that went on with the same journal.
+  // Number of the first segment that this process writes. Each process that continues with a
+  // journal has a higher number than the processes before it.
   uint64_t first_segment = 0;
-  uint64_t end = 0;         // Last record that is on disk.
-  uint64_t process_id = 0;  // Random, of this process. 0 means that it does not tell.
-  // Newest record of the coordinator that a command followed from which this server has obeyed.
+  uint64_t end = 0;         // last record on disk
+  uint64_t process_id = 0;  // random ID of this process; 0 means not known
+  // Newest record of the coordinator's journal that led to a command which this server has obeyed.
   CoordinatorRecord follows = {};
-  // Highest round that was opened here, or contributed to, in this life of the servers. -1 means
-  // none.
+  // Highest round that was opened on this server, or contributed to, in this incarnation of the
+  // servers. -1 means none.
   int64_t highest_round = -1;
 };
 

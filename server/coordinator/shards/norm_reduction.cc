@@ -5,7 +5,8 @@
 namespace lodestar {
 namespace {
 
-// A shard is at most one round behind another, so what it has missed is of the last two.
+// A shard is at most one round behind the others, so it has missed totals of the last two rounds
+// only.
 constexpr size_t kKeptTotals = 4;
 
 }  // namespace

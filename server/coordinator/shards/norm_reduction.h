@@ -1,5 +1,5 @@
-// Gradient clipping over several shards: collects every shard's sums of squares of a round until
-// they make the total. Pure data.
+// Gradient clipping over several shards: collects the sums of squares of a round from all shards,
+// and adds them up. Pure data.
 #pragma once
 
 #include <map>
@@ -11,13 +11,13 @@
 
 namespace lodestar {
 
-// Memory: one vector of sums per shard for each open round, and the totals of the last few rounds,
-// for shards that have missed them.
+// Memory use: one vector of sums per shard for each open round. In addition the totals of the last
+// few rounds, for shards that have not received them.
 class NormReduction {
  public:
-  // All that it knows beside the number of shards.
+  // What this object knows beside the number of shards.
   struct Memory {
-    std::map<Round, std::map<int, std::vector<double>>> open;  // by shard
+    std::map<Round, std::map<int, std::vector<double>>> open;  // sums of each round by shard
     std::map<Round, double> totals;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -26,15 +26,16 @@ class NormReduction {
       : num_shards_(num_shards), memory_(std::move(memory)) {}
   const Memory& memory() const { return memory_; }
 
-  // Sums of squares of the averaged gradient, one per segment in order of the parameter space. What
-  // comes again replaces what came before. True if all shards have theirs in, or had before.
+  // Adds a shard's sums of squares of the averaged gradient, one per segment in the order of the
+  // parameter space. They replace earlier sums of this shard for the round. Returns true if the
+  // total of the round is known, also if it was known before.
   bool Add(Round round, int shard, std::vector<double> segment_sums);
-  // Returns the total of a round for which Add() has returned true: the plain left-to-right sum
-  // over the segments of shard 0, then those of shard 1, and so on. So it is the same to the bit
-  // for any number of shards.
+  // Returns the total of a round. Sums from left to right over the segments of shard 0, then those
+  // of shard 1, and so on. So the total is the same to the bit for any number of shards. Requires:
+  // Add() has returned true for the round.
   double TotalOf(Round round) const { return memory_.totals.at(round); }
   const std::map<Round, double>& totals() const { return memory_.totals; }
-  // The shards start anew.
+  // Forgets all rounds. Call when the shards start anew.
   void Clear();
 
  private:

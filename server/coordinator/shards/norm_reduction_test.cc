@@ -6,7 +6,7 @@ namespace lodestar {
 namespace {
 
 TEST(NormReductionTest, SumsSegmentsInOrderOfShardWhateverTheOrderOfArrival) {
-  // 1e16 + 1 loses the 1; so the order of the sum shows in the result.
+  // 1e16 + 1 loses the 1, so the result depends on the order of the sum.
   NormReduction norms(2);
   EXPECT_FALSE(norms.Add(Round(0), 1, {1.0, -1e16}));
   ASSERT_TRUE(norms.Add(Round(0), 0, {1e16}));

@@ -1,5 +1,5 @@
-// The commands of the coordinator to the shards. Each command goes to all of them; those to one
-// shard are obeyed in the order given, and the same one twice is as good as once. Answers come
+// Commands of the coordinator to the shards. Each command goes to all shards. A shard obeys its
+// commands in their order. A command that comes twice has the same effect as once. Answers come
 // later, as events (shard_event.h).
 #pragma once
 
@@ -18,33 +18,33 @@
 
 namespace lodestar {
 
-// The sources that weights come from.
-struct InitialSource {};  // the layout's initialisers and the job's seed
+// The sources of the first weights.
+struct InitialSource {};  // initialisers of the layout, and the seed of the job
 struct CheckpointSource {
   std::string directory;
-  // These are for people, and do not travel.
+  // The fields below are for messages to operators, and are not sent.
   uint64_t bytes = 0;
-  absl::Duration age = absl::ZeroDuration();  // when it was chosen
+  absl::Duration age = absl::ZeroDuration();  // age when the checkpoint was chosen
 };
 struct SafetensorsSource {
   std::string path;
 };
-struct ClientSource {};  // the first client pushes them
+struct ClientSource {};  // the first client pushes the weights
 using WeightsSource =
     std::variant<InitialSource, CheckpointSource, SafetensorsSource, ClientSource>;
 
 // The folder in which all servers write their parts of a checkpoint.
 struct SharedFolder {
   std::string path;       // empty if nothing is saved
-  uint64_t claim_id = 0;  // of the coordinator's FolderLock in it
+  uint64_t claim_id = 0;  // claim ID of the coordinator's FolderLock in the folder
 };
 
-// Discards everything and starts from the source. Answer: ShardLoaded.
+// Makes a server discard everything and start from the source. Answer: ShardLoaded.
 struct AssignCommand {
-  // It is above that of every worker's life that began with earlier servers' lives, and below all
-  // that begin now.
+  // Number of this incarnation of the servers. It is above the incarnations of all workers that
+  // began under earlier servers, and below those that begin from now on.
   uint64_t server_incarnation = 0;
-  JobSpec job;  // with the learning rate that rollbacks have left of the configured one
+  JobSpec job;  // its learning rate includes the changes by rollbacks
   std::shared_ptr<const ClusterMap> map;
   WeightsSource source;
   SharedFolder folder = {};
@@ -55,7 +55,8 @@ struct OpenRoundCommand {
   RoundPlan plan;
 };
 
-// All is in by the reports of these members. Answer: WorkerFault for those whose part is not.
+// Closes the round: by their reports, these members have sent their parts. Answer: WorkerFault for
+// each member whose part is missing.
 struct CloseRoundCommand {
   Round round;
   std::vector<RosterMember> reported;
@@ -72,43 +73,43 @@ struct DropCommand {
   std::string reason;
 };
 
-// Captures each bucket and writes it into `directory`, which is created if it is not there. Answer:
-// ShardSaved.
+// Captures each bucket and writes it into `directory`, which is created if it does not exist.
+// Answer: ShardSaved.
 struct SaveCommand {
-  // The round that every bucket is about to collect. Not set means that each bucket is captured as
-  // it is.
+  // Each bucket is captured when it is about to collect this round. Not set means that each bucket
+  // is captured as it is.
   std::optional<Round> round;
   std::string directory;
-  // The claim ID of the coordinator's SharedFolder, as it is now: another process may go on with
-  // the job that was assigned. 0 means as it was assigned.
+  // Present claim ID of the coordinator's SharedFolder. It differs from that of AssignCommand if
+  // another process of the coordinator continues the job. 0 means that it is that of AssignCommand.
   uint64_t folder_claim_id = 0;
 };
 
-// What a SaveCommand has begun is a checkpoint: a process that starts from it needs nothing from
-// before.
+// Reports that the files of a SaveCommand are now a checkpoint. A process that starts from it needs
+// no older data.
 struct PublishedCommand {
-  std::string directory;  // of the SaveCommand
-  std::string path;       // of the checkpoint
+  std::string directory;  // directory of the SaveCommand
+  std::string path;       // path of the checkpoint
   Round round;
 };
 
-// Tells what the shards' sums of squares of the round make together. It is the answer to
-// ShardSquareSums.
+// Sends the total of the shards' sums of squares of the round. It is the answer to ShardSquareSums.
 struct NormTotalCommand {
   Round round;
   double total_square_sum = 0.0;
 };
 
-// Whether the other end has closed all connections of this life to the server. Answer:
+// Asks whether the worker of this life has closed all its connections to the server. Answer:
 // ShardConnections.
 struct AskConnectionsCommand {
   WorkerLife life;
 };
 
-// The servers exit.
+// Makes the servers exit.
 struct StopCommand {
-  std::string failure;  // why the job has failed, or the server has; empty if neither has
-  // Names the one server that exits while the job waits for another one. 0 means all servers.
+  std::string failure;  // why the job or the server has failed; empty if neither has
+  // Instance of the one server that exits, while the job waits for another one. 0 means all
+  // servers.
   uint64_t instance_id = 0;
 };
 
@@ -116,7 +117,8 @@ using ShardCommand = std::variant<AssignCommand, OpenRoundCommand, CloseRoundCom
                                   MembersCommand, DropCommand, SaveCommand, PublishedCommand,
                                   NormTotalCommand, AskConnectionsCommand, StopCommand>;
 
-// Tells one shard again what its server may have missed while it was not connected.
+// A command that is sent to one shard again, because its server may have missed the command while
+// it was not connected.
 struct RepeatedCommand {
   int shard = 0;
   ShardCommand command;

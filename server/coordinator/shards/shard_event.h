@@ -1,6 +1,6 @@
-// What a shard tells the coordinator: answers to commands (shard_command.h), and what it finds by
-// itself. None has an answer of its own; a contribution that is acknowledged has one, and is a
-// call: Coordinator::OnContributed().
+// Events that a shard sends to the coordinator: answers to commands (shard_command.h), and what the
+// shard finds by itself. No event has an answer of its own. Acknowledged contributions are no
+// events, because they have an answer: they are calls of Coordinator::OnContributed().
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace lodestar {
 
-// The coordinator ignores events whose server_incarnation is not its own.
+// The coordinator ignores an event if its server_incarnation is not the coordinator's.
 
 // Answer to AssignCommand.
 struct ShardLoaded {
@@ -31,22 +31,23 @@ struct ShardSaved {
   absl::StatusOr<std::string> manifest_part;  // text of FormatShardManifest()
 };
 
-// Has the sums of squares of the averaged gradient, one per segment. The coordinator answers with a
-// NormTotalCommand.
+// Carries the sums of squares of the averaged gradient, one per segment. The coordinator answers
+// with a NormTotalCommand.
 struct ShardSquareSums {
   uint64_t server_incarnation = 0;
   Round round;
   std::vector<double> sums;
 };
 
-// The update of the round has made weights or optimizer state NaN or Inf.
+// Reports that the update of the round has made weights or optimizer state NaN or Inf.
 struct ShardDiverged {
   uint64_t server_incarnation = 0;
   Round round;
   std::string text;
 };
 
-// It can save what it has, but not go on: the job ends with this error after a last checkpoint.
+// Reports that the shard can still save what it has, but cannot continue. The job ends with this
+// error after a last checkpoint.
 struct ShardFailing {
   uint64_t server_incarnation = 0;
   absl::Status error;
@@ -55,21 +56,23 @@ struct ShardFailing {
 // Answer to AskConnectionsCommand.
 struct ShardConnections {
   WorkerLife life;
-  bool are_closed = false;  // by the other end, all over which this life has pushed or pulled
+  // True means that the other end has closed all connections over which this life has pushed or
+  // pulled.
+  bool are_closed = false;
 };
 
 // An alarm for operators.
 struct ShardAlarm {
   enum class Ends : uint8_t {
-    kWithJournalTrouble,  // once a sign of life tells of no trouble with the journal
+    kWithJournalTrouble,  // when a sign of life reports no trouble with the journal
     kNever,
-    kWithNextOfCertificate,  // once the next alarm of this kind comes, which may have no text
+    kWithNextOfCertificate,  // when the next alarm of this kind comes, also one without text
   };
-  std::string text;  // Empty means that nothing is wrong any more.
+  std::string text;  // empty means that nothing is wrong any more
   Ends ends = Ends::kWithJournalTrouble;
 };
 
-// It was told to stop, and goes.
+// Reports that the server was told to stop, and exits.
 struct ShardExiting {};
 
 using ShardEvent =

@@ -42,10 +42,10 @@ AttachVerdict ShardFleet::JudgeAttach(const Attachment& attachment,
     return {.kind = AttachVerdict::Kind::kDoesNotFit};
   }
   const Server& server = servers_[shard];
-  // Servers of an earlier release do not tell of their journals.
+  // Servers of an earlier release do not report their journals.
   const bool lacks_records = journal.first_segment != 0 && HasLostRecords(shard, journal);
   // A journal that has gone back may begin with a lower segment. Its process holds the folder, so
-  // that nothing that is away goes on with that journal.
+  // no server that is away can continue with this journal.
   const bool may_be_followed = !lacks_records || !server.is_away();
   if (may_be_followed && IsHeldBy(shard, instance_id) && IsFollowed(shard, journal.first_segment)) {
     return {.kind = AttachVerdict::Kind::kFollowed};
@@ -64,7 +64,7 @@ AttachVerdict ShardFleet::JudgeNewMemory(const Attachment& attachment, const Att
                                        ? AttachVerdict::Kind::kLosesUntold
                                        : AttachVerdict::Kind::kLoses};
   if (IsHeldBy(attachment.shard, attachment.instance_id)) {
-    // Its process has what it has loaded, whatever it said before, on a connection of then.
+    // The process has already loaded. This call has come late, over an earlier connection.
     if (server.state == State::kServing && attachment.memory_of < server_incarnation_ &&
         !facts.is_comparing) {
       return {.kind = AttachVerdict::Kind::kLate};
@@ -92,13 +92,13 @@ AttachVerdict ShardFleet::JudgeNewMemory(const Attachment& attachment, const Att
 bool ShardFleet::HasLostRecords(int shard, const JournalPlace& journal) const {
   const Server& server = servers_[shard];
   const bool tells_process = journal.process_id != 0 && server.process_id != 0;
-  // The end of the former connection may not have been noticed yet.
+  // The end of the previous connection may not have been noticed yet.
   const bool may_be_same =
       tells_process ? journal.process_id == server.process_id : server.is_connected;
   return !may_be_same && journal.end < server.journal_end;
 }
 
-// Servers of an earlier release do not tell of their journals.
+// Servers of an earlier release do not report their journals.
 bool ShardFleet::IsFollowed(int shard, uint64_t first_segment) const {
   return first_segment != 0 && Has(shard) && first_segment < servers_[shard].first_segment;
 }

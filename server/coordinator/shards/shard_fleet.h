@@ -1,13 +1,13 @@
-// The servers of the shards: which server holds which shard, whether it is there and ready, what it
-// knows of rounds and records, and what is summed over all of them. The fleet decides and
-// remembers. The caller passes facts in, and words and carries out the verdicts. Pure.
+// Keeps the servers of the shards: which server holds which shard, whether the server is there and
+// ready, what it knows of rounds and records, and the sums over all servers. The fleet decides and
+// remembers. The caller passes facts in, words the verdicts and carries them out. Pure.
 //
 //   kMissing --Attach--> kAttached --MarkLoading--> kLoading --MarkServing--> kServing
 //      ^                     |                          |                        |
 //      +------- Lose --------+--------------------------+------------------------+
 //
-// A server is lost if its memory is lost. A server whose connection is cut, or that is not heard
-// of, is only away: it goes on where it was.
+// A server is lost if its memory is lost. A server that is not connected or not heard of is only
+// away: it can continue where it was.
 #pragma once
 
 #include <cstdint>
@@ -32,60 +32,61 @@ namespace lodestar {
 // A server that attaches to the coordinator.
 struct Attachment {
   int shard = 0;
-  int num_shards = 0;  // that the server takes the cluster to have
+  int num_shards = 0;  // number of shards of the cluster, as the server was told
   uint64_t instance_id = 0;
-  uint64_t memory_of = 0;  // Server incarnation. 0 means that the server has no memory.
+  uint64_t memory_of = 0;  // server incarnation; 0 means that the server has no memory
   absl::string_view address = {};
   JournalPlace journal = {};
 };
 
 // What the coordinator knows when a server attaches.
 struct AttachFacts {
-  bool has_memory = false;    // The shards have an assignment, and with it something to lose.
-  bool is_comparing = false;  // Journals have not been compared yet.
-  bool is_resumed = false;    // The coordinator's memory was in its journal.
-  bool is_ready = false;      // The servers have weights.
-  // Where workers look for the server of the shard. Not set means that they were told nothing.
+  bool has_memory = false;    // the shards have an assignment, which they can lose
+  bool is_comparing = false;  // journals have not been compared yet
+  bool is_resumed = false;    // the coordinator's memory was in its journal
+  bool is_ready = false;      // the servers have weights
+  // Address at which workers look for the server of the shard. Not set means that workers have no
+  // address.
   std::optional<absl::string_view> address_in_map = std::nullopt;
 };
 
-// What has become of the memory that the server of a shard had.
+// Says how the server of a shard has lost its memory.
 struct ShardLoss {
   enum class Kind : uint8_t {
-    kCutOff,            // It had none: it was cut off before it was told what to load.
-    kMissedAssignment,  // It has missed what it was told to load.
-    kLacksRecords,      // Its journal lacks records that were on disk.
+    kCutOff,            // The server had no memory: it was cut off before its assignment.
+    kMissedAssignment,  // The server has missed the assignment of what to load.
+    kLacksRecords,      // The server's journal lacks records that were on disk.
     kStartedAnew,       // Another process has come before there were weights.
-    kLeftJournal,       // Another process has come, and does not go on from the journal.
+    kLeftJournal,       // Another process has come, which does not continue from the journal.
     kLostMemory,        // Another process has come, and there was no journal.
-    kCannotLoad,        // It cannot load what it was told to.
+    kCannotLoad,        // The server cannot load what it was assigned.
   };
   Kind kind = Kind::kCutOff;
-  // These are of kLacksRecords.
-  uint64_t end = 0;            // The last record in the journal.
-  int64_t highest_round = -1;  // See JournalPlace.
-  uint64_t end_before = 0;     // The last record that was on disk.
+  // The fields below are for kLacksRecords.
+  uint64_t end = 0;            // last record in the journal
+  int64_t highest_round = -1;  // see JournalPlace
+  uint64_t end_before = 0;     // last record that was on disk
   friend bool operator==(const ShardLoss&, const ShardLoss&) = default;
 };
 
-// What follows from a server that attaches.
+// Says what to do about a server that attaches.
 struct AttachVerdict {
   enum class Kind : uint8_t {
-    kGoesOn,       // It has the memory that it had: see ShardFleet::GoOn().
-    kTakes,        // It takes a shard that no server holds: see ShardFleet::Attach().
-    kLoses,        // It takes the shard, and `loss` is lost. All start over.
-    kLosesUntold,  // As kLoses, but what follows for others is known only after the comparison.
-    // The server is refused.
+    kGoesOn,       // The server still has its memory. Call ShardFleet::GoOn().
+    kTakes,        // The server takes a shard that no server holds. Call ShardFleet::Attach().
+    kLoses,        // The server takes the shard, and `loss` is lost. All servers start over.
+    kLosesUntold,  // As kLoses, but others hear of the loss only after the comparison of journals.
+    // The remaining kinds refuse the server.
     kDoesNotFit,  // The cluster has another number of shards.
-    kFollowed,    // Another process goes on with its journal.
+    kFollowed,    // Another process continues with the server's journal.
     kLate,        // The call is older than what its server has loaded since.
     kHeld,        // Another server holds the shard, and is not away.
   };
   Kind kind = Kind::kTakes;
   ShardLoss loss = {};
-  // These are of kGoesOn.
-  bool is_another_process = false;  // that has taken over what the one before has written down
-  bool has_moved = false;           // It is not where workers look for it.
+  // The fields below are for kGoesOn.
+  bool is_another_process = false;  // true: a new process continues from the journal
+  bool has_moved = false;           // true: workers look for the server at another address
   friend bool operator==(const AttachVerdict&, const AttachVerdict&) = default;
 };
 
@@ -96,22 +97,23 @@ class ShardFleet {
     State state = State::kMissing;
     uint64_t instance_id = 0;
     std::string address;
-    absl::Time since;  // of the state
+    absl::Time since;  // time when `state` was reached
     bool is_connected = false;
-    absl::Time heard_at;  // last
-    // Since when the server is not connected, or silent.
+    absl::Time heard_at;  // time of the last sign of life
+    // Time since which the server is not connected, or silent. Not set means not away.
     std::optional<absl::Time> away_since = std::nullopt;
-    bool is_told = false;                          // People have been told that it is away.
-    absl::Time runs_since = absl::InfinitePast();  // as far as its signs of life show
-    JournalState journal = {};                     // by the last of them
-    uint64_t journal_end = 0;                      // the highest of all of them
-    uint64_t first_segment = 0;                    // see JournalPlace
-    uint64_t process_id = 0;                       // see JournalPlace
+    bool is_told = false;  // operators were told that the server is away
+    // Time since which the server has run without a gap, by its signs of life.
+    absl::Time runs_since = absl::InfinitePast();
+    JournalState journal = {};   // from the last sign of life
+    uint64_t journal_end = 0;    // highest end that was reported
+    uint64_t first_segment = 0;  // see JournalPlace
+    uint64_t process_id = 0;     // see JournalPlace
     bool is_away() const { return away_since.has_value(); }
     bool is_there() const { return state != State::kMissing && !is_away(); }
   };
 
-  // The server of a shard that serves.
+  // A server that serves its shard.
   struct Holder {
     uint64_t instance_id = 0;
     std::string address;
@@ -120,141 +122,154 @@ class ShardFleet {
     uint64_t process_id = 0;     // see JournalPlace
     friend bool operator==(const Holder&, const Holder&) = default;
   };
-  // What outlives the coordinator's process.
+  // What survives the coordinator's process.
   struct Memory {
-    std::vector<Holder> servers;  // by shard; all of them serve
+    std::vector<Holder> servers;  // by shard; all of these servers serve
     uint64_t server_incarnation = 0;
     NormReduction::Memory norms;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
-  // The patience with servers is a lease, and 5 seconds at least. So long they may be silent, and
-  // so long they may be away until people are told.
+  // The patience with servers is `lease`, but at least 5 seconds. A server that is silent for
+  // longer counts as away. Operators are told of a server that is away for longer.
   ShardFleet(int num_shards, absl::Duration lease, absl::Time now);
   Memory memory() const;
-  // The servers in the memory serve, and are away.
+  // Continues from the memory. Its servers serve, and are away until they attach.
   void Resume(Memory memory, absl::Time now);
 
   bool Has(int shard) const { return shard >= 0 && shard < static_cast<int>(servers_.size()); }
   const std::vector<Server>& servers() const { return servers_; }
-  std::vector<std::string> addresses() const;  // by shard
+  // Returns the addresses of the servers, ascending by shard.
+  std::vector<std::string> addresses() const;
 
-  // Servers come and go. The functions with a shard require that the fleet has it.
+  // Servers come and go. Functions with a parameter `shard` require Has(shard), unless they say
+  // otherwise.
 
-  // Decides what follows from a server that attaches, and changes nothing. What follows from the
-  // loss comes before Attach(), and what follows from the end of the former connection before
+  // Decides what to do about a server that attaches. Changes nothing. If the shard's memory is
+  // lost, handle the loss before Attach(). Handle the end of the server's former connection before
   // GoOn().
   AttachVerdict JudgeAttach(const Attachment& attachment, const AttachFacts& facts) const;
-  // The server takes the shard, which no server holds any more.
+  // Lets the server take the shard. Requires: no server holds it any more.
   void Attach(const Attachment& attachment, absl::Time now);
-  // The server goes on where it was, over another connection.
+  // Lets the server continue where it was, over another connection.
   void GoOn(const Attachment& attachment, absl::Time now);
   bool IsHeldBy(int shard, uint64_t instance_id) const;
-  // Returns whether a server that attaches so has the memory that it had. If its journal lacks no
-  // records, it goes on.
+  // Returns true if a server that attaches with these values still has its memory. It then
+  // continues, unless its journal lacks records.
   bool GoesOn(int shard, uint64_t instance_id, uint64_t memory_of, bool has_memory) const {
     return IsHeldBy(shard, instance_id) && memory_of == server_incarnation_ && has_memory;
   }
-  // Returns whether another process has gone on with the journal of the server since. False for a
-  // shard that the fleet does not have.
+  // Returns true if a later process continues with the journal of the server that reports
+  // `first_segment`. Returns false if the fleet does not have the shard.
   bool IsFollowed(int shard, uint64_t first_segment) const;
   void Lose(int shard, absl::Time now);
-  // The same before journals are compared. What that means is said afterwards.
+  // Loses the shard's memory before journals are compared. The loss is kept for untold_losses(),
+  // because its consequences are known only after the comparison.
   void LoseUntold(int shard, const ShardLoss& loss, absl::Time now);
   const std::map<int, ShardLoss>& untold_losses() const { return untold_losses_; }
-  // Returns whether the server is away from then on, and was not before. Requires: IsHeldBy().
+  // Records that the server is not connected. Returns true if it was not away before. Requires:
+  // IsHeldBy().
   bool Disconnect(int shard, absl::Time now);
-  // A sign of life. Returns whether the server is back, and was away before.
+  // Records a sign of life. Returns true if the server was away and is now back.
   bool Hear(int shard, uint64_t instance_id, absl::Time now);
-  // The server of the coordinator runs again.
+  // Records that the coordinator's own server runs again.
   void NoteBack(absl::Time now) { back_at_ = now; }
-  // Servers above shard 0 that were silent for longer than the patience are away. Returns the
-  // shards of which this is news.
+  // Marks servers above shard 0 as away that were silent for longer than the patience. Returns the
+  // shards whose servers have become away.
   std::vector<int> MarkSilent(absl::Time now);
-  // Returns the shards whose servers have been away for the patience.
+  // Returns the shards whose servers have been away for at least the patience.
   std::vector<int> StillAway(absl::Time now) const;
-  // People are told that the server is away. Returns false if they have been already.
+  // Records that operators are told that the server is away. Returns false if they were told
+  // before.
   bool MarkTold(int shard);
 
   // Loading.
   void MarkLoading(absl::Time now);
   void MarkServing(int shard, absl::Time now);
-  // Returns whether all serve. If so, all have loaded.
+  // Returns true if all servers serve and none is away. All servers have then loaded.
   bool FinishLoading();
-  // Returns whether all servers have loaded once, in this process or in those that it goes on from.
+  // Returns true if all servers have loaded once, in this process or in an earlier process that it
+  // continues.
   bool has_loaded() const { return has_loaded_; }
-  // Returns whether a server of the shard that cannot load ends alone, and not the job. The first
-  // time, the operator is there. The server of shard 0 is the coordinator's own.
+  // Returns true if, when the server of the shard cannot load, only this server ends and not the
+  // job. Returns false at the first loading, because the operator is then at hand. Returns false
+  // for shard 0, whose server is the coordinator's own.
   bool IsReplaceable(int shard) const { return has_loaded_ && shard > 0; }
 
   // Journals of the servers.
   void SetJournal(int shard, JournalState journal);
   void NoteJournalEnd(int shard, uint64_t end);
-  // Returns whether all servers keep journals and tell where these end.
+  // Returns true if all servers keep journals and have reported where these end.
   bool all_keep_journals() const;
-  // Compares what the servers that have attached know with the coordinator's journal. Returns what
-  // the journal has lost. `next_round`: see ResumedMemory. Not set means that the journal has no
-  // memory.
+  // Compares what the attached servers know with the coordinator's journal. Returns what the
+  // journal has lost. Not set means that nothing is lost. `next_round` is as in ResumedMemory. Not
+  // set means that the journal has no memory.
   std::optional<JournalLoss> Compare(const JournalFacts& facts, std::optional<Round> next_round);
 
-  // Returns the server incarnation: the number of this life of the servers. 0 means that none has
-  // begun as far as this process knows.
+  // Returns the number of this incarnation of the servers. 0 means that this process knows of none.
   uint64_t server_incarnation() const { return server_incarnation_; }
-  // Returns whether an event of a shard counts: it is of this life of the servers.
+  // Returns true if an event of a shard counts, because it is of this incarnation of the servers.
   bool Counts(int shard, uint64_t server_incarnation) const {
     return server_incarnation == server_incarnation_ && Has(shard);
   }
-  // Another life of the servers begins. Its number is at least this, and above all numbers that the
-  // servers, the newest checkpoint and the journal know of.
+  // Begins a new incarnation of the servers. Its number is at least `at_least`. It is above all
+  // numbers that the servers, the newest checkpoint and the journal know of.
   void BeginIncarnation(uint64_t at_least);
-  // What this process knows is older than the checkpoint that all go back to.
+  // Forgets the incarnation: the memory of this process is older than the checkpoint that all
+  // servers return to.
   void ForgetIncarnation() { server_incarnation_ = 0; }
 
-  // What servers that were not connected may have missed, in this life of the servers.
+  // What servers may have missed in this incarnation while they were not connected.
 
-  // Returns the total of the round once all shards have their sums in: see NormReduction.
+  // Adds the sums of a shard. Returns the total of the round. Not set means that sums of other
+  // shards are missing. See NormReduction.
   std::optional<double> AddSquareSums(int shard, Round round, std::vector<double> sums);
   const std::map<Round, double>& norm_totals() const { return norms_.totals(); }
   void OnPublished(PublishedCommand published) { published_ = std::move(published); }
-  const std::optional<PublishedCommand>& published() const { return published_; }  // the last one
+  const std::optional<PublishedCommand>& published() const { return published_; }  // the newest one
   void ForgetRounds();
 
-  // All of them.
-  bool all_attached() const { return Lacking(State::kAttached).empty(); }  // or further
+  // State of all servers together.
+  // Returns true if all servers have reached kAttached or a later state.
+  bool all_attached() const { return Lacking(State::kAttached).empty(); }
   bool all_serving() const { return all_loaded() && !any_away(); }
-  bool all_loaded() const { return Lacking(State::kServing).empty(); }  // whatever may be away
+  // Returns true if all servers have loaded, also while a server is away.
+  bool all_loaded() const { return Lacking(State::kServing).empty(); }
   bool any_away() const { return !Away().empty(); }
-  bool any_told() const;  // away for so long that people were told
-  // Returns the servers above shard 0 that hear what they are told, now or soon: not those of which
-  // people have been told that they are away, nor those whose memory was lost longer ago than the
+  // Returns true if operators were told of a server that is away.
+  bool any_told() const;
+  // Returns the servers above shard 0 that can be expected to receive commands. Leaves out servers
+  // that operators were told are away. Leaves out servers whose memory was lost longer ago than the
   // patience.
   std::set<int> Reachable(absl::Time now) const;
-  // When a server was back the last time, or that of the coordinator ran again.
+  // Returns when a server was last back, or when the coordinator's own server last ran again.
   absl::Time back_at() const { return back_at_; }
   std::vector<int> Away() const;
-  // Returns the shards not yet in `wanted` or further.
+  // Returns the shards that have not reached the state `wanted`.
   std::vector<int> Lacking(State wanted) const;
-  // Returns the shards whose servers are there, and can acknowledge nothing for their journals.
+  // Returns the shards whose servers are there, but can acknowledge nothing because of their
+  // journals.
   std::vector<int> WithJournalTrouble() const;
 
  private:
-  // Servers give a sign of life every second. A server that was quiet for longer than this may not
-  // have run.
+  // Servers give a sign of life every second. A server that was silent for longer than this time
+  // may not have run.
   static constexpr absl::Duration kQuiet = absl::Seconds(3);
-  // Several of these signs may be late or lost, however short the lease is.
+  // Minimum of the patience. Several signs of life may be late or lost, even if the lease is short.
   static constexpr absl::Duration kLeastPatience = absl::Seconds(5);
 
-  // Returns whether a server that comes back with this journal has lost a part of it. The same
-  // process has not: what it says may be older than what it said last. If a server does not tell
-  // its process, a connection that is open counts as that of the same process.
+  // Returns true if a server that comes back with this journal has lost a part of it. The same
+  // process has lost nothing: its report may be older than its last one. If a server does not
+  // report its process ID, it counts as the same process while its connection is open.
   bool HasLostRecords(int shard, const JournalPlace& journal) const;
-  // Decides about a server that does not go on. `has_lost_records`: it would, with its records.
+  // Decides about a server that does not continue with its memory. `has_lost_records` means that it
+  // would continue if its journal did not lack records.
   AttachVerdict JudgeNewMemory(const Attachment& attachment, const AttachFacts& facts,
                                bool has_lost_records) const;
   void NoteKnowledge(const Attachment& attachment);
-  // Returns the shards of the servers of which `which` is true.
+  // Returns the shards whose servers satisfy `which`.
   std::vector<int> Which(absl::FunctionRef<bool(const Server&)> which) const;
-  // Returns whether the server was away.
+  // Marks the server as not away. Returns true if it was away.
   bool ComeBack(Server& server, absl::Time now);
 
   absl::Duration patience_;
@@ -262,8 +277,8 @@ class ShardFleet {
   absl::Time back_at_ = absl::InfinitePast();
   bool has_loaded_ = false;
   uint64_t server_incarnation_ = 0;
-  uint64_t newest_known_incarnation_ = 0;    // by Compare()
-  std::map<int, ShardKnowledge> knowledge_;  // of those that have attached to this process
+  uint64_t newest_known_incarnation_ = 0;    // from Compare()
+  std::map<int, ShardKnowledge> knowledge_;  // of servers that have attached to this process
   std::map<int, ShardLoss> untold_losses_;
   NormReduction norms_;
   std::optional<PublishedCommand> published_;

@@ -17,7 +17,7 @@ using Loss = ShardLoss::Kind;
 constexpr uint64_t kLife = 1000;  // the server incarnation
 constexpr absl::Duration kLease = absl::Seconds(10);
 
-// Three servers that serve, with instances 70, 71 and 72, in a job that is under way.
+// Fixture with three servers that serve, instances 70, 71 and 72, in a job that is running.
 class ShardFleetTest : public testing::Test {
  protected:
   ShardFleetTest() {
@@ -43,7 +43,8 @@ class ShardFleetTest : public testing::Test {
     attachment.memory_of = server_incarnation;
     return attachment;
   }
-  // Returns an attachment of another process, without the memory of the one before.
+  // Returns an attachment of another process, which does not have the memory of the previous
+  // process.
   static Attachment Other(int shard) {
     Attachment other = From(shard);
     other.instance_id = 99;
@@ -54,7 +55,7 @@ class ShardFleetTest : public testing::Test {
   Kind KindOf(const Attachment& attachment) const {
     return fleet_.JudgeAttach(attachment, facts_).kind;
   }
-  // Expects that the server takes its shard, and that this is lost with it.
+  // Expects that the server takes its shard, and that the memory is lost for the reason `loss`.
   void ExpectLoss(const Attachment& attachment, Loss loss) const {
     const AttachVerdict verdict = fleet_.JudgeAttach(attachment, facts_);
     EXPECT_EQ(verdict.kind, Kind::kLoses);
@@ -114,7 +115,7 @@ TEST_F(ShardFleetTest, RefusesSecondServerUnlessFirstIsAwayOrLost) {
 
 TEST_F(ShardFleetTest, RefusesCallThatIsOlderThanWhatItsServerHasLoaded) {
   EXPECT_EQ(KindOf(WithMemoryOf(From(1), 0)), Kind::kLate);
-  // A memory of later servers is not older.
+  // The memory of later servers does not make the call old.
   ExpectLoss(WithMemoryOf(From(1), kLife + 1), Loss::kMissedAssignment);
   fleet_.MarkLoading(now_);
   ExpectLoss(WithMemoryOf(From(1), 0), Loss::kMissedAssignment);
