@@ -31,7 +31,8 @@ class ExchangeTuning {
   // settings these are, and why.
   void End(std::string text);
   bool is_measuring() const { return is_measuring_; }
-  // Returns the message for operators. Empty means that the operator has given all settings.
+  // Returns a message for operators about the trial or the settings. Empty means that the operator
+  // has given all settings.
   const std::string& text() const { return text_; }
 
   // Adds a report of a round with `local_steps` steps to the measurements of the member.

@@ -203,8 +203,8 @@ absl::Status JobModel::Restore(RestoredModel restored) {
     layout_ = std::move(restored.layout);
     return absl::OkStatus();
   }
-  // If the job has continued from a journal of an earlier release, it has that release's layout
-  // until now. A checkpoint is transposed into the layout of this release.
+  // A job that has continued from a journal of an earlier release uses the layout of that release.
+  // From this restore on, the job uses the layout of this release.
   ASSIGN_OR_RETURN(layout_, BuildLayout(job_.model));
   return TransposedBetween(*layout_, "the job", *restored.layout, "the weights on disk").status();
 }

@@ -65,7 +65,7 @@ class JobModel {
     OpenSettings open_settings = {};
     DivergencePolicy divergence = {};
     ServerRoom room = {};
-    // Maximum time until a client that was told to call again calls again.
+    // Time within which a client that was told to call again does so.
     absl::Duration caller_patience = absl::Seconds(6);
   };
   // What survives the coordinator's process.
@@ -73,7 +73,7 @@ class JobModel {
     std::vector<JobSetting> settings;
     std::string spec;                             // ModelSpecToJson()
     std::optional<Layout> layout = std::nullopt;  // set for the model `client` only
-    std::string layout_hash;  // empty if an earlier release wrote the memory, which did not keep it
+    std::string layout_hash;  // empty if written by an earlier release that did not keep the hash
     uint64_t map_version = 0;
     bool awaits_settings = false;
     WeightsSupply::Memory supply;
@@ -96,7 +96,8 @@ class JobModel {
   const WeightsSupply& supply() const { return supply_; }
   const ExchangeTuning& tuning() const { return tuning_; }
   const std::optional<ResumeSnapshot>& resumed() const { return resumed_; }
-  // Returns true if a client is to supply the first weights, and no client has claimed that yet.
+  // Returns true if a client is to supply the first weights, and no client has claimed the supply
+  // yet.
   bool lacks_supplier() const { return supply_.is_awaited() && !supply_.supplier().has_value(); }
 
   // The next four functions decide about a client that registers or joins. They change nothing.
@@ -178,9 +179,8 @@ class JobModel {
   // True means that the model is a client's, and the job takes the layout and the settings of the
   // next client that registers.
   bool awaits_settings_;
-  // Set while the proposer has time to come back with the weights. Proposals of other clients do
-  // not count during that time. Not set means that the proposer has come back, or that there is no
-  // proposer.
+  // The client that is expected back with the weights. Until proposer_->until, other clients cannot
+  // change the job. Not set means that the client has come back, or that no client is expected.
   std::optional<Proposer> proposer_;
   std::optional<Layout> layout_;
   std::shared_ptr<const ClusterMap> map_;

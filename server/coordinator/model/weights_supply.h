@@ -30,8 +30,8 @@ class WeightsSupply {
     others_since_.reset();
   }
   bool is_awaited() const { return memory_.is_awaited; }
-  // Returns the life that is to supply the weights. Not set means that no worker has claimed that,
-  // or that no client is needed.
+  // Returns the life that is to supply the weights. Not set means that no worker has claimed the
+  // supply, or that no client is needed.
   const std::optional<WorkerLife>& supplier() const { return memory_.supplier; }
 
   // Returns the time when another worker was first told that the supplier brings the weights. Not

@@ -29,9 +29,8 @@ class DataSets {
   // more.
   static constexpr int64_t kMaxSamples = int64_t{1} << 48;
 
-  // The index of a set. A set does not count if no worker has it and no samples were handed out of
-  // it: another set may then get its index. Otherwise an index means the same set for the life of
-  // this object.
+  // The index of a set. If no worker has the set and no samples were handed out of it, another set
+  // may get its index. Otherwise an index means the same set for the life of this object.
   using Index = size_t;
 
   // The whole state of this object.

@@ -1,8 +1,8 @@
 // Keeps the evaluations that have begun and have no result yet. Each data set that a worker has is
-// evaluated by the workers that have it, in their next round. The result is a mean over the
-// held-out samples of all data sets, each with the same weight. If a round has all workers, one
-// round carries the whole evaluation. If workers have rounds of their own, several rounds carry its
-// parts. Pure.
+// evaluated by the workers that have it, in their next round. The result has sums over the held-out
+// samples of all data sets, so that each sample has the same weight. If a round has all workers,
+// one round carries the whole evaluation. If workers have rounds of their own, several rounds carry
+// its parts. Pure.
 #pragma once
 
 #include <cstddef>
@@ -62,8 +62,8 @@ class EvaluationCourse {
   void KeepOnly(absl::Span<const size_t> data_sets);
 
   // Ends the round. `sums` are those of the parts that it carried, if it carried any. Returns the
-  // result of an evaluation of which no part is outstanding any more and that has predictions. Not
-  // set means that there is none.
+  // result of an evaluation whose parts are all back, if it has predictions. Not set means that no
+  // evaluation is complete.
   std::optional<HeldoutSums> Return(Round round, const HeldoutSums& sums);
   // Marks the evaluation of the parts that this round carried as incomplete: the round was lost
   // with its worker.

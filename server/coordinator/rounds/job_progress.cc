@@ -36,8 +36,8 @@ void JobProgress::OnRound(const RoundSummary& summary) {
   NoteMetrics(summary);
   if (counted_until_.has_value()) trained_time_ += summary.completed_at - *counted_until_;
   counted_until_ = summary.completed_at;
-  // If one round takes longer, for example because of an evaluation, a few later rounds still allow
-  // for its length.
+  // After a round that takes unusually long, for example because of an evaluation, usual_round_
+  // decreases over a few rounds.
   if (!summary.committed_short) usual_round_ = std::max(summary.duration, usual_round_ / 2);
   if (!summary.trained) return;
   if (summary.committed_short) ++rounds_committed_short_;

@@ -73,8 +73,8 @@ class JobProgress {
   std::map<std::string, MetricSnapshot> metrics_;
   int64_t metrics_dropped_ = 0;
   absl::Duration trained_time_;
-  // End of the time that trained_time_ includes. Not set means that the time until the next
-  // OnOpened() does not count.
+  // trained_time_ includes the time until this point. Not set means that no time counts until the
+  // next OnOpened().
   std::optional<absl::Time> counted_until_;
   absl::Duration usual_round_;
   RateMeter samples_;

@@ -40,8 +40,7 @@
 
 namespace lodestar {
 
-// A member is a worker that lives and has joined. RoundMember is what the scheduler does not know
-// of a member itself.
+// A worker that lives and has joined. The fields are what the scheduler does not know itself.
 struct RoundMember {
   WorkerId id;
   Incarnation incarnation;
@@ -120,8 +119,8 @@ class RoundScheduler {
   RoundScheduler(const JobSpec& job, int num_shards, absl::Duration lease, std::string upstream,
                  absl::Time now);
   Memory memory() const;
-  // Continues from the memory of an earlier process. Requires: memory.ledger.data is as DataSets
-  // requires.
+  // Continues from the memory of an earlier process. Requires: memory.ledger.data satisfies what
+  // DataSets(Memory) requires.
   void Resume(const JobSpec& job, Memory memory, absl::Time now);
   void Resume(WorkerId worker, WorkerAssignment::Memory memory, absl::Time now) {
     assignments_[worker] = WorkerAssignment(std::move(memory), now);
@@ -158,7 +157,8 @@ class RoundScheduler {
     return num_members > 0 && static_cast<int>(num_members) >= Required(now).count;
   }
 
-  // Workers. Begins a life of the worker, or continues it.
+  // Workers.
+  // Begins a life of the worker, or continues it.
   void BeginLife(WorkerId worker, const RegisterCall& call, bool is_same_process, absl::Time now) {
     assignments_[worker].BeginLife(call, is_same_process, now);
   }
@@ -217,8 +217,9 @@ class RoundScheduler {
                             WorkLedger::Computes computes, absl::Time now);
   // Closes the rounds that are over. Returns them in ascending order.
   std::vector<ClosedRound> CloseOver(absl::Span<const RoundMember> members, absl::Time now);
-  // Returns a round. All rounds before it are over, and workers must pull weights that include
-  // them. Returns 0 without rosters, because workers may then compute on any weights.
+  // Returns the first round of training that is not over. Workers must pull weights that include
+  // all rounds before it. Without rosters returns 0, because workers may then compute on any
+  // weights.
   Round committed_round() const;
   // Returns the number of rounds that are over. The weights include them once the servers have
   // applied all contributions.
@@ -243,7 +244,8 @@ class RoundScheduler {
   // to be repeated. Requires: the evaluation is open, and none of its workers is missing.
   std::optional<ClosedRound> EndEvaluation(absl::Time now);
 
-  // Records. Forgets this round and the rounds before it, because they are on record.
+  // Records.
+  // Forgets this round and the rounds before it, because they are on record.
   void OnRecorded(const RoundSummary& summary);
   // Returns the rounds that were announced and are not known to be on record.
   const std::deque<RoundSummary>& unrecorded() const { return unrecorded_; }

@@ -13,7 +13,7 @@ namespace lodestar {
 // How workers spent the time of a round, by their own clocks. See RoundReport.
 struct RoundTimes {
   absl::Duration compute;
-  absl::Duration communication;  // exposed
+  absl::Duration communication;  // exposed; see RoundReport
   absl::Duration wait;
   friend bool operator==(const RoundTimes&, const RoundTimes&) = default;
 };

@@ -30,7 +30,7 @@ class SiteCourse {
   // Withdraws the order if no round has begun for it. Returns false if members have the order, if
   // it is done, or if there is no order with this number.
   bool WithdrawUnlessBegun(uint64_t number);
-  // Returns true if the order was neither replaced nor withdrawn.
+  // Returns true if the order with this number was neither replaced nor withdrawn.
   bool Has(uint64_t number) const { return number == number_ && (order_ || outcome_); }
   // Returns the outcome of the order. Not set means that the order is not done.
   std::optional<SiteOutcome> OutcomeOf(uint64_t number) const;
@@ -41,7 +41,7 @@ class SiteCourse {
   void OnClosed(const OpenRound& round);
 
   // Stores `words`, a message for operators that says what keeps the uplink from bringing an order.
-  // Empty means that nothing does. Returns true if the words have changed.
+  // Empty means that the uplink brings orders. Returns true if the words have changed.
   bool TellUpstream(absl::string_view words, absl::Time now);
   const std::string& upstream() const { return upstream_; }
   // Returns the words of TellUpstream(). They have not changed since told_since().

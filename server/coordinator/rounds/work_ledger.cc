@@ -215,7 +215,7 @@ const DataSetState* WorkLedger::DataOf(WorkerId worker) const {
 WorkLedger::Memory WorkLedger::memory() const {
   Memory memory = {state_, data_.memory(), evaluations_.memory(), is_evaluation_due_,
                    evaluated_place_};
-  memory.state.data_sets.clear();  // these are the data sets that the ledger began with
+  memory.state.data_sets.clear();  // out of date: data sets that the ledger began with
   return memory;
 }
 

@@ -49,7 +49,7 @@ class WorkLedger {
 
   WorkLedger(const JobSpec& job, const LedgerState& state)
       : job_(job), state_(state), data_(state.data_sets) {}
-  // Requires: memory.data is as DataSets requires.
+  // Requires: memory.data satisfies what DataSets(Memory) requires.
   WorkLedger(const JobSpec& job, Memory memory)
       : job_(job),
         state_(std::move(memory.state)),
@@ -68,14 +68,14 @@ class WorkLedger {
 
   // Returns the maximum number of members of a round, so that each gets at least one sample.
   int max_roster() const;
-  // kNo means that members get no samples to compute on, and only contribute what they have in
-  // hand. Used only if DefersContributions().
+  // kNo means that members get no samples to compute on, and only contribute the steps of earlier
+  // grants. Used only if DefersContributions().
   enum class Computes : uint8_t { kYes, kNo };
   // Opens the next round and advances the cursors. `roster` is ascending by worker. Without
   // DefersContributions(), num_samples of each member of the roster is filled in. With
-  // DefersContributions(), num_samples is what the member has in hand for this round. The job's
-  // last round and a round with kNo then give members nothing to compute. Requires:
-  // !is_exhausted().
+  // DefersContributions(), num_samples is given: the number of samples of the member's contribution
+  // to this round. The job's last round and a round with kNo then give members nothing to compute.
+  // Requires: !is_exhausted().
   Work OpenRound(ViewId view, absl::Span<const RosterMember> roster, Round min_round,
                  Computes computes = Computes::kYes, const MemberSpeeds& speeds = {});
   // Opens a round for this order of a site. Rounds and samples are numbered and cut as in

@@ -140,7 +140,7 @@ void WorkerAssignment::Complete(const RoundReport& report, const JobSpec& job, a
     if (DefersContributions(job)) {
       std::vector<int64_t>& in_hand = memory_.samples_in_hand;
       in_hand.push_back(report.leaves_nothing_in_hand ? 0 : memory_.grant->num_samples);
-      // Older samples are in all fragments.
+      // The contributions of older grants are in all fragments.
       if (static_cast<int>(in_hand.size()) > job.fragments) in_hand.erase(in_hand.begin());
     }
   }

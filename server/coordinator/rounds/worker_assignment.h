@@ -19,9 +19,9 @@ struct ReportVerdict {
   enum class Kind : uint8_t {
     kCurrent,             // The report is of the grant that the worker holds.
     kRepeat,              // The report is of a grant that was reported before.
-    kTooManyPredictions,  // It has more predictions than `allowed`, or more right than there are.
-    kTooManySamples,      // It has more samples than `allowed`, or a negative count.
-    kNotGranted,          // Its round is not `granted`, and was not reported before.
+    kTooManyPredictions,  // More predictions than `allowed`, or more right ones than predictions.
+    kTooManySamples,      // More samples than `allowed`, or a negative count.
+    kNotGranted,          // The round of the report is not `granted`, and was not reported before.
   };
   Kind kind = Kind::kCurrent;
   int64_t allowed = 0;
@@ -103,9 +103,9 @@ class WorkerAssignment {
   bool AwaitsContribution(Round round, int num_shards) const;
   // Records that the server of `shard` has attached and has said where its journal ends.
   void OnServerAttached(int shard) { attached_since_grant_.insert(shard); }
-  // Returns true if the worker holds a grant of this round for training and the server of `shard`
-  // has done neither of two things since. It has not reported that it has all of the contribution,
-  // and it has not attached.
+  // Returns true if the worker holds a grant of this round for training, and the server of `shard`
+  // is still to be waited for. That server has neither attached since the grant, nor reported that
+  // it has all of the contribution.
   bool AwaitsJournal(Round round, int shard) const;
   bool AwaitsJournals(Round round, int num_shards) const;
 
@@ -151,7 +151,7 @@ class WorkerAssignment {
   double compute_seconds_ = 0.0;  // fading sums over the last rounds
   double communication_seconds_ = 0.0;
   double wait_seconds_ = 0.0;
-  // Number of rounds in the three sums above, fading as they do.
+  // Fading number of the rounds that the three sums above are over.
   double timed_rounds_ = 0.0;
 };
 

@@ -64,8 +64,7 @@ struct LaterKnowledge {
     kShardOtherJournal,       // `shard` follows `record` of another journal, and knows `round`.
     kShardRound,              // `shard` has contributions to the later `round`.
     kCheckpointRecord,        // The newest checkpoint is of `round` and follows the later `record`.
-    kCheckpointOtherJournal,  // By the newest checkpoint, another journal has the rounds from
-                              // `round`.
+    kCheckpointOtherJournal,  // By the newest checkpoint, another journal has `round` and later.
     kMayBeInDamaged,          // The journal is damaged, and no checkpoint is marked as complete.
   };
   Kind kind = Kind::kMayBeInDamaged;

@@ -66,7 +66,7 @@ struct ShardAlarm {
   enum class Ends : uint8_t {
     kWithJournalTrouble,  // when a sign of life reports no trouble with the journal
     kNever,
-    kWithNextOfCertificate,  // when the next alarm of this kind comes, also one without text
+    kWithNextOfCertificate,  // at the next certificate alarm, which may have no text
   };
   std::string text;  // empty means that nothing is wrong any more
   Ends ends = Ends::kWithJournalTrouble;

@@ -226,7 +226,7 @@ class ShardFleet {
   std::optional<double> AddSquareSums(int shard, Round round, std::vector<double> sums);
   const std::map<Round, double>& norm_totals() const { return norms_.totals(); }
   void OnPublished(PublishedCommand published) { published_ = std::move(published); }
-  const std::optional<PublishedCommand>& published() const { return published_; }  // the newest one
+  const std::optional<PublishedCommand>& published() const { return published_; }  // newest command
   void ForgetRounds();
 
   // State of all servers together.
@@ -277,7 +277,7 @@ class ShardFleet {
   absl::Time back_at_ = absl::InfinitePast();
   bool has_loaded_ = false;
   uint64_t server_incarnation_ = 0;
-  uint64_t newest_known_incarnation_ = 0;    // from Compare()
+  uint64_t newest_known_incarnation_ = 0;    // as found by Compare()
   std::map<int, ShardKnowledge> knowledge_;  // of servers that have attached to this process
   std::map<int, ShardLoss> untold_losses_;
   NormReduction norms_;
