@@ -48,7 +48,7 @@ ClosedConnections::Verdict ClosedConnections::Judge(const WorkerLife& awaited,
   if (closing.life != awaited || !closing.is_evidence || now - closing.at < patience) {
     return Verdict::kWait;
   }
-  // What ends connections of two workers about the same time is rather a proxy, or the network.
+  // If two workers lost connections together, a proxy or the network is the probable cause.
   const bool is_alone = std::none_of(closings_.begin(), closings_.end(), [&](const auto& other) {
     return other.first != awaited.worker && other.second.at >= closing.at - patience;
   });

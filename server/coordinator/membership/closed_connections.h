@@ -1,12 +1,13 @@
-// Which incarnation may be ended before its lease because its connections were closed. A closed
-// connection alone proves little: a proxy may have been restarted, and the worker dials again.
-// Therefore an incarnation is ended only if the other end has closed its connection, and nothing of
-// it came over another connection for a while. Besides, no other worker may have lost a connection
-// about then, and all servers must say that its connections to them are closed as well. Else its
-// lease decides. Pure: events and the time go in, verdicts come out.
+// ClosedConnections decides which worker's incarnation may be ended before its lease is over
+// because its connection to the coordinator was closed. A closed connection alone proves little: if
+// a proxy was restarted, the worker dials again. Therefore an incarnation is ended only if all of
+// these hold. The other end closed the connection. No call of the worker came over another
+// connection for a while. No other worker lost a connection at about the same time. All servers say
+// that the worker's connections to them are closed as well. Else the lease decides. Pure: it gets
+// events and the time, and returns verdicts.
 //
-// Only workers that hold StayConnected are known here: sites do not, nor do workers that were not
-// heard of since the coordinator's process began.
+// Only workers that hold a StayConnected call are known here. Sites hold none. Workers that have
+// not called since the coordinator's process began hold none either.
 #pragma once
 
 #include <map>
@@ -29,27 +30,30 @@ class ClosedConnections {
 
   explicit ClosedConnections(const Config& config) : config_(config) {}
 
-  // The connection from `peer`, over which `life` held StayConnected, has ended. `by_peer` says
-  // that the other end has closed or reset it. Else a timeout, or this process, has ended it.
+  // Records that the connection from `peer`, over which `life` held its StayConnected call, has
+  // ended. `by_peer` is true if the other end closed or reset the connection. It is false if a
+  // timeout or this process ended the connection.
   void OnEnded(const WorkerLife& life, const std::string& peer, bool by_peer, absl::Time now);
-  // A call of `life` has come from `peer`. What came late over the connection that has ended is no
-  // sign of life.
+  // Records that a call of `life` has come from `peer`. A late call over the connection that has
+  // ended does not show that the worker lives, and is ignored.
   void OnHeard(const WorkerLife& life, absl::string_view peer);
-  // The coordinator did not run. What was sent meanwhile is read only now, so all waits begin anew.
+  // Starts all waits again. Call after a time in which the coordinator did not run: calls that
+  // workers sent in that time are read only now.
   void OnGap(absl::Time now);
-  // The server of `shard` was asked about `life`. `are_closed` is false if a connection is open
-  // there, or may be.
+  // Records the answer of the server of `shard` about the connections of `life`. `are_closed` is
+  // false if a connection of `life` to that server is open or may be open.
   void OnAnswer(int shard, const WorkerLife& life, bool are_closed);
 
   enum class Verdict : uint8_t {
-    kWait,  // The lease decides, unless the verdict changes before.
-    kAsk,   // The servers are to be asked. This is said once.
+    kWait,  // The lease decides, unless a later call of Judge() returns another verdict.
+    kAsk,   // The caller must ask all servers. Returned once per closed connection.
     kEnd,
   };
-  // What becomes of the one incarnation that others wait for, if `patience` is how long it has to
-  // open another connection.
+  // Returns whether the incarnation `awaited`, which others wait for, may be ended. `patience` is
+  // the time that its worker has to call over another connection.
   Verdict Judge(const WorkerLife& awaited, absl::Duration patience, absl::Time now);
-  // Returns how long ago the connection of this incarnation ended. Call it after kEnd.
+  // Returns how long ago the connection of `life` ended. Requires: Judge() has returned kEnd for
+  // `life`.
   absl::Duration ClosedFor(const WorkerLife& life, absl::Time now) const {
     return now - closings_.at(life.worker).at;
   }
@@ -60,16 +64,18 @@ class ClosedConnections {
     WorkerLife life;
     std::string peer;
     absl::Time at;
-    bool is_evidence = false;  // Closed by the other end, and no sign of life since.
+    // True if the other end closed the connection and the worker has not called since.
+    bool is_evidence = false;
     bool is_asked = false;
-    std::set<int> closed_at;  // Shards that have said so.
+    // Shards whose servers have said that they have no open connection of this life.
+    std::set<int> closed_at;
   };
 
-  // Drops what is older than a lease, which has decided by then.
+  // Drops closings that are older than a lease. By then, the lease has decided.
   void Forget(absl::Time now);
 
   const Config config_;
-  std::map<WorkerId, Closing> closings_;  // The last one of each worker.
+  std::map<WorkerId, Closing> closings_;  // the last one of each worker
 };
 
 }  // namespace lodestar

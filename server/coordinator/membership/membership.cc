@@ -9,8 +9,8 @@
 namespace lodestar {
 namespace {
 
-// How long a worker has for another connection: this, and so many round trips, and, where rounds
-// are long, such a share of one.
+// A worker may take the longest of these times to connect again: kLeastPatience, kRoundTrips round
+// trips, and the share kShareOfRound of a long round.
 constexpr absl::Duration kLeastPatience = absl::Seconds(1);
 constexpr int kRoundTrips = 4;
 constexpr double kShareOfRound = 0.05;
@@ -81,7 +81,7 @@ bool Membership::LacksAcknowledged(const RegisterCall& call, const KnownReports&
   if (report.server_incarnation != known.server_incarnation) {
     return report.server_incarnation > known.server_incarnation;
   }
-  // The last evaluation has the number of the round that would come next.
+  // Reports of the last evaluation have the number next_round, so only a higher number is wrong.
   if (report.round > known.next_round) return true;
   if (report.life > table_.last_incarnation()) return true;
   return is_held && record->incarnation == report.life &&
@@ -146,7 +146,7 @@ std::optional<MemberRefusal> Membership::CheckNames(const RegisterCall& call,
 std::optional<WorkerId> Membership::GoneHolder(const RegisterCall& call, absl::Time now) const {
   if (!call.holder_is_gone || !PeerOfHolder(call).has_value()) return std::nullopt;
   const WorkerRecord& holder = *table_.FindByName(call.name);
-  // A holder that lives is heard of again over another connection.
+  // A holder that lives sends its next heartbeat over another connection in this time.
   if (now - holder.renewed_at < heartbeat_interval() + kLateHeartbeat) return std::nullopt;
   return holder.id;
 }
@@ -178,9 +178,11 @@ std::optional<MemberAlarm> Membership::FindOtherServers(const RegisterCall& call
       report.server_incarnation == beginning_->saved_by) {
     return std::nullopt;
   }
-  // A checkpoint names the workers whose contributions it has, except those that ended long ago.
+  // A checkpoint names the workers whose contributions it contains, except workers that ended long
+  // ago.
   const bool is_unknown = table_.FindByName(call.name) == nullptr;
-  // Servers that went on from the checkpoint, or from an older one, gave this round no more.
+  // Servers that continued from this checkpoint, or from a later one, gave out no rounds before
+  // next_round.
   const bool is_of_other_round = report.server_incarnation > beginning_->saved_by &&
                                  report.round.value() < beginning_->next_round;
   if (!is_unknown && !is_of_other_round) return std::nullopt;
@@ -222,7 +224,8 @@ std::optional<EndedLife> Membership::Drop(WorkerId worker, absl::string_view rea
 
 std::vector<EndedLife> Membership::DropWhere(absl::FunctionRef<bool(absl::string_view name)> which,
                                              absl::string_view reason, absl::Time now) {
-  // Apart from dropping them, which may forget others.
+  // The loop collects all workers before any is dropped, because Drop() may remove entries of the
+  // table.
   std::vector<WorkerId> dropped;
   for (const auto& [id, record] : table_.workers()) {
     if (record.is_alive() && which(record.name)) dropped.push_back(id);
@@ -289,7 +292,7 @@ bool Membership::NoteAnswer(absl::string_view name, absl::string_view peer,
 
 bool Membership::NoteRefusal(absl::string_view name, absl::string_view peer,
                              const absl::Status& reason, absl::Time now) {
-  // Others try again by themselves.
+  // After any other refusal, the worker tries again by itself.
   return RemedyFor(reason) == Remedy::kGiveUp && refusals_.Note(name, peer, reason, now);
 }
 

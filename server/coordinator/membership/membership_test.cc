@@ -26,7 +26,7 @@ constexpr char kBox[] = "box";
 
 class MembershipTest : public ::testing::Test {
  protected:
-  // `instance`: of the process. Its connection comes from a peer of the same number.
+  // Returns the call of a process with the ID `instance`, whose address has `instance` as its port.
   static RegisterCall Call(const std::string& name, uint64_t instance,
                            const std::string& identity = "") {
     RegisterCall call;
@@ -60,7 +60,7 @@ class MembershipTest : public ::testing::Test {
     return call;
   }
   void Pass(absl::Duration duration) { now_ += duration; }
-  // The servers begin from a checkpoint that knows the worker "known".
+  // Starts the servers from a checkpoint that contains the worker "known".
   void Begin() {
     MembershipState state;
     state.names = {{"known", WorkerId(1), /*was_alive=*/false}};

@@ -1,4 +1,5 @@
-// Workers that were turned away lately, for good or for now, and why: bounded. Pure data.
+// RecentRefusals holds the workers that were turned away lately, and why. A refusal may be final or
+// temporary. The number of entries is bounded. Pure data.
 #pragma once
 
 #include <string>
@@ -21,22 +22,23 @@ class RecentRefusals {
     absl::Time at;
   };
 
-  // A refusal is shown for so long.
+  // `shown_for` is how long Shown() returns a refusal.
   explicit RecentRefusals(absl::Duration shown_for) : shown_for_(shown_for) {}
 
-  // Keeps one line per name, with the last reason. Beyond kMaxRefusals, the oldest goes. `name` and
-  // `peer` come from outside: whatever is no printable text is escaped, and long names are cut.
-  // Returns true if there was none of this name and reason.
+  // Notes a refusal. Keeps one entry per name, with the last reason. Beyond kMaxRefusals, the
+  // oldest entry is dropped. `name` and `peer` come from outside: bytes that are not printable text
+  // are escaped, and long names are cut. Returns true if there was no entry with this name and
+  // reason.
   bool Note(absl::string_view name, absl::string_view peer, const absl::Status& reason,
             absl::Time now);
-  // The worker got in after all.
+  // Removes the entry of a worker that was let in later.
   void Forget(absl::string_view name);
-  // Returns those that are shown. The latest is the last.
+  // Returns the refusals that are not older than `shown_for`, the latest last.
   std::vector<Refusal> Shown(absl::Time now) const;
 
  private:
   absl::Duration shown_for_;
-  std::vector<Refusal> refusals_;  // The latest is the last.
+  std::vector<Refusal> refusals_;  // the latest last
 };
 
 }  // namespace lodestar

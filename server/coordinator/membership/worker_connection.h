@@ -1,4 +1,4 @@
-// Which process a worker is and from where it calls. Pure data.
+// WorkerConnection holds which process a worker is, and the address that it calls from. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace lodestar {
 
 class WorkerConnection {
  public:
-  // What outlives the coordinator's process.
+  // The state that outlives the coordinator's process.
   struct Memory {
     uint64_t instance_id = 0;  // of the worker's process
     std::string device;
     std::string identity;      // name in the worker's certificate. Empty means that it has none.
-    uint64_t map_version = 0;  // of the map that its registration was answered with
+    uint64_t map_version = 0;  // of the map in the answer to its registration
     std::string frozen_hash = {};  // of RegisterCall
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -25,7 +25,7 @@ class WorkerConnection {
   explicit WorkerConnection(Memory memory) : memory_(std::move(memory)) {}
   const Memory& memory() const { return memory_; }
 
-  // Returns true if the process of the last life begins another one.
+  // Begins a life of the worker. Returns true if the previous life was of the same process.
   bool BeginLife(const RegisterCall& call) {
     const bool is_same_process = IsProcess(call.instance_id);
     *this = WorkerConnection({.instance_id = call.instance_id,
@@ -35,7 +35,7 @@ class WorkerConnection {
     peer_ = call.peer;
     return is_same_process;
   }
-  // The registration is answered.
+  // Records the answer to a registration.
   void OnRegistered(const std::string& peer, uint64_t map_version) {
     peer_ = peer;
     memory_.map_version = map_version;
@@ -45,14 +45,16 @@ class WorkerConnection {
 
   bool IsProcess(uint64_t instance_id) const { return memory_.instance_id == instance_id; }
   const std::string& identity() const { return memory_.identity; }
-  // Returns whether the worker knows where the servers are, or learns it by this heartbeat.
+  // Returns whether the worker has the present map of the servers, or accepts it in the answer to
+  // this heartbeat.
   bool Follows(const HeartbeatCall& call, uint64_t map_version) const {
     return call.map_version.has_value() || memory_.map_version == map_version;
   }
-  // Address of the connection on which the worker was last heard of. Empty means that it was not
-  // heard of since the coordinator's process began.
+  // Returns the address of the worker's last call. Empty means that the worker has not called since
+  // the coordinator's process began.
   const std::string& peer() const { return peer_; }
-  // Returns the path as of the last heartbeat. Zeros if there was none in this life.
+  // Returns the facts about the network path from the last heartbeat. All are zero if this life has
+  // sent no heartbeat.
   const PathFacts& path() const { return path_; }
 
  private:
