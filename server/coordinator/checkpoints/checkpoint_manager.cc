@@ -40,14 +40,15 @@ bool CheckpointManager::ServeRequestsWithNewest(const CheckpointFacts& facts) {
   return true;
 }
 
-// Not set means that it is not known, or not to be saved by itself.
+// Returns the ledger after the last complete round. Not set means that this ledger is not known, or
+// that the complete rounds are not saved without the open round.
 std::optional<LedgerState> CheckpointManager::CompleteRounds(const CheckpointFacts& facts) const {
-  // With a journal nothing that was acknowledged is lost. The weights of a site are its upstream's.
+  // With a journal, no acknowledged report can be lost. The weights of a site are saved upstream.
   if (config_.has_journal || config_.is_site) return std::nullopt;
   if (!facts.is_training || !facts.uses_rosters) return facts.ledger;
   std::optional<LedgerState> before = facts.before_open_round;
   if (!before.has_value()) return std::nullopt;
-  // Operators may have changed it since.
+  // Operators may have changed the learning rate since the round was opened.
   before->learning_rate_scale = facts.ledger.learning_rate_scale;
   before->scale_by_operators = facts.ledger.scale_by_operators;
   return before;
@@ -65,7 +66,8 @@ std::optional<CheckpointTry> CheckpointManager::SaveCompleteRounds(const Checkpo
     return std::nullopt;
   }
   std::optional<LedgerState> complete = CompleteRounds(facts);
-  // A job without a complete round begins anew with the same weights.
+  // A job without a complete round starts from the same weights after a restart, so nothing is
+  // lost.
   if (!complete.has_value() || complete->next_round == 0) return std::nullopt;
   if (saved_before_round_ == complete->next_round || IsOpenRoundSooner(facts, now)) {
     return std::nullopt;
@@ -90,7 +92,8 @@ std::optional<absl::StatusOr<CheckpointRecord>> CheckpointManager::OnSaved(
     const CheckpointFacts& facts) {
   auto record = tracker_.OnSaved(shard, directory, manifest_part);
   if (!record.has_value() || !record->ok()) return record;
-  // A checkpoint of this state has all that will be acknowledged until work is handed out again.
+  // If the saved state is the present state, no report will be acknowledged that the checkpoint
+  // lacks until work is handed out again.
   const CoordinatorState& state = (*record)->state;
   has_everything_ = !facts.hands_out_work && facts.num_open == 0 && state.ledger == facts.ledger &&
                     state.orders == facts.orders;
@@ -112,12 +115,13 @@ PublishedVerdict CheckpointManager::OnPublished(absl::string_view directory,
   return verdict;
 }
 
-// A journal writes and syncs the contributions of all members at the pace at which the checkpoint
-// was written, and no faster than the checkpoint, however few bytes they have.
+// The estimate: a journal writes and syncs the contributions of all members at the speed at which
+// the checkpoint was written. It takes at least as long as the checkpoint took, however few the
+// bytes.
 std::optional<absl::Duration> CheckpointManager::JournalToSuggest(
     double round_bytes, absl::Duration usual_round) const {
-  // The suggestion is made once after each start: with the second checkpoint by time, when rounds
-  // have their usual length.
+  // The suggestion is made once after each start, with the second checkpoint by time. By then,
+  // rounds have their usual length.
   const bool is_due = schedule_.memory().pause == 2 * CheckpointSchedule::kFirstPause;
   if (!is_due || config_.has_journal || config_.is_site) return std::nullopt;
   const auto checkpoint_bytes = static_cast<double>(tracker_.last()->bytes);
@@ -130,7 +134,7 @@ std::optional<absl::Duration> CheckpointManager::JournalToSuggest(
 FailedVerdict CheckpointManager::OnFailed(absl::string_view directory, const absl::Status& error,
                                           absl::Time now) {
   if (directory == early_directory_) {
-    // The tries of the last save follow.
+    // The tries of the last save follow an early checkpoint in any case.
     return absl::IsFailedPrecondition(error) ? FailedVerdict::kOvertaken : FailedVerdict::kAlarm;
   }
   if (!last_save_.is_under_way()) return FailedVerdict::kAlarm;
@@ -139,7 +143,8 @@ FailedVerdict CheckpointManager::OnFailed(absl::string_view directory, const abs
 }
 
 bool CheckpointManager::OnShardAway(const absl::Status& error) {
-  // A journal that is too long asks again, and so may callers.
+  // The next OnJournalSize() of a journal that is too long requests a checkpoint again. Callers may
+  // request one again, too.
   long_journals_.clear();
   tracker_.EndRequests(error);
   return tracker_.is_active() && !tracker_.is_publishing();
@@ -161,7 +166,8 @@ std::optional<int64_t> CheckpointManager::OnJournalSize(int shard, int64_t bytes
     return std::nullopt;
   }
   const auto [asked, is_first] = long_journals_.emplace(shard, bytes);
-  // A journal that is shorter was cut since then, and has grown beyond the limit all the same.
+  // A journal that is shorter than at the last request was cut since then, and has grown beyond the
+  // limit again.
   const bool has_outgrown = bytes < asked->second || bytes > asked->second + limit;
   if (!is_first && !has_outgrown) return std::nullopt;
   asked->second = bytes;
@@ -169,7 +175,8 @@ std::optional<int64_t> CheckpointManager::OnJournalSize(int shard, int64_t bytes
 }
 
 bool CheckpointManager::AwaitLast(const CheckpointFacts& facts, absl::Time now) {
-  // A server that has just gone away may be back in time, if anything is missing at all.
+  // If the newest checkpoint lacks something, waiting is worthwhile: a server that has just gone
+  // away may be back in time.
   const bool may_serve =
       facts.all_serving || (!facts.is_shard_long_away && !HoldsAll(facts.ledger, facts.orders));
   if (!facts.is_ready || !may_serve) return last_save_.outcome().has_value();
@@ -196,7 +203,7 @@ LastSaveEnd CheckpointManager::EndLast(const CheckpointFacts& facts, const absl:
   if (last_save_.outcome().has_value() && last_save_.outcome()->ok()) {
     return LastSaveEnd::kOverBefore;
   }
-  // Before the journals have been compared, there may be later rounds than this process knows.
+  // Until the journals have been compared, there may be later rounds than this process knows.
   if (facts.is_comparing || !HoldsAll(facts.ledger, facts.orders)) {
     last_save_.End(error);
     return LastSaveEnd::kUnsaved;
@@ -216,7 +223,8 @@ void CheckpointManager::ForgetLast() {
 void CheckpointManager::Restart(PublishedCheckpoint checkpoint, const LedgerState& ledger,
                                 const StandingOrders& orders, absl::Time written_at) {
   checkpoint.is_in_fallback = IsInFallback(checkpoint.path);
-  // In the fallback it is no reason not to save where it belongs.
+  // A checkpoint in the fallback folder must not prevent a save to the usual folder. A ledger that
+  // equals no real ledger ensures this.
   tracker_.SetLast(checkpoint, checkpoint.is_in_fallback ? LedgerState{.next_round = -1} : ledger,
                    orders, written_at);
 }

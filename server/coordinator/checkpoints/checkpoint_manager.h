@@ -1,7 +1,8 @@
-// The checkpoints of a job: when one is begun, of what and where, and what follows from how it
-// ends. There are those that are due or asked for, and the last save: the checkpoint at the end of
-// the job, or before servers stop. The manager decides and remembers. The caller passes facts in,
-// and words and carries out the verdicts.
+// CheckpointManager decides when a checkpoint of the job is begun, what it contains, where it is
+// written, and what follows from its end. Checkpoints are due by the schedule or requested.
+// Besides, there is the last save: the checkpoint at the end of the job, or before servers stop.
+// The manager decides and remembers. The caller passes facts in, writes the messages and carries
+// out the verdicts.
 #pragma once
 
 #include <cstdint>
@@ -22,117 +23,128 @@
 
 namespace lodestar {
 
-// One moment of the cluster.
+// The state of the cluster at one moment.
 struct CheckpointFacts {
   LedgerState ledger;
   // The ledger before the open round was opened. Not set means that it is not known.
   std::optional<LedgerState> before_open_round = {};
   StandingOrders orders = {};
-  int64_t num_open = 0;                         // rounds
-  absl::Time opened_at = absl::InfinitePast();  // the newest open round
+  int64_t num_open = 0;                         // number of open rounds
+  absl::Time opened_at = absl::InfinitePast();  // when the newest open round was opened
   absl::Duration usual_round = {};              // 0 means not known.
   uint64_t journal_id = 0;                      // 0 means that there is no journal.
-  bool saves = false;                           // There is a folder, and what is trained is kept.
+  // True if there is a checkpoint folder and the job keeps what it trains.
+  bool saves = false;
   bool is_training = false;
-  bool uses_rosters = true;     // Members share rounds. Else each has rounds of its own.
-  bool hands_out_work = false;  // The job goes on after the open round.
-  bool is_ready = false;        // Workers may call.
-  bool is_comparing = false;    // There may be later rounds than this process knows.
-  bool awaits_weights = false;  // The first weights are still to come from a client.
+  bool uses_rosters = true;     // True if members share rounds. False if each has its own.
+  bool hands_out_work = false;  // True if the job goes on after the open round.
+  bool is_ready = false;        // True if workers may call.
+  bool is_comparing = false;    // True while journals are compared: later rounds may exist.
+  bool awaits_weights = false;  // True until a client has sent the first weights.
   bool has_failed = false;
   bool is_shard_away = false;
-  bool all_serving = false;         // Every server has its weights.
-  bool is_shard_long_away = false;  // An operator has been told.
+  bool all_serving = false;         // True if every server has its weights.
+  bool is_shard_long_away = false;  // True once operators were told of a server that is away.
 };
 
-// A checkpoint that is to be begun.
+// A checkpoint to begin.
 struct CheckpointTry {
-  LedgerState ledger;  // without rounds that are open
+  LedgerState ledger;  // without the open rounds
   LastSave::Place place = LastSave::Place::kFolder;
-  bool is_early = false;  // The complete rounds are saved because the open one may never come.
+  // True if only the complete rounds are saved, because the open round may never be completed.
+  bool is_early = false;
   friend bool operator==(const CheckpointTry&, const CheckpointTry&) = default;
 };
 
-// What the schedule and requests come to between two rounds.
+// What to do, between two rounds, about a checkpoint that is due or requested.
 enum class DueVerdict : uint8_t {
-  kLeftOut,     // The checkpoint before it is still being written.
-  kServed,      // The newest checkpoint serves the requests.
-  kNothingNew,  // The newest checkpoint has everything.
+  kLeftOut,     // The previous checkpoint is still being written. None is begun.
+  kServed,      // The newest checkpoint answers the requests.
+  kNothingNew,  // The newest checkpoint has the present state. None is begun.
   kBegin,
 };
 
-// What comes next for the last save.
+// The next step of the last save.
 struct LastSaveVerdict {
   enum class Kind : uint8_t {
     kNothing,
-    kServed,         // The newest checkpoint serves the requests. More may follow.
-    kJobFailed,      // EndLast() follows.
-    kNothingToSave,  // EndLast() follows, because there is nothing to save, or nowhere.
-    kBegin,          // A try begins in `place`.
+    kServed,         // The newest checkpoint answers the requests. Call AdvanceLast() again.
+    kJobFailed,      // The caller must call EndLast().
+    kNothingToSave,  // There is nothing to save or no folder. The caller must call EndLast().
+    kBegin,          // The caller must begin a try in `place`.
   };
   Kind kind = Kind::kNothing;
   LastSave::Place place = LastSave::Place::kFolder;
   friend bool operator==(const LastSaveVerdict&, const LastSaveVerdict&) = default;
 };
 
-// How the last save has ended without a try.
+// How the last save ended without another try.
 enum class LastSaveEnd : uint8_t {
-  kOverBefore,  // It has been saved already.
+  kOverBefore,  // An earlier try has succeeded.
   kUnsaved,
-  kHeld,          // The newest checkpoint has everything.
-  kHeldUnmarked,  // The newest checkpoint has everything, and is to be marked as complete.
+  kHeld,  // The newest checkpoint has the present state, and needs no mark.
+  // The newest checkpoint has the present state. The caller must mark it as complete.
+  kHeldUnmarked,
 };
 
-// What follows from a checkpoint that could not be written.
+// What follows if a checkpoint could not be written.
 enum class FailedVerdict : uint8_t {
-  kOvertaken,  // The open round has come, and is saved with the complete rounds. That is no fault.
-  kAlarm,      // Another try follows, or none is needed.
-  kLastTry,    // EndLast() follows.
+  // The open round was completed meanwhile, and is saved with the other complete rounds. Nothing is
+  // wrong.
+  kOvertaken,
+  kAlarm,    // Raise an alarm. Another try follows, or none is needed.
+  kLastTry,  // No try is left. The caller must call EndLast().
 };
 
-// What follows from the answer to a CheckpointRecord.
+// What follows from the answer of the task that publishes a CheckpointRecord.
 struct PublishedVerdict {
   enum class Kind : uint8_t {
-    kOther,   // The answer is of another checkpoint.
-    kFailed,  // OnFailed() follows.
+    kOther,   // The answer belongs to another checkpoint.
+    kFailed,  // The caller must call OnFailed().
     kPublished,
   };
   Kind kind = Kind::kOther;
   absl::Duration write_time = {};
-  // The pause until the next one, if it is longer than asked for, because writing takes long.
+  // Pause until the next checkpoint. Set only if the pause is longer than configured because
+  // writing takes long.
   std::optional<absl::Duration> next_in = {};
   friend bool operator==(const PublishedVerdict&, const PublishedVerdict&) = default;
 };
 
-// Whether the newest checkpoint, or one that is being published, says that it has everything. That
-// must be taken back before work is handed out.
+// The state of the mark that a checkpoint is complete. If the newest checkpoint, or the
+// checkpoint that is being published, has the mark, the mark must be removed before work is handed
+// out. kNone means that there is no mark.
 enum class Reopening : uint8_t { kNone, kAwaited, kBegin };
 
 class CheckpointManager {
  public:
   struct Config {
     int num_shards = 1;
-    std::string folder;           // empty if nothing is saved
-    std::string fallback_folder;  // for a last save that fails there; empty if none
+    std::string folder;  // empty means that nothing is saved
+    // Folder for a last save that cannot be written to `folder`. Empty means that there is none.
+    std::string fallback_folder;
     CheckpointSchedule::Config schedule;
-    bool has_journal = false;  // What was acknowledged survives the end of a process.
-    // Bytes of a journal beyond which a checkpoint comes out of turn. 0 means that the limit
-    // follows from the weights.
+    // True if acknowledged reports survive the end of a process.
+    bool has_journal = false;
+    // If a journal is longer than this number of bytes, a checkpoint is requested outside the
+    // schedule. 0 means that the limit follows from the size of the weights, see
+    // kJournalLimitFactor.
     int64_t journal_limit_bytes = 0;
-    bool is_site = false;  // The weights are those of other servers.
+    bool is_site = false;  // True if the weights come from upstream servers.
   };
 
-  // Unless Config says otherwise. A checkpoint is three times the weights with AdamW, so that those
-  // out of turn add a tenth to what the disk has to take, and a restart reads what was written in
-  // seconds to a minute.
+  // Default limit of a journal: kJournalLimitFactor times the weights of its shard, at least
+  // kLeastJournalLimit. A checkpoint with AdamW is three times as large as the weights. So the
+  // checkpoints that this limit causes add a tenth to the bytes that the disk writes. A restart
+  // reads a journal of this length in seconds to a minute.
   static constexpr int64_t kJournalLimitFactor = 32;
   static constexpr int64_t kLeastJournalLimit = 1'000'000'000;
-  // A journal is suggested if it takes at most this share of a round.
+  // A journal is suggested to operators if it takes at most this share of a round.
   static constexpr double kSmallShare = 0.01;
-  // Until the disk is asked again to take back that a checkpoint has everything.
+  // Pause before the removal of a checkpoint's mark as complete is tried again.
   static constexpr absl::Duration kReopenPause = absl::Seconds(1);
 
-  // What outlives the coordinator's process.
+  // The state that outlives the coordinator's process.
   struct Memory {
     CheckpointTracker::Memory tracker;
     CheckpointSchedule::Memory schedule;
@@ -146,97 +158,110 @@ class CheckpointManager {
   const CheckpointTracker& tracker() const { return tracker_; }
   const LastSave& last_save() const { return last_save_; }
 
-  // Asks for a checkpoint. Returns the ticket of the one that will serve the request.
+  // Requests a checkpoint. Returns the ticket of the checkpoint that will answer the request.
   uint64_t Request(absl::Time now) { return tracker_.Request(now); }
-  // Rounds begin: all before `next_round` is on disk, or is where the job starts.
+  // Starts the schedule when rounds begin. All rounds before `next_round` are on disk, or the job
+  // starts at `next_round`.
   void StartSchedule(Round next_round, absl::Time now) { schedule_.Restart(next_round, now); }
-  // Returns whether OnDue() is to be called, between two rounds. In modes without rosters
-  // `next_round` counts grants, of which `num_open` are out.
+  // Returns whether the caller must call OnDue(). Call between two rounds. In modes without
+  // rosters, `next_round` counts grants, and `num_open` of these grants have no report yet.
   bool IsDue(Round next_round, int64_t num_open, absl::Time now) const;
-  // Requires: IsDue().
+  // Decides about the checkpoint that is due. Requires: IsDue().
   DueVerdict OnDue(const CheckpointFacts& facts, absl::Time now);
-  // Call while rounds are open and no further work is handed out. Returns what is to be begun
-  // before they come, because the process may be killed until then. That is at most one checkpoint
+  // Call while rounds are open and no further work is handed out. Returns the checkpoint of the
+  // complete rounds that the caller must begin now, because the process may be killed before the
+  // open rounds are completed. Not set means that none is needed. Returns at most one checkpoint
   // for each open round.
   std::optional<CheckpointTry> SaveCompleteRounds(const CheckpointFacts& facts, absl::Time now);
-  // Requires: none is under way. `state`: all but the ledger. Returns the temporary directory,
-  // which names the checkpoint in answers. Serves all requests made so far.
+  // Begins a checkpoint. `state` has everything but the ledger, which comes from `begun`. Returns
+  // the temporary directory, which identifies the checkpoint in answers. The checkpoint answers all
+  // requests made so far. Requires: no checkpoint is under way.
   std::string Begin(const CheckpointTry& begun, CoordinatorState state, absl::Time now);
 
-  // See CheckpointTracker::OnSaved(). `facts` as of the answer.
+  // See CheckpointTracker::OnSaved(). `facts` are those at the time of the shard's answer.
   std::optional<absl::StatusOr<CheckpointRecord>> OnSaved(
       int shard, absl::string_view directory, const absl::StatusOr<std::string>& manifest_part,
       const CheckpointFacts& facts);
   PublishedVerdict OnPublished(absl::string_view directory,
                                absl::StatusOr<PublishedCheckpoint> published, absl::Time now);
-  // Call after kPublished. If a journal is to be suggested, returns how long it would keep a round
-  // waiting, at most. `round_bytes`: contributions to a round, in fp32. `usual_round`: 0 means not
-  // known.
+  // Call after kPublished. If operators should be told to use a journal, returns the longest time
+  // that a journal would delay a round. `round_bytes` is the size in fp32 of all contributions to a
+  // round. `usual_round` is the usual length of a round. 0 means that it is not known.
   std::optional<absl::Duration> JournalToSuggest(double round_bytes,
                                                  absl::Duration usual_round) const;
   FailedVerdict OnFailed(absl::string_view directory, const absl::Status& error, absl::Time now);
-  // Ends the requests that the checkpoint under way does not serve with this error. Returns whether
-  // that checkpoint needs the shard: then GiveUp() follows.
+  // Ends with `error` all requests that the checkpoint under way does not answer. Returns true if
+  // the checkpoint under way still needs the shard. The caller must then call GiveUp().
   bool OnShardAway(const absl::Status& error);
-  // Ends the checkpoint under way, if any, and all requests with this error. Returns the directory
-  // that is given up. Empty means that none was under way.
+  // Ends the checkpoint under way, if any, and all requests with `error`. Returns the directory of
+  // that checkpoint. Empty means that no checkpoint was under way.
   std::string GiveUp(const absl::Status& error);
 
-  // The journal of a shard of so many bytes of weights has `bytes` since the newest checkpoint.
-  // Returns the limit if it is too long and a checkpoint is to come out of turn.
+  // Records that the journal of `shard` has grown to `bytes` since the newest checkpoint. If the
+  // journal is too long and the caller must request a checkpoint, returns the limit.
+  // `weights_bytes` is the size of the shard's weights.
   std::optional<int64_t> OnJournalSize(int shard, int64_t bytes, int64_t weights_bytes);
 
-  // The last save. The first function begins its tries: see LastSave::Begin().
+  // Begins the tries of the last save. See LastSave::Begin().
   void BeginLast(bool gives_up, absl::Time now) { last_save_.Begin(gives_up, now); }
-  // A process waits for the last save. Returns false if there is no try, and no outcome either:
-  // EndLast() follows.
+  // Call when a process waits for the last save. Begins its tries if the servers can save. Returns
+  // false if they cannot save and the last save has not ended. The caller must then call EndLast().
   bool AwaitLast(const CheckpointFacts& facts, absl::Time now);
   LastSaveVerdict AdvanceLast(const CheckpointFacts& facts, absl::Time now);
-  // There is no try (any more). What is on disk already is good enough if nothing came after it.
-  // Otherwise the last save ends with `error`.
+  // Ends the last save when no try is left or none is possible. If the newest checkpoint has the
+  // present state, the last save succeeds with that checkpoint. Else it ends with `error`.
   LastSaveEnd EndLast(const CheckpointFacts& facts, const absl::Status& error);
-  // No process waits for it any more, or the servers begin anew.
+  // Forgets the last save. Call if no process waits for the last save any more, or if the servers
+  // begin a new incarnation.
   void ForgetLast();
 
-  // The servers begin anew from a checkpoint, which was written at `written_at` under `orders`.
+  // Records that the servers begin a new incarnation from `checkpoint`, which was written at
+  // `written_at` under `orders`.
   void Restart(PublishedCheckpoint checkpoint, const LedgerState& ledger,
                const StandingOrders& orders, absl::Time written_at);
-  // There is no newest checkpoint: the servers begin anew from something else, or it is not good.
+  // Forgets the newest checkpoint. Call if the servers do not start from a checkpoint, or if the
+  // newest checkpoint is damaged.
   void ForgetNewest() { tracker_.ForgetLast(); }
 
-  // The newest checkpoint is marked as complete: see JournalManifest. Empty means that it is not.
+  // Sets the path of the newest checkpoint if it is marked as complete, see JournalManifest. Empty
+  // means that it is not marked.
   void SetComplete(absl::string_view path) { complete_ = std::string(path); }
   const std::string& complete() const { return complete_; }
-  // Call before work is handed out. If the answer is kBegin, the mark of complete() is to be taken
-  // back, and OnReopened() follows.
+  // Call before work is handed out. kBegin means that the caller must remove the mark of the
+  // checkpoint complete(), and then call OnReopened(). kAwaited means that no work may be handed
+  // out yet.
   Reopening AwaitReopening(uint64_t journal_id);
   void OnReopened(bool is_ok, absl::Time now);
   // Returns true once the pause after a failure is over.
   bool TriesReopeningAgain(absl::Time now);
 
  private:
-  // Whether the newest checkpoint was taken in this very state.
+  // Returns whether the newest checkpoint contains exactly this state.
   bool HoldsAll(const LedgerState& ledger, const StandingOrders& orders) const {
     return tracker_.HoldsLast(ledger, orders);
   }
   bool IsInFallback(absl::string_view checkpoint) const;
   bool ServeRequestsWithNewest(const CheckpointFacts& facts);
   std::optional<LedgerState> CompleteRounds(const CheckpointFacts& facts) const;
-  // Whether the open round usually comes before a checkpoint would be written.
+  // Returns whether the open round will probably be completed before a checkpoint could be written.
   bool IsOpenRoundSooner(const CheckpointFacts& facts, absl::Time now) const;
 
   const Config config_;
   CheckpointTracker tracker_;
   CheckpointSchedule schedule_;
   LastSave last_save_;
-  std::optional<int64_t> saved_before_round_;  // the last open round that was saved before
-  std::string early_directory_;                // of the last early one; empty if none
-  // Bytes of the journals that are too long, by shard, when a checkpoint was asked for.
+  // Number of the last open round before which an early checkpoint was considered.
+  std::optional<int64_t> saved_before_round_;
+  std::string early_directory_;  // of the last early checkpoint; empty means none
+  // For each shard whose journal is too long: its bytes when the last checkpoint was requested for
+  // it.
   std::map<int, int64_t> long_journals_;
-  bool has_everything_ = false;  // the checkpoint that is being published
-  std::string complete_;         // path of the newest checkpoint if it is marked as complete
-  bool is_reopening_ = false;    // That is being taken back.
-  std::optional<absl::Time> reopens_at_;  // the next try, after one that has failed
+  // True if the checkpoint that is being published has all that was acknowledged.
+  bool has_everything_ = false;
+  std::string complete_;       // path of the newest checkpoint if it is marked as complete
+  bool is_reopening_ = false;  // True while the mark as complete is being removed.
+  // When the removal of the mark is tried again after a failure.
+  std::optional<absl::Time> reopens_at_;
 };
 
 }  // namespace lodestar

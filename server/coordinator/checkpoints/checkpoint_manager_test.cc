@@ -23,7 +23,8 @@ PublishedCheckpoint At(const std::string& path) {
   return checkpoint;
 }
 
-// Two rounds are over, and all goes on. One server writes checkpoints every five rounds.
+// Two rounds are over, and work is handed out. The only server writes checkpoints every five
+// rounds.
 class CheckpointManagerTest : public testing::Test {
  protected:
   CheckpointManagerTest() {
@@ -37,7 +38,7 @@ class CheckpointManagerTest : public testing::Test {
     Make();
   }
 
-  // Begins anew with `config_`.
+  // Replaces the manager with a new one that has `config_`.
   void Make() {
     manager_.emplace(config_);
     manager_->StartSchedule(Round(0), now_);
@@ -49,7 +50,7 @@ class CheckpointManagerTest : public testing::Test {
     return manager_->Begin(begun, state, now_);
   }
   std::string Begin() { return Begin({.ledger = facts_.ledger}); }
-  // The server has written its part. Returns the record.
+  // Reports that the server has written its part. Returns the record to publish.
   CheckpointRecord Save(const std::string& directory) {
     const auto record = manager_->OnSaved(0, directory, "part", facts_);
     EXPECT_TRUE(record.has_value() && record->ok());
@@ -62,9 +63,10 @@ class CheckpointManagerTest : public testing::Test {
         PublishedCheckpoint{.path = record.final_directory, .round = record.round, .bytes = bytes},
         now_);
   }
-  // All is stopped or held, and no round is open.
+  // Simulates a job that is stopped or held, without an open round.
   void HoldWork() { facts_.hands_out_work = false; }
-  // Round 2 is open, and the process may be killed before it comes.
+  // Simulates a job that is stopped or held while round 2 is open. The process may be killed before
+  // the round is completed.
   void HoldWorkInRound() {
     HoldWork();
     facts_.before_open_round = facts_.ledger;
@@ -290,7 +292,7 @@ TEST_F(CheckpointManagerTest, CheckpointThatCannotBePublishedHasFailed) {
 
 class JournalSuggestionTest : public CheckpointManagerTest {
  protected:
-  // The second checkpoint by time has taken a second for 100 bytes.
+  // Writes checkpoints by time. Each takes a second for 100 bytes.
   void Write(int num_checkpoints = 2) {
     config_.schedule = {.interval = absl::Minutes(5), .max_cost = 1.0};
     Make();

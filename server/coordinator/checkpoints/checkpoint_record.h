@@ -1,4 +1,4 @@
-// What the coordinator knows of a checkpoint: before it is published, and after that. Plain data.
+// What the coordinator knows of a checkpoint before and after its publication. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace lodestar {
 
-// A checkpoint all of whose shards are written and synced: the manifest is written, the directory
-// renamed and verified, and those beyond the ones to keep are deleted. Answer:
-// OnCheckpointPublished().
+// A task for a checkpoint whose shards are all written and synced. The task writes the manifest,
+// renames the directory, verifies it, and deletes the checkpoints that are no longer to be kept.
+// Its answer is OnCheckpointPublished().
 struct CheckpointRecord {
-  std::string directory;        // temporary: of this try alone, ends in ".tmp"
-  std::string final_directory;  // replaced if it is there
+  std::string directory;        // temporary; only this try uses it; ends in ".tmp"
+  std::string final_directory;  // replaced if it exists
   Round round;
   CoordinatorState state;
   JobSpec job = {};
   Layout layout = {};
   std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
-  // The process that carries the task out fills in its `record`: the record that the task follows
-  // from.
+  // The process that carries out the task sets journal.record, the journal record that caused the
+  // task.
   JournalManifest journal = {};
 };
 
@@ -33,9 +33,10 @@ struct PublishedCheckpoint {
   std::string path;
   Round round;
   uint64_t bytes = 0;
-  // If not empty, the checkpoint is there, but what is beside it is not as it should be.
+  // Not empty means that the checkpoint was published, but something else in its folder is wrong.
+  // Says what.
   std::string alarm = {};
-  bool is_in_fallback = false;  // and not in the folder where checkpoints belong
+  bool is_in_fallback = false;  // true means not in the usual checkpoint folder
   friend bool operator==(const PublishedCheckpoint&, const PublishedCheckpoint&) = default;
 };
 

@@ -1,5 +1,6 @@
-// The checkpoint under way, at most one at a time: requested, being written by the shards, being
-// published, and its outcome. Pure; the coordinator acts on what it says.
+// CheckpointTracker follows the checkpoint under way, at most one at a time: its requests, its
+// writing by the shards, its publication and its outcome. Pure; the coordinator acts on its
+// answers.
 //
 //   idle --Begin--> writing --all shards saved--> publishing --Finish--> idle
 //                      \---- a shard failed, or Abort ----------^
@@ -25,11 +26,11 @@ class CheckpointTracker {
   using Outcome = absl::StatusOr<PublishedCheckpoint>;
   static constexpr size_t kMaxOutcomes = 16;
 
-  // What outlives the process. Callers that have asked for checkpoints are not part of it, because
-  // their calls end with the process.
+  // The state that outlives the process. Requests for checkpoints are not part of this state,
+  // because the calls that made them end with the process.
   struct Memory {
     uint64_t next_ticket = 1;
-    std::string active_directory = {};  // directory of the one under way; empty if none is
+    std::string active_directory = {};  // of the checkpoint under way; empty means none
     std::optional<PublishedCheckpoint> last;
     LedgerState last_ledger;
     StandingOrders last_orders;
@@ -40,58 +41,64 @@ class CheckpointTracker {
 
   explicit CheckpointTracker(int num_shards) : num_shards_(num_shards) {}
   Memory memory() const;
-  // The checkpoint that was under way is given up.
+  // Continues from `memory`. Gives up the checkpoint that was under way.
   void Resume(const Memory& memory);
 
   bool is_active() const { return active_.has_value(); }
   bool is_requested() const { return requested_at_.has_value(); }
-  // Returns when the first of the requests was made that are not served yet. Not set means that
-  // there is none.
+  // Returns when the oldest unanswered request was made. Not set means that all requests are
+  // answered.
   std::optional<absl::Time> requested_at() const;
-  // All shards have saved theirs, and the one under way waits for the disk only.
+  // Returns true if all shards have saved their parts of the checkpoint under way, and only its
+  // publication on disk is awaited.
   bool is_publishing() const;
-  // Directory of the one under way; empty if none is.
+  // Returns the temporary directory of the checkpoint under way. Empty means that none is under
+  // way.
   absl::string_view active_directory() const;
 
-  // The ticket of the checkpoint that will be begun next.
+  // Requests a checkpoint. Returns the ticket of the checkpoint that will be begun next.
   uint64_t Request(absl::Time now);
-  // Requires: not is_active(). Returns the temporary directory, below `folder`. Serves all requests
-  // made so far.
+  // Begins a checkpoint that answers all requests made so far. Returns its temporary directory,
+  // below `folder`. Requires: !is_active().
   std::string Begin(absl::string_view folder, Round round, const CoordinatorState& state,
                     absl::Time now);
-  // Serves all requests with what is on disk already.
+  // Answers all requests with the last checkpoint. Requires: last() is set.
   void ServeWithLast();
-  // Returns the record to publish once the last shard has saved. An error ends the checkpoint. Not
-  // set means that other shards are awaited, or that the answer is of another checkpoint.
+  // Records a shard's answer. Returns the record to publish if all shards have saved. An error in
+  // `manifest_part` ends the checkpoint and is returned. Not set means that other shards are
+  // awaited, or that the answer belongs to another checkpoint.
   std::optional<absl::StatusOr<CheckpointRecord>> OnSaved(
       int shard, absl::string_view directory, const absl::StatusOr<std::string>& manifest_part);
-  // Returns false if the answer is of another checkpoint.
+  // Ends the checkpoint in `directory` with this outcome. Returns false if the outcome belongs to
+  // another checkpoint.
   bool Finish(absl::string_view directory, const Outcome& outcome, absl::Time now);
-  // Ends the one under way, if any, and all requests with this error.
+  // Ends the checkpoint under way, if any, and all requests with the error `reason`.
   void Abort(const absl::Status& reason);
-  // Ends the requests alone that the one under way does not serve.
+  // Ends with the error `reason` only the requests that the checkpoint under way does not answer.
   void EndRequests(const absl::Status& reason);
-  // Returns true if this is the directory of the last checkpoint that has ended with an error.
+  // Returns true if `directory` is that of the last checkpoint that was given up before its
+  // publication.
   bool IsGivenUp(absl::string_view directory) const {
     return !directory.empty() && directory == given_up_;
   }
 
-  // The checkpoint that was restored, and was written at `written_at`, counts as the last one.
-  // `ledger` and `orders` are as they are on disk.
+  // Makes the restored checkpoint, which was written at `written_at`, the last one. `ledger` and
+  // `orders` are those that the checkpoint contains.
   void SetLast(const PublishedCheckpoint& checkpoint, const LedgerState& ledger,
                const StandingOrders& orders, absl::Time written_at);
   void ForgetLast() { last_.reset(); }
-  // The last one was taken in this very state.
+  // Returns true if the last checkpoint contains exactly this state.
   bool HoldsLast(const LedgerState& ledger, const StandingOrders& orders) const {
     return last_.has_value() && last_ledger_ == ledger && last_orders_ == orders;
   }
-  // The last one was taken under other orders.
+  // Returns true if the last checkpoint contains other orders or another learning rate scale.
   bool HasOther(const StandingOrders& orders, double learning_rate_scale) const {
     return last_.has_value() &&
            (last_orders_ != orders || last_ledger_.learning_rate_scale != learning_rate_scale);
   }
   const std::optional<PublishedCheckpoint>& last() const { return last_; }
-  // When the last one was written, and how long that took. Requires: last() is set.
+  // When the last checkpoint was published, and how long it took from its begin. Requires: last()
+  // is set.
   absl::Time last_at() const { return last_at_; }
   absl::Duration last_write_time() const { return last_write_time_; }
   std::optional<Outcome> OutcomeOf(uint64_t ticket) const;
@@ -109,7 +116,8 @@ class CheckpointTracker {
 
   int num_shards_;
   uint64_t next_ticket_ = 1;
-  std::optional<absl::Time> requested_at_;  // of those that the next one serves
+  // When the first request was made that the next checkpoint will answer.
+  std::optional<absl::Time> requested_at_;
   std::optional<Active> active_;
   std::string given_up_;  // directory
   std::map<uint64_t, Outcome> outcomes_;

@@ -1,5 +1,5 @@
-// All that the coordinator must remember across a restart; lives in the manifest of a checkpoint.
-// JSON form: coordinator_state_json.h.
+// CoordinatorState is all that the coordinator must remember across a restart. The manifest of a
+// checkpoint contains it. For its JSON form, see coordinator_state_json.h.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,44 @@
 
 namespace lodestar {
 
-// A data set and how far it is.
+// A data set and how far training has read it.
 struct DataSetState {
-  // As the first worker that had it told. own_partition: not the one that all with shared data
-  // have.
+  // The facts as the first worker with this data set reported them. own_partition is false for the
+  // data set that all workers with shared data have.
   DatasetInfo info;
-  int64_t next_sample = 0;    // position of its cursor
-  std::string claimant = {};  // name of that worker, for people; empty if not known
+  int64_t next_sample = 0;  // position of the next sample to hand out
+  // Name of the worker that reported `info`, for messages to operators. Empty means that it is not
+  // known.
+  std::string claimant = {};
   friend bool operator==(const DataSetState&, const DataSetState&) = default;
 };
 
-// Where the data and the schedules are. A checkpoint has it from between two rounds, or, in
-// asynchronous jobs, with grants out.
+// How far the data and the schedules have come. A checkpoint contains the ledger of a moment
+// between two rounds. In asynchronous jobs, grants may be without a report at that moment.
 struct LedgerState {
-  int64_t next_round = 0;  // rounds opened, or grants given in asynchronous jobs
-  // Rounds of these that no worker has reported. The job has one more round for each.
+  int64_t next_round = 0;  // number of rounds opened; of grants in asynchronous jobs
+  // Number of opened rounds that no worker has reported. The job has one more round for each of
+  // them.
   int64_t lost_rounds = 0;
-  int64_t next_sample = 0;      // samples handed out, of all data sets together
-  int64_t trained_samples = 0;  // reported
-  // Number of updates that it followed. -1 means that it is not done.
+  int64_t next_sample = 0;      // samples handed out from all data sets together
+  int64_t trained_samples = 0;  // samples that workers reported as trained
+  // Number of updates before the final evaluation. -1 means that the final evaluation is not done.
   int64_t final_evaluation_round = -1;
-  std::vector<DataSetState> data_sets = {};  // that samples were handed out of
-  int64_t rollbacks = 0;                     // since the job began
-  double learning_rate_scale = 1.0;          // what they and operators have made of it
-  double scale_by_operators = 1.0;           // the operators' part of that
+  std::vector<DataSetState> data_sets = {};  // those that samples were handed out from
+  int64_t rollbacks = 0;                     // number since the job began
+  double learning_rate_scale = 1.0;          // product of the changes by roll-backs and operators
+  double scale_by_operators = 1.0;           // the operators' part of this product
   friend bool operator==(const LedgerState&, const LedgerState&) = default;
 };
 
-// How training went, for people.
+// How training has gone, for the status.
 struct ProgressState {
   JobLoss loss;
   absl::Duration trained_time;
   friend bool operator==(const ProgressState&, const ProgressState&) = default;
 };
 
-// What stays so over all lives of the servers until it is taken back.
+// Orders that hold over all incarnations of the servers until they are revoked.
 struct StandingOrders {
   Quarantine::Memory quarantine = {};
   // Why no work is handed out. Not set means that work is handed out.

@@ -1,10 +1,12 @@
-// The last checkpoint, at the end of the job or before servers stop: which try comes when, where,
-// and how it ends. Pure; the coordinator carries the tries out.
+// LastSave plans the tries to write the last checkpoint, at the end of the job or before servers
+// stop: when and where each try is made, and when the last save is over. Pure; the coordinator
+// carries out the tries.
 //
 //   idle --Begin--> pausing --(time)--> [a try] --OnFailed--> pausing ... --no try left--> over
 //                                          \------- End ----------------------------------^
 //
-// A lap of tries: kTries in the checkpoint folder with growing pauses, then one in the fallback.
+// A lap is a sequence of tries: kTries in the checkpoint folder with growing pauses, then one in
+// the fallback folder, if there is one.
 #pragma once
 
 #include <cstdint>
@@ -28,21 +30,24 @@ class LastSave {
 
   explicit LastSave(bool has_fallback) : has_fallback_(has_fallback) {}
 
-  // `gives_up` means that a process waits to exit, so one lap from now on must do. Without it, lap
-  // follows lap. Begins anew if an earlier last save has ended with an error.
+  // Begins the tries. If `gives_up` is true, a process waits to exit, and the last save ends after
+  // one lap. If it is false, laps follow each other until a try succeeds. If an earlier last save
+  // has ended with an error, the tries begin again.
   void Begin(bool gives_up, absl::Time now);
   bool is_begun() const { return is_begun_; }
   bool is_under_way() const { return is_begun_ && !outcome_.has_value(); }
 
-  // Returns where to try now. Not set while pausing, or once over.
+  // Returns where to try now. Not set means that a pause is not over, or that the last save has not
+  // begun or is over.
   std::optional<Place> Due(absl::Time now) const;
-  // A try has failed; the last one of the last lap ends it.
+  // Records that a try has failed. If `gives_up` is set and this was the last try of the lap, the
+  // last save ends with `error`.
   void OnFailed(const absl::Status& error, absl::Time now);
   void End(const Outcome& outcome) { outcome_ = outcome; }
 
-  // Not set before it is over.
+  // Returns how the last save ended. Not set means that it has not ended.
   const std::optional<Outcome>& outcome() const { return outcome_; }
-  // After OnFailed() these say why, and when the next try is due.
+  // Return the error of the last failed try, and when the next try is due. Valid after OnFailed().
   const absl::Status& error() const { return error_; }
   absl::Time next_try() const { return next_try_; }
 

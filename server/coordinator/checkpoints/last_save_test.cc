@@ -12,7 +12,7 @@ using Place = LastSave::Place;
 const absl::Time kStart = absl::FromUnixSeconds(1000);
 const absl::Status kFull = absl::ResourceExhaustedError("disk full");
 
-// Fails every try as soon as it is due; returns their places and times, at most `limit`.
+// Fails every try as soon as it is due. Stops after `limit` tries. Returns their places and times.
 std::vector<std::pair<Place, absl::Duration>> FailAll(LastSave& save, size_t limit) {
   std::vector<std::pair<Place, absl::Duration>> tries;
   absl::Time now = kStart;
