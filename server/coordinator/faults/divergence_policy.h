@@ -1,5 +1,5 @@
-// The flags that say what becomes of a run, or of a worker, whose numbers are not finite or far too
-// large. Plain data.
+// DivergencePolicy holds flags. They say what happens to a run or to a worker if its numbers are
+// not finite or are far too large. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace lodestar {
 
 enum class DivergenceAction : uint8_t {
-  kStop,      // the job fails; what was saved before stays
+  kStop,      // the job fails; its checkpoints stay
   kRollback,  // the cluster goes back to the last good checkpoint, with a lower learning rate
 };
 
@@ -21,21 +21,24 @@ struct DivergencePolicy {
   // kRollback multiplies the learning rate by this factor each time, at most max_rollbacks times.
   double learning_rate_factor = 0.5;
   int max_rollbacks = 5;
-  // How often in a row one process may send what is not finite, while others do not.
+  // Maximum number of times in a row that one process sends numbers that are not finite while the
+  // numbers of other workers are finite.
   int nonfinite_limit = 3;
-  // A worker may send what is far longer than what others send in so many of kPoisonWindow rounds.
-  // Beyond that its name is shut out. 0 means that there is no limit.
+  // poison_limit is the maximum number of rounds, among the last kPoisonWindow rounds, in which a
+  // worker sends contributions that are far longer than those of the others. If a worker does so in
+  // more rounds, its name is shut out. A limit of 0 means no limit.
   static constexpr int kPoisonWindow = 100;
-  // Rounds of them that are an alarm. Fewer happen: once a run has learned its data, a hard sample
-  // is far beyond the rest.
+  // Number of these rounds that raises an alarm. Fewer are normal: once a run has learned its data,
+  // a hard sample gives a contribution that is far longer than the rest.
   static constexpr int kPoisonAlarm = 20;
   int poison_limit = 50;
 };
 
-// Errors of all: InvalidArgument naming the flag, the value and what is allowed.
+// Errors of all three functions: InvalidArgument, naming the flag, its value and the allowed
+// values.
 absl::StatusOr<DivergenceAction> ParseDivergenceAction(absl::string_view name);
 absl::Status ValidateDivergencePolicy(const DivergencePolicy& policy);
-// Whether a job can have it.
+// Checks that the job can use this policy.
 absl::Status CheckFits(const DivergencePolicy& policy, const JobSpec& job);
 
 }  // namespace lodestar

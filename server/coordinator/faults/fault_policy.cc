@@ -10,7 +10,8 @@
 namespace lodestar {
 namespace {
 
-// Returns the sender that the worker is: itself, or all workers of its certificate.
+// Returns the workers that count as one sender with `worker`: only itself, or all workers with its
+// certificate.
 std::vector<Sender> SameSender(WorkerId worker, absl::Span<const Sender> senders) {
   const auto self = std::find_if(senders.begin(), senders.end(),
                                  [&](const Sender& other) { return other.worker == worker; });
@@ -27,8 +28,9 @@ bool Has(const std::vector<Sender>& senders, WorkerId worker) {
                      [&](const Sender& sender) { return sender.worker == worker; });
 }
 
-// Returns the certificate that several of the other members have, half of them or more. That
-// certificate alone would say what is usual. Empty means that there is none.
+// Returns the certificate that at least two of the other members have, and at least half of them.
+// The workers of that certificate alone would define which contributions are usual. Empty means
+// that there is no such certificate.
 std::string LeadingIdentity(const std::vector<Sender>& accused, absl::Span<const Sender> senders) {
   std::map<absl::string_view, int> workers_of;
   int others = 0;
@@ -61,7 +63,8 @@ NotFiniteVerdict FaultPolicy::CountNotFinite(WorkerId worker, Incarnation incarn
       });
   if (!others_are_finite) return {.kind = NotFiniteVerdict::Kind::kDiverged};
   NotFiniteVerdict verdict = {.kind = NotFiniteVerdict::Kind::kDrop};
-  // Each process of the worker begins anew with --nonfinite_limit; its name does not.
+  // A new process of the worker starts again with 0 of --nonfinite_limit. The count of poisoned
+  // rounds is that of the name, and goes on.
   if (faults.times_not_finite() > times_before) {
     verdict.sender = CountPoisoned(worker, round, senders);
   }
@@ -76,7 +79,8 @@ SenderVerdict FaultPolicy::CountPoisoned(WorkerId worker, Round round,
 
 SenderVerdict FaultPolicy::Judge(WorkerId worker, absl::Span<const Sender> senders) {
   const std::vector<Sender> accused = SameSender(worker, senders);
-  std::set<Round> rounds;  // A round in which several workers of the sender sent so counts once.
+  // A round counts once, even if several workers of the sender were at fault in it.
+  std::set<Round> rounds;
   for (const Sender& sender : accused) {
     const std::vector<Round> of_worker = MemoryOf(sender.worker).poisoned_rounds;
     rounds.insert(of_worker.begin(), of_worker.end());
@@ -111,7 +115,7 @@ bool FaultPolicy::OnDiverged(Divergence divergence, bool may_go) {
   }
   ++memory_.rollbacks;
   memory_.learning_rate_scale *= limits_.learning_rate_factor;
-  // What is done again is done again for this reason.
+  // From now on, the divergence is the reason why rounds are repeated, not the earlier setback.
   setback_.reset();
   return true;
 }

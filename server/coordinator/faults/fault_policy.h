@@ -1,6 +1,6 @@
-// Which worker is to blame for numbers that cannot be right, which names are shut out, and whether
-// a run that has diverged goes back once more. The policy decides and remembers. The caller passes
-// facts in, and words and carries out the verdicts.
+// FaultPolicy decides three things: which worker is to blame for numbers that cannot be right,
+// which names are shut out, and whether a run that has diverged is rolled back. The policy decides
+// and remembers. The caller passes facts in, writes the messages and carries out the verdicts.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,12 @@
 
 namespace lodestar {
 
-// A worker that has sent something to this life of the servers.
+// A worker that has sent something to this incarnation of the servers.
 struct Sender {
   WorkerId worker;
   // The name in the certificate of the worker. Empty means that the worker has no certificate.
-  // Workers of one certificate are one sender, because a certificate is good for many names.
+  // Workers with the same certificate are one sender, because one certificate may be used with many
+  // names.
   absl::string_view identity = {};
   bool is_member = false;  // The worker is alive and has joined.
 };
@@ -31,15 +32,20 @@ struct Sender {
 // What follows from a round in which a worker sent numbers far from those of the others.
 struct SenderVerdict {
   enum class Kind : uint8_t {
-    kRepeat,     // The round was counted before.
-    kCounted,    // The round is counted, and nothing else follows.
-    kShutOut,    // There were more such rounds than the limit. The count begins anew.
-    kUndecided,  // There were as many, but one certificate has half of the other members or more.
+    kRepeat,   // The round was counted before.
+    kCounted,  // The round is counted, and nothing else follows.
+    // There were more such rounds than the limit, so the sender must be shut out. The count starts
+    // again at 0.
+    kShutOut,
+    // There were more such rounds than the limit. But at least half of the other members, and at
+    // least two, use one certificate. They may be the ones that are wrong, so nothing follows.
+    kUndecided,
   };
   Kind kind = Kind::kRepeat;
   // The number of such rounds of the sender among the last DivergencePolicy::kPoisonWindow rounds.
   int times = 0;
-  std::string leading_identity = {};  // of kUndecided: the certificate of the others
+  // The certificate of these other members, with kUndecided.
+  std::string leading_identity = {};
   friend bool operator==(const SenderVerdict&, const SenderVerdict&) = default;
 };
 
@@ -51,39 +57,44 @@ struct NotFiniteVerdict {
     kDiverged,  // No member is left whose last numbers were finite or are still to come.
   };
   Kind kind = Kind::kRepeat;
-  // What follows for the sender, if the round counts against it. Else nothing follows.
+  // What follows for the sender if the round counts against the sender. The default means that
+  // nothing follows.
   SenderVerdict sender = {};
   friend bool operator==(const NotFiniteVerdict&, const NotFiniteVerdict&) = default;
 };
 
-// A server has lost its memory, or an operator has ordered it, and all went back.
+// A return of all servers to a checkpoint, because a server lost its memory or an operator ordered
+// it.
 struct Setback {
   // An order by psctl rollback.
   struct Order {
-    int64_t most_rounds = 0;  // to go back to
+    int64_t most_rounds = 0;  // maximum round to return to
     std::string reason;       // in the operator's words
   };
 
-  int64_t rounds_done = 0;  // before
+  int64_t rounds_done = 0;  // number of rounds done before the return
   std::string why;
-  std::optional<Order> order = std::nullopt;  // until all are back
+  // The order, until all servers have returned. Not set means that there was none.
+  std::optional<Order> order = std::nullopt;
 };
 
-// Where the run diverged last.
+// The last divergence of the run.
 struct Divergence {
   Round round;
-  std::string text;  // for people
+  std::string text;  // message for operators
   absl::Time at;
 };
 
 class FaultPolicy {
  public:
-  // What outlives the coordinator's process, beside the shut-out names and the faults of workers.
+  // The state that outlives the coordinator's process, besides the shut-out names and the faults of
+  // workers.
   struct Memory {
-    uint64_t finite_reports = 0;       // of all workers
-    int64_t rollbacks = 0;             // after divergences
-    double learning_rate_scale = 1.0;  // by rollbacks and operators
-    // The part of operators in it. The factor of a rollback may have been another one before.
+    uint64_t finite_reports = 0;       // number from all workers
+    int64_t rollbacks = 0;             // number of roll-backs after divergences
+    double learning_rate_scale = 1.0;  // product of the changes by roll-backs and operators
+    // The operators' part of learning_rate_scale. The part of the roll-backs cannot be computed
+    // from their number, because their factor may have been changed by a restart with another flag.
     double scale_by_operators = 1.0;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
@@ -98,13 +109,14 @@ class FaultPolicy {
     workers_[worker].BeginLife(is_same_process);
   }
   void CountFinite(WorkerId worker);
-  // The worker's numbers are not finite. A life counts once. `senders` are all workers, also those
-  // whose lives have ended.
+  // Records that the worker sent numbers that are not finite. Each life counts once. `senders` are
+  // all workers, also those whose lives have ended.
   NotFiniteVerdict CountNotFinite(WorkerId worker, Incarnation incarnation, Round round,
                                   absl::Span<const Sender> senders);
-  // What the worker sent in this round is far longer than what others sent, or opposes it.
+  // Records that the worker's contribution in this round is far longer than those of the others, or
+  // points in the opposite direction.
   SenderVerdict CountPoisoned(WorkerId worker, Round round, absl::Span<const Sender> senders);
-  // How often in a row the worker's newest process has sent what is not finite.
+  // Returns how often in a row the worker's newest process has sent numbers that are not finite.
   int times_not_finite(WorkerId worker) const { return MemoryOf(worker).times_not_finite; }
   bool IsSick(WorkerId worker) const { return times_not_finite(worker) >= limits_.nonfinite_limit; }
   WorkerFaults::Memory MemoryOf(WorkerId worker) const;
@@ -121,15 +133,15 @@ class FaultPolicy {
   bool Readmit(absl::string_view name) { return quarantine_.Remove(name); }
   void Resume(Quarantine::Memory memory) { quarantine_ = Quarantine(std::move(memory)); }
 
-  // The run.
-  // Returns whether the run goes back, with a lower learning rate; this is counted then. `may_go`:
-  // nothing else keeps the run from going back.
+  // Records that the run has diverged. Returns true if the run must be rolled back, with a lower
+  // learning rate, and counts the roll-back. `may_go` is false if something else forbids a
+  // roll-back.
   bool OnDiverged(Divergence divergence, bool may_go);
   const std::optional<Divergence>& last_divergence() const { return last_divergence_; }
-  // As an operator wants it: times `factor` of what it is.
+  // Multiplies the learning rate scale by `factor`, by an operator's order.
   void MultiplyLearningRateScale(double factor);
   void SetBack(Setback setback) { setback_ = std::move(setback); }
-  const std::optional<Setback>& setback() const { return setback_; }  // the last one
+  const std::optional<Setback>& setback() const { return setback_; }  // the last setback
 
  private:
   SenderVerdict Judge(WorkerId worker, absl::Span<const Sender> senders);
@@ -137,7 +149,7 @@ class FaultPolicy {
   DivergencePolicy limits_;
   Memory memory_;
   std::map<WorkerId, WorkerFaults> workers_;
-  Quarantine quarantine_;  // over all lives of the servers
+  Quarantine quarantine_;  // kept over all incarnations of the servers
   std::optional<Divergence> last_divergence_;
   std::optional<Setback> setback_;
 };

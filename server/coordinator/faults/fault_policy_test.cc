@@ -62,7 +62,7 @@ TEST_F(FaultPolicyTest, AFiniteReportOfTheWorkerEndsTheCount) {
   EXPECT_EQ(policy_.times_not_finite(kA), 0);
 }
 
-// The weights may be at fault as long as no other worker's numbers are known to be finite.
+// As long as no other worker has sent finite numbers, the weights may be the cause.
 TEST_F(FaultPolicyTest, WithoutAFiniteReportInBetweenAFurtherLifeIsNoFurtherTime) {
   const std::vector<Sender> all = Members({kA, kB});
   policy_.CountNotFinite(kA, Incarnation(1), Round(0), all);
@@ -114,7 +114,7 @@ TEST_F(FaultPolicyTest, ALimitOfZeroShutsNoSenderOut) {
 TEST_F(FaultPolicyTest, WorkersOfOneCertificateAreOneSender) {
   std::vector<Sender> all = Members({kA, kB, kC});
   all[0].identity = all[1].identity = "site";
-  all[0].is_member = false;  // The first worker's life has ended.
+  all[0].is_member = false;  // the first worker's life has ended
   policy_.CountPoisoned(kA, Round(1), all);
   EXPECT_EQ(policy_.CountPoisoned(kB, Round(1), all), Counted(1)) << "a round counts once";
   EXPECT_EQ(policy_.CountPoisoned(kB, Round(2), all), Counted(2));

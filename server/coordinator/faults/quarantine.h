@@ -1,6 +1,7 @@
-// The names that are shut out, with the reasons: a worker has sent what cannot be right, or an
-// operator has ordered it. If a worker has a certificate, the name is that of the certificate, and
-// shuts out all workers that may act as it. Bounded. Pure data.
+// Quarantine holds the names that are shut out, with the reasons. A name is shut out because its
+// worker has sent something that cannot be right, or because an operator has ordered it. If the
+// worker has a certificate, the entry has the name of the certificate, and shuts out all workers
+// that may use this certificate. The number of entries is bounded. Pure data.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +20,8 @@ class Quarantine {
   struct Entry {
     std::string name;
     std::string reason;
-    bool is_identity = false;     // with every worker that may act as it
-    bool is_by_operator = false;  // else because of what it has sent
+    bool is_identity = false;     // true: shuts out every worker that may use the name
+    bool is_by_operator = false;  // false: because of what a worker has sent
     friend bool operator==(const Entry&, const Entry&) = default;
   };
   using Memory = std::vector<Entry>;  // the latest last
@@ -29,7 +30,8 @@ class Quarantine {
   explicit Quarantine(Memory memory) : entries_(std::move(memory)) {}
   const Memory& memory() const { return entries_; }
 
-  // Beyond kMaxNames, the oldest goes. One of the same name is replaced, and as wide as it was.
+  // Adds an entry. Beyond kMaxNames, the oldest entry is dropped. An entry of the same name is
+  // replaced. If the replaced entry had is_identity, the new entry has it too.
   void Add(Entry added) {
     std::erase_if(entries_, [&added](const Entry& entry) {
       if (entry.name != added.name) return false;
@@ -39,11 +41,12 @@ class Quarantine {
     if (entries_.size() == kMaxNames) entries_.erase(entries_.begin());
     entries_.push_back(std::move(added));
   }
-  // All that keeps the worker, or the identity, of this name out. False if nothing does.
+  // Removes all entries that shut out the worker or the certificate `name`. Returns false if there
+  // were none.
   bool Remove(absl::string_view name) {
     return std::erase_if(entries_, [name](const Entry& entry) { return Covers(entry, name); }) > 0;
   }
-  // Null: the worker of this name is free.
+  // Returns an entry that shuts out the worker `name`. Null means that the worker is not shut out.
   const Entry* Find(absl::string_view name) const {
     const auto found = std::find_if(entries_.begin(), entries_.end(),
                                     [name](const Entry& entry) { return Covers(entry, name); });

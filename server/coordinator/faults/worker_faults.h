@@ -1,4 +1,4 @@
-// What is held against a worker for the numbers that it sends. Pure data.
+// WorkerFaults counts how often the numbers of one worker were wrong. Pure data.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ namespace lodestar {
 
 class WorkerFaults {
  public:
-  // What outlives the coordinator's process.
+  // The state that outlives the coordinator's process.
   struct Memory {
-    int times_not_finite = 0;            // in a row, of the worker's process
-    Incarnation not_finite_life;         // the life that was counted last
-    uint64_t finite_reports_then = 0;    // of all workers
-    std::vector<Round> poisoned_rounds;  // the latest, ascending; over all lives
+    int times_not_finite = 0;            // number in a row, of the worker's newest process
+    Incarnation not_finite_life;         // the life that last sent numbers that are not finite
+    uint64_t finite_reports_then = 0;    // finite reports of all workers at that time
+    std::vector<Round> poisoned_rounds;  // the latest rounds, ascending; over all lives
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
@@ -25,18 +25,19 @@ class WorkerFaults {
   const Memory& memory() const { return memory_; }
 
   void BeginLife(bool is_same_process);
-  // The worker's numbers in this life are not finite. Counts at most once per life. Counts no
-  // further time while no other worker has reported finite numbers since the last one: then it may
-  // not be this worker's fault. `finite_reports`: of all workers so far. Returns false if this life
-  // is counted already.
+  // Records that the worker's numbers in this life are not finite. Counts at most once per life. If
+  // no worker has reported finite numbers since the last time, this time is not counted, because
+  // the fault may not be this worker's. `finite_reports` is the number of finite reports of all
+  // workers so far. Returns false if this life was recorded before.
   bool CountNotFinite(Incarnation incarnation, uint64_t finite_reports);
   void CountFinite() { memory_.times_not_finite = 0; }
-  // How often in a row the newest process has sent what is not finite. 0 means that its last
-  // numbers were finite, or are still to come.
+  // Returns how often in a row the newest process has sent numbers that are not finite. 0 means
+  // that its last numbers were finite, or that it has sent none yet.
   int times_not_finite() const { return memory_.times_not_finite; }
 
-  // What the worker sent in this round was far longer than what others sent. Returns false if that
-  // is counted already. Remembered are the rounds up to kPoisonWindow before the last of them.
+  // Counts a round in which the worker's contribution was far longer than those of the others, or
+  // pointed in the opposite direction. Returns false if this round was counted before. Remembers
+  // only the counted rounds among the last kPoisonWindow rounds up to the newest counted round.
   bool CountPoisoned(Round round);
   void ForgetPoisoned() { memory_.poisoned_rounds.clear(); }
 
