@@ -44,7 +44,7 @@ bool JobEnding::FailOnceSaved(const absl::Status& failure) {
 bool JobEnding::AwaitSave(absl::string_view asker, absl::Duration patience, absl::Time now) {
   if (!askers_.insert(std::string(asker)).second) return false;
   hold_reason_ = std::string(asker);
-  // The other half is for writing.
+  // Half of the time is for workers and servers. The other half is for writing.
   drop_missing_at_ = std::min(drop_missing_at_, now + patience / 2);
   away_until_ = std::max(away_until_, now + patience / 2);
   return true;
@@ -75,7 +75,7 @@ absl::Time JobEnding::LeavesBy(std::optional<absl::Time> report_due_at) const {
   const absl::Time by =
       std::max(over_since_ + kFarewellTime, report_due_at.value_or(absl::InfinitePast()));
   if (!stop_requested_at_.has_value()) return by;
-  // A worker that asks for work is told of the end at once.
+  // A stopped job waits less: a worker that asks for work hears of the end at once.
   return std::min(by, std::max(StopDeadline(), over_since_ + config_.lease));
 }
 

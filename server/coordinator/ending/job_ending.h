@@ -1,6 +1,7 @@
-// Whether and how a job comes to its end: it is paused, stopped, held for the last save, fails, or
-// its servers exit. JobEnding remembers why, and decides for how long workers and servers are
-// waited for then. The caller passes facts in, and words and carries out the verdicts.
+// JobEnding decides whether and how a job ends. A job may be paused, stopped, held for the last
+// save, or fail, and its servers may exit. JobEnding remembers the reasons, and decides how long
+// workers and servers are waited for. The caller passes facts in, writes the messages and carries
+// out the verdicts.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +17,13 @@
 
 namespace lodestar {
 
-// No work is handed out, and all stays as it is.
+// A pause of the job: no work is handed out, and the state stays as it is.
 struct JobPause {
   std::string reason;
-  absl::Time since;  // of this process
+  absl::Time since;  // when this process learned of the pause
 };
 
-// A worker that was dropped because it held up the end.
+// A worker that was dropped because the end of the job waited for its report of `round`.
 struct MissedReport {
   std::string worker;
   Round round;
@@ -32,96 +33,104 @@ struct MissedReport {
 class JobEnding {
  public:
   struct Config {
-    // The time for the rounds at hand of a job that is stopped.
+    // How long workers of a stopped job have to report the rounds that they are computing.
     absl::Duration stop_timeout;
     absl::Duration lease;
   };
 
-  // What outlives the coordinator's process, beside the pause, which is an order.
+  // The state that outlives the coordinator's process. The pause is kept elsewhere, with the
+  // orders.
   struct Memory {
     std::optional<std::string> stop_reason;
     std::optional<absl::Time> stop_requested_at;
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 
-  // For workers to push again what a server that was away has not taken.
+  // How long workers have, after a server is back, to push again the contributions that it has not
+  // received.
   static constexpr absl::Duration kHandInTime = absl::Seconds(2);
-  // For workers without a round at hand to leave once the job is over; they learn it within
-  // seconds.
+  // How long workers that compute no round have to leave after the job is over. They hear of the
+  // end within seconds.
   static constexpr absl::Duration kFarewellTime = absl::Minutes(1);
-  // For servers to hear that they are to exit: within ten seconds they notice a dead connection,
-  // and connect again.
+  // How long servers have to hear that they must exit. A server notices a dead connection within
+  // ten seconds, and connects again.
   static constexpr absl::Duration kExitTime = absl::Seconds(15);
 
   explicit JobEnding(const Config& config) : config_(config) {}
   Memory memory() const { return {stop_reason_, stop_requested_at_}; }
   void Resume(Memory memory, absl::Time now);
 
-  // The pause stays over all incarnations of the servers. It keeps its beginning if the reason
-  // changes.
+  // Pauses the job. The pause continues over all incarnations of the servers. If the job is paused
+  // already, only the reason changes, and `since` stays.
   void Pause(absl::string_view reason, absl::Time now);
   void EndPause() { pause_.reset(); }
   const std::optional<JobPause>& pause() const { return pause_; }
-  // A stop ends it.
+  // Returns true if the job is paused and is not stopping. A stop ends the pause.
   bool is_paused() const { return pause_.has_value() && !is_stopping(); }
 
-  // An operator, or the job upstream, stops this one. Requires: !is_stopping().
+  // Records that an operator or the upstream job stops this job. Requires: !is_stopping().
   void RequestStop(absl::string_view reason, absl::Time now);
   bool is_stopping() const { return stop_reason_.has_value(); }
   const std::optional<std::string>& stop_reason() const { return stop_reason_; }
-  // Not set means that RequestStop() was not called: the job goes on, or the run has diverged.
+  // Returns when RequestStop() was called. Not set means that it was not: the job goes on, or the
+  // run has diverged.
   std::optional<absl::Time> stop_requested_at() const { return stop_requested_at_; }
 
-  // The servers cannot go on.
+  // Fails the job because the servers cannot go on.
   void Fail(const absl::Status& failure) { failure_ = failure; }
-  // The run has diverged: the job fails and stops.
+  // Fails and stops the job because the run has diverged.
   void FailDiverged(const absl::Status& failure, absl::string_view stop_reason);
   const absl::Status& failure() const { return failure_; }
-  // The job fails with this error once the last save is over. Returns false if it fails with
-  // another one already.
+  // Sets the error with which the job fails after the last save. Returns false if another error was
+  // set before. The earlier error stays.
   bool FailOnceSaved(const absl::Status& failure);
   const absl::Status& failure_once_saved() const { return failure_once_saved_; }
 
-  // A process waits to exit until the last save is over, at the most for `patience`: no work is
-  // handed out. Returns false if it waits already.
+  // Records that the process `asker` waits for the last save before it exits, for at most
+  // `patience`. From now on no work is handed out. Returns false if the process waits already.
   bool AwaitSave(absl::string_view asker, absl::Duration patience, absl::Time now);
-  // The process waits no more. Returns true if none waits then, and work is handed out again.
+  // Records that the process `asker` no longer waits. Returns true if no other process waits. Work
+  // is then handed out again.
   bool ForgetAsker(absl::string_view asker);
   bool is_work_held() const { return !hold_reason_.empty(); }
   const std::string& hold_reason() const { return hold_reason_; }
-  // Returns whether the last save waits no longer for a server that is away.
+  // Returns whether the last save no longer waits for a server that is away.
   bool GivesUpServers(absl::Time now) const { return is_work_held() && now >= away_until_; }
 
-  // Returns whether workers have held up the last save, or a stop, for as long as they may. What
-  // waits for a server, or a save that has ended, is held up by no worker. `back_at`: when a server
-  // was back the last time.
+  // Returns whether the last save or a stop has waited for workers for as long as it may. Returns
+  // false while a server is away, and if neither a save nor a stop is in progress. `back_at` is
+  // when a server last came back.
   bool IsHeldUp(bool is_saving, bool is_shard_away, absl::Time back_at, absl::Time now) const;
-  // From then on workers that hold it up are dropped.
+  // Returns the time from which workers are dropped if the last save or a stop waits for their
+  // reports.
   absl::Time drop_missing_at() const { return drop_missing_at_; }
-  // Workers were dropped for that.
+  // Records which workers were dropped because the last save or a stop waited for their reports.
   void OnDropped(const std::vector<MissedReport>& missed);
   const std::vector<MissedReport>& not_waited_for() const { return not_waited_for_; }
 
-  // Nothing but the leaving of workers is waited for.
+  // Records that the job is over: nothing is awaited except that workers leave.
   void OnOver(absl::Time now);
   absl::Time over_since() const { return over_since_; }
-  // Returns when a worker that is still there is let go. `report_due_at`: of the work that it has
-  // at hand. Not set means that it has none.
+  // Returns the time after which the servers no longer wait for a worker to leave. `report_due_at`
+  // is when the report of the worker's present round is due. Not set means that it computes no
+  // round.
   absl::Time LeavesBy(std::optional<absl::Time> report_due_at) const;
 
-  // The servers exit. `untold`: shards whose servers are to say that they go.
+  // Records that the servers must exit. `untold` are the shards whose servers have not yet
+  // confirmed that they exit.
   void Exit(std::set<int> untold, absl::Time now);
   void OnExiting(int shard) { exit_untold_.erase(shard); }
   bool should_exit() const { return should_exit_; }
   const std::set<int>& exit_untold() const { return exit_untold_; }
-  // Returns whether a server may not have heard that it is to exit, and has time to connect again.
+  // Returns whether a server has not confirmed its exit and still has time to connect again.
   bool AwaitsServers(absl::Time now) const { return !exit_untold_.empty() && now < exit_by_; }
 
-  // The servers begin a new incarnation.
+  // Resets the state for a new incarnation of the servers.
   void Restart();
 
  private:
-  // Returns when the time for the rounds at hand of a job that is stopped is over.
+  // Returns when the stop_timeout of a stopped job is over. Infinite if RequestStop() was not
+  // called.
   absl::Time StopDeadline() const;
 
   Config config_;
@@ -131,7 +140,7 @@ class JobEnding {
   absl::Status failure_;
   absl::Status failure_once_saved_;
   std::string hold_reason_;       // empty if work is handed out
-  std::set<std::string> askers_;  // for the last save
+  std::set<std::string> askers_;  // processes that wait for the last save
   absl::Time away_until_ = absl::InfinitePast();
   absl::Time drop_missing_at_ = absl::InfiniteFuture();
   std::vector<MissedReport> not_waited_for_;

@@ -22,7 +22,7 @@ const absl::Status kFull = absl::ResourceExhaustedError("out of memory");
 
 class JobEndingTest : public testing::Test {
  protected:
-  // Whether workers hold up a save at this time, and no server was ever away.
+  // Returns IsHeldUp() at the time `now` if no server was ever away.
   bool IsHeldUp(absl::Time now, bool is_saving = true) const {
     return ending_.IsHeldUp(is_saving, /*is_shard_away=*/false, absl::InfinitePast(), now);
   }
