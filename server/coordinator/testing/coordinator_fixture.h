@@ -1,5 +1,5 @@
-// A coordinator under simulated time with recorded effects, and workers that obey the protocol.
-// For tests.
+// CoordinatorHarness runs a coordinator in simulated time and records its effects. Its workers obey
+// the protocol. For tests.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace lodestar {
 
-// What the coordinator has commanded so far: every command as one line, in the order given, and the
-// commands of some kinds as they are.
+// The commands of the coordinator so far. `commands` has one line for each command, in their order.
+// Commands of some kinds are kept whole as well.
 struct RecordedCommands {
   std::vector<std::string> commands;
   std::vector<AssignCommand> assignments;
@@ -30,7 +30,7 @@ struct RecordedTasks {
   std::vector<Round> set_aside;
   std::vector<MarkTask> marked;
   int restores = 0;
-  bool accepts_loss = false;  // The last of them does.
+  bool accepts_loss = false;  // true if the last restore accepts loss
 };
 
 struct RecordedAnnouncements {
@@ -45,12 +45,13 @@ struct TestWorker {
   std::string name;
   uint64_t instance_id = 0;
   WorkerLife life;
-  std::string certificate = "";  // empty: it comes without one
+  std::string certificate = "";  // empty means that the worker has none
   std::optional<AcknowledgedReport> acknowledged = {};
   std::optional<absl::Duration> process_age = {};
 };
 
-// A sync job of 4 rounds of 6 samples for the mlp, unless the test changes it before Start().
+// Returns the config of a sync job with 4 rounds of 6 samples for the model "mlp". A test may
+// change the config before it creates the harness.
 Coordinator::Config TestConfig(int min_workers = 1);
 DatasetInfo TestDataset();
 std::string Message(const absl::Status& status);
@@ -59,37 +60,41 @@ class CoordinatorHarness {
  public:
   explicit CoordinatorHarness(Coordinator::Config config = TestConfig());
 
-  // Attaches all shards, restores as said, loads.
+  // Attaches all shards, restores from `choice` and loads all shards.
   void Start(const RestoreChoice& choice = {.source = InitialSource{}, .server_incarnation = 1000});
   void AttachAll();
   void LoadAll();
-  // All servers are away, and back with the memory that they had.
+  // DetachAll() disconnects all servers. AttachAgain() connects them again with the memory that
+  // they had.
   void DetachAll();
   void AttachAgain();
-  // The process ends, and another one goes on from its memory, at another time; all servers are
-  // away. The test fails if there is none.
+  // Replaces the coordinator by a new process that continues from the memory of the old one, with a
+  // clock one hour behind. All servers are away. The test fails if there is no memory.
   void Restart();
-  // Answers the newest Save of all shards, and its publication.
+  // Answers the newest Save command for all shards, and then the publication of the checkpoint.
   void FinishSave();
 
   absl::StatusOr<Registration> Register(TestWorker& worker);
   absl::Status Join(const TestWorker& worker, const DatasetInfo& dataset = TestDataset());
-  // Register and Join; the test fails if they do.
+  // Registers a worker and joins. The test fails if one of them fails.
   TestWorker Add(const std::string& name, const DatasetInfo& dataset = TestDataset(),
                  const std::string& certificate = "");
-  // The grant, or none with `pending_reason`. The test fails on errors.
+  // Requests work. Returns an answer with a grant, or without a grant and with `pending_reason`.
+  // The test fails on errors.
   GrantAnswer Ask(const TestWorker& worker, const std::optional<RoundReport>& report = {});
   void Heartbeat(const TestWorker& worker);
-  // Time passes; those named send heartbeats at its end, and all servers but one a sign of life.
+  // Advances the time by `duration`. Then the workers `beating` send heartbeats, all servers except
+  // that of silent_shard are heard from, and Tick() is called.
   void Pass(absl::Duration duration, const std::vector<TestWorker>& beating = {});
-  // A report of the whole grant: loss 2 per sample, held-out loss 3 with every second one right.
+  // Returns a report of the whole grant. The loss is 2 per sample, and 3 per held-out sample. Half
+  // of the held-out samples are predicted correctly.
   static RoundReport ReportOf(const Grant& grant);
-  // All workers ask, compute and report until no worker gets anything but DONE; returns the grants,
+  // Lets all workers request work and report until all of them get DONE. Returns the grants, sorted
   // by round and first sample.
   std::vector<Grant> RunToEnd(const std::vector<TestWorker>& workers);
 
   Coordinator& coordinator() { return *coordinator_; }
-  // What the next process is told at its start.
+  // Returns the config that the next Restart() uses.
   Coordinator::Config& config() { return config_; }
   absl::Time now() const { return now_; }
 
