@@ -1,4 +1,5 @@
-// Reports of contributions that are still on their way: when all servers have them.
+// Tests of reports that come before the contributions: when does the coordinator know that all
+// servers have the contribution?
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
@@ -78,7 +79,7 @@ TEST_F(ReportAheadTest, WhatIsReportedOrOverIsNotAwaited) {
   EXPECT_FALSE(coordinator().OnContributed(1, kServers, worker_.life, Round(1)));
 }
 
-// Both servers keep journals, and the worker holds the grant of round 0.
+// Both servers keep journals. The worker has reported round 0 and has the grant of round 1.
 class ReportOfJournaledContributionTest : public ReportAheadTest {
  protected:
   ReportOfJournaledContributionTest() {

@@ -1,4 +1,4 @@
-// Asynchronous jobs: grants one by one, and the bound on how far ahead a worker may be.
+// Tests of asynchronous jobs: how work is granted, and how far ahead of the others a worker may be.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ TEST(CoordinatorAsyncTest, WhereAllAreSilentTheyAreNamed) {
   EXPECT_EQ(waiting_for(), "");
   for (int i = 0; i < 4; ++i) cluster.Pass(absl::Seconds(3), workers);
   EXPECT_EQ(waiting_for(), "waits for a, b to hand in a round, for 12s");
-  // One that goes on is enough.
+  // If one worker goes on, the job waits for nothing.
   cluster.Ask(workers[0], CoordinatorHarness::ReportOf(*first.grant));
   EXPECT_EQ(waiting_for(), "");
 }
@@ -164,7 +164,8 @@ TEST(CoordinatorAsyncTest, RoundOfALostWorkerIsCountedAsLost) {
   EXPECT_EQ(snapshot.total_rounds, 5) << "another one is trained in its place";
 }
 
-// The servers may have acknowledged the push of a worker that is lost before it reports.
+// The servers may have acknowledged a push whose worker is then lost before it reports. So a
+// checkpoint from before the loss may lack this push.
 TEST(CoordinatorAsyncTest, ACheckpointFromBeforeAWorkerWasLostIsNotTheLast) {
   Coordinator::Config config = TestConfig();
   config.job.mode = Mode::kAsync;

@@ -1,4 +1,4 @@
-// What one certificate may do to a job through the many names that it is good for.
+// Tests of the limits for workers that share one certificate, which may be used with many names.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ class CoordinatorCertificatesTest : public ::testing::Test {
     cluster_.emplace(config);
     cluster_->Start();
   }
-  // Registers and joins; its certificate is what stands before the point.
+  // Registers a worker and joins. The part of `name` before the point is its certificate.
   TestWorker Add(const std::string& name) {
     return cluster_->Add(name, TestDataset(), name.substr(0, name.find('.')));
   }
@@ -47,7 +47,7 @@ class CoordinatorCertificatesTest : public ::testing::Test {
     const absl::Status registered = cluster_->Register(worker).status();
     return registered.ok() ? cluster_->Join(worker) : registered;
   }
-  // Each of them reports the round that it has; then they wait for the next one.
+  // Lets each of `workers` get a grant of a round and report it. Then all wait for the next round.
   void MakeRound(const std::vector<TestWorker>& workers) {
     for (const TestWorker& worker : workers) cluster_->Ask(worker);
     for (const TestWorker& worker : workers) {
@@ -56,9 +56,9 @@ class CoordinatorCertificatesTest : public ::testing::Test {
       cluster_->Ask(worker, CoordinatorHarness::ReportOf(*held.grant));
     }
   }
-  // `holder` gets a round, which the others have reported and wait for.
+  // Gives `holder` a round. The others have reported this round and wait for its end.
   void GiveRoundTo(const TestWorker& holder, const std::vector<TestWorker>& others) {
-    // The others may have a round that was opened before.
+    // An earlier round may be open for the others. They report it first, and `holder` asks again.
     for (int i = 0; i < 2; ++i) {
       const bool has_round = cluster_->Ask(holder).grant.has_value();
       for (const TestWorker& worker : others) {
@@ -70,7 +70,8 @@ class CoordinatorCertificatesTest : public ::testing::Test {
     }
     FAIL() << holder.name << " gets no round";
   }
-  // So, and nothing is heard of `silent` any more until its lease is over.
+  // Gives `silent` a round that the others wait for. Then `silent` sends nothing until its lease is
+  // over.
   void HoldUp(const TestWorker& silent, const std::vector<TestWorker>& others) {
     GiveRoundTo(silent, others);
     for (int i = 0; i < 4; ++i) cluster_->Pass(absl::Seconds(3), others);
@@ -168,7 +169,7 @@ TEST_F(CoordinatorCertificatesTest, NameWithACompletedRoundComesBackThoughItsCer
   const TestWorker known = Add("box.0");
   MakeRound({known});
   ASSERT_OK(cluster_->coordinator().Leave(known.life, "", {}, cluster_->now()));
-  // The completed round allows one name more.
+  // The completed round allows one more name.
   for (int i = 1; i <= Membership::kNamesPerCertificate + 1; ++i) Add(absl::StrCat("box.", i));
   EXPECT_THAT(RegisterAndJoin(New("box.99")), StatusIs(absl::StatusCode::kUnavailable));
   TestWorker again = New("box.0");

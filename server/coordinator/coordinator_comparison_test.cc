@@ -1,4 +1,4 @@
-// Journals are compared before a worker is answered:
+// Tests that journals are compared before a worker is answered, see
 // server/coordinator/shards/journal_comparison.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class CoordinatorComparisonTest : public testing::Test {
     return config;
   }
 
-  // The process ends, and the next one finds a journal that ends with this record.
+  // Replaces the coordinator's process by a new one, which finds a journal that ends with `record`.
   void RestartWith(uint64_t record) {
     cluster_.config().journal.end = {kJournal, record};
     cluster_.Restart();
@@ -49,7 +49,7 @@ class CoordinatorComparisonTest : public testing::Test {
         shard, 2, 70 + shard, memory_of, absl::StrCat("host:", shard), cluster_.now(), journal);
   }
 
-  // Returns the place of a server that has obeyed this record.
+  // Returns the journal place of a server that has obeyed the coordinator's `record`.
   static JournalPlace Follows(uint64_t record, int64_t highest_round) {
     return {.first_segment = 1,
             .end = 0,
@@ -80,7 +80,7 @@ TEST_F(CoordinatorComparisonTest, AnswersNoWorkerBeforeAllServersHaveAttached) {
   ASSERT_OK(Attach(0, Follows(50, 0)));
   ExpectNoWorkerIsAnswered();
   EXPECT_FALSE(cluster_.coordinator().Snapshot(cluster_.now()).open_round.has_value());
-  // This is longer than a lease, which no worker could renew.
+  // A minute is longer than a lease. No worker can renew its lease in this time.
   cluster_.Pass(absl::Minutes(1));
   cluster_.sent().commands.clear();
   ASSERT_OK(Attach(1, Follows(49, 0)));
@@ -144,7 +144,7 @@ TEST_F(CoordinatorComparisonTest, WaitsWhereShardFollowsRecordThatTheJournalLack
   const ClusterSnapshot snapshot = cluster_.coordinator().Snapshot(cluster_.now());
   EXPECT_EQ(snapshot.state, "journal_lost");
   EXPECT_THAT(snapshot.waiting_for, HasSubstr("shard 1"));
-  // Whatever comes.
+  // The coordinator answers no worker, whatever happens next.
   cluster_.Pass(absl::Minutes(1));
   cluster_.coordinator().OnShardDisconnected(1, 71, cluster_.now());
   ASSERT_OK(Attach(1, Follows(51, 17)));
@@ -225,7 +225,7 @@ TEST_F(CoordinatorComparisonTest, ShardWithOlderMemoryTakesAllBackOnceAllAreComp
   EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("shard 1")));
 }
 
-// The record comes with the contribution, not with the next sign of life.
+// The shard reports its record with the contribution, and not only with its next sign of life.
 TEST_F(CoordinatorComparisonTest, ShardThatLacksRecordOfCountedContributionTakesAllBack) {
   const Grant grant = *cluster_.Ask(worker_).grant;
   cluster_.coordinator().NoteJournalEnd(1, 77);
@@ -239,7 +239,7 @@ TEST_F(CoordinatorComparisonTest, ShardThatLacksRecordOfCountedContributionTakes
   EXPECT_THAT(cluster_.observer().alarms, Contains(HasSubstr("record 77 was on disk")));
 }
 
-// A coordinator without its journal, and without a checkpoint.
+// The new coordinator has neither a journal nor a checkpoint.
 TEST_F(CoordinatorComparisonTest, NewCoordinatorWaitsWhereShardKnowsRoundsOfAnotherJournal) {
   CoordinatorHarness other(Config());
   ASSERT_OK(other.coordinator().OnShardAttached(0, 2, 70, 0, "host:0", other.now(), {}));
@@ -293,7 +293,7 @@ TEST_F(CoordinatorComparisonTest, MarksLastCheckpointAsCompleteAndReopensItBefor
   EXPECT_TRUE(record.journal.is_complete);
   EXPECT_EQ(record.journal.journal_id, kNewJournal);
   EXPECT_EQ(record.journal.shard_records.size(), 2);
-  // The job goes on from a complete checkpoint.
+  // The job continues from a complete checkpoint.
   cluster_.config().journal.newest =
       KnownCheckpoint{record.final_directory, record.round, 1000, record.journal};
   cluster_.config().journal.end = {kNewJournal, 70};
@@ -303,7 +303,7 @@ TEST_F(CoordinatorComparisonTest, MarksLastCheckpointAsCompleteAndReopensItBefor
   ASSERT_EQ(cluster_.store().marked.size(), 1);
   EXPECT_EQ(cluster_.store().marked[0].path, record.final_directory);
   EXPECT_FALSE(cluster_.store().marked[0].is_complete);
-  // The disk refuses once.
+  // The first removal of the mark fails.
   cluster_.coordinator().OnCheckpointMarked(false, absl::ResourceExhaustedError("disk full"),
                                             cluster_.now());
   EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The connection of b is closed while others wait for b.
+// Tests what happens if the connection of worker b is closed while others wait for b.
 class UnconnectedWorkerTest : public testing::Test {
  protected:
   explicit UnconnectedWorkerTest(const Coordinator::Config& config = Config()) : cluster_(config) {}
@@ -52,7 +52,7 @@ class UnconnectedWorkerTest : public testing::Test {
   void Close(char name, bool by_peer = true) {
     cluster_.coordinator().OnConnectionEnded(Find(name).life, kPeer, by_peer, cluster_.now());
   }
-  // Less than a lease.
+  // Lets `duration` pass, without heartbeats. `duration` must be shorter than a lease.
   void Wait(absl::Duration duration) {
     cluster_.sent().commands.clear();
     cluster_.Pass(duration);
@@ -93,14 +93,15 @@ TEST_F(UnconnectedWorkerTest, EndsOnceNothingCameOverAnotherConnection) {
 TEST_F(UnconnectedWorkerTest, LivesOnIfItIsHeardOverAnotherConnection) {
   Report("ac");
   Close('b');
-  cluster_.coordinator().NoteConnection(Find('b').life, kPeer);  // was on its way
+  cluster_.coordinator().NoteConnection(Find('b').life,
+                                        kPeer);  // a late call over the closed connection
   Wait(absl::Seconds(1));
   ASSERT_EQ(num_asked(), 1);
   cluster_.coordinator().NoteConnection(Find('b').life, "ipv4:10.0.0.1:4243");
   Answer('b');
   EXPECT_EQ(Alive(), "abc");
   Close('b');
-  ASSERT_OK(cluster_.Register(Find('b')));  // over no connection that is known
+  ASSERT_OK(cluster_.Register(Find('b')));  // the address of the connection is not known
   Wait(absl::Seconds(1));
   EXPECT_EQ(num_asked(), 0) << "a registration is a sign of life, too";
 }
@@ -115,7 +116,7 @@ TEST_F(UnconnectedWorkerTest, LivesOnIfAServerHasAnOpenConnection) {
 }
 
 TEST_F(UnconnectedWorkerTest, LivesOnWhileTheRoundWaitsForAnotherWorker) {
-  // One that pushes may do no more than wait for b, whose part comes first.
+  // c computes. If c pushed, it could be waiting for b, whose part is summed first.
   ASSERT_OK(
       cluster_.coordinator().Heartbeat({Find('c').life, 0, 0, "compute"}, cluster_.now()).status());
   Report("a");

@@ -1,4 +1,4 @@
-// Workers with data of their own: what is compared, handed out and evaluated.
+// Tests of workers with their own data: what is compared, handed out and evaluated.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ DatasetInfo Own(const std::string& fingerprint, int64_t train, int64_t heldout) 
           .own_partition = true};
 }
 
-// A report with this loss for each held-out sample.
+// Returns a report with the loss `heldout_loss` for each held-out sample.
 RoundReport ReportOf(const Grant& grant, double heldout_loss) {
   RoundReport report = CoordinatorHarness::ReportOf(grant);
   report.heldout_loss_sum = heldout_loss * static_cast<double>(grant.num_heldout_samples);
@@ -123,7 +123,8 @@ TEST(CoordinatorDataTest, FinalEvaluationGoesOnWithoutDataThatWasLostWithItsWork
   EXPECT_EQ(cluster.Ask(a).grant->kind, Grant::Kind::kEvaluate);
 }
 
-// Workers get their parts with the grants that they come to, and nothing is told before all are in.
+// Each worker gets its part of the evaluation with its next grant. No held-out loss is reported
+// before all parts are in.
 TEST(CoordinatorDataTest, AsynchronousEvaluationIsOverAllSets) {
   CoordinatorHarness cluster(AsyncConfig(/*eval_every=*/2));
   cluster.Start();

@@ -1,5 +1,4 @@
-// Tests of numbers that are not finite: which worker the coordinator holds responsible, and what it
-// does about it.
+// Tests of numbers that are not finite: which worker the coordinator blames, and what it does then.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,13 +51,13 @@ class CoordinatorDivergenceTest : public ::testing::Test {
     }
   }
 
-  // The worker's grant.
+  // Returns the worker's grant. The test fails if it has none.
   Grant GrantOf(int worker) {
     const GrantAnswer answer = cluster_->Ask(workers_[worker]);
     EXPECT_TRUE(answer.grant.has_value()) << answer.pending_reason;
     return answer.grant.value_or(Grant());
   }
-  // All ask, and report what they get; `rounds` times.
+  // Lets all workers request a grant and report it, `rounds` times.
   void Train(int rounds) {
     for (int i = 0; i < rounds; ++i) {
       for (const TestWorker& worker : workers_) cluster_->Ask(worker);
@@ -79,7 +78,7 @@ class CoordinatorDivergenceTest : public ::testing::Test {
   }
   void TooLong(int worker, int64_t round) {
     const WorkerLife& life = workers_[worker].life;
-    // Every bucket says so.
+    // Every bucket reports the same fault.
     for (int bucket = 0; bucket < 3; ++bucket) {
       coordinator().OnShardEvent(
           0,
@@ -99,7 +98,7 @@ class CoordinatorDivergenceTest : public ::testing::Test {
     ASSERT_TRUE(cluster_->Join(workers_[worker]).ok());
   }
   ClusterSnapshot Snapshot() { return coordinator().Snapshot(cluster_->now()); }
-  // Answers ChooseRestoreTask with the last checkpoint that was published.
+  // Answers the ChooseRestoreTask with the last checkpoint that was published.
   void RestoreLast() {
     const CheckpointRecord& record = cluster_->store().published.back();
     cluster_->coordinator().OnRestoreChosen(
@@ -181,7 +180,8 @@ TEST_F(CoordinatorDivergenceTest, RollbackGoesOnFromTheLastGoodCheckpointWithALo
   EXPECT_EQ(snapshot.state, "training");
   EXPECT_THAT(cluster_->observer().alarms, Contains(HasSubstr("rollback 1 of 5")));
 
-  // The run diverges once more from the same checkpoint. Then a checkpoint keeps what has happened.
+  // The run diverges again after the same checkpoint. Then the next checkpoint contains both
+  // roll-backs.
   Refuse(0, 4);
   RestoreLast();
   ComeBack(0);
@@ -207,7 +207,7 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
   EXPECT_THAT(cluster_->observer().alarms,
               Contains(HasSubstr("last good checkpoint: the one before ckpt/round-00000004")));
 
-  // An update that overflows has begun with good weights.
+  // If an update overflows, the weights before it were good. So the checkpoint of round 4 stays.
   workers_.clear();
   Start(RollingBack(Config(1)));
   Train(4);
@@ -216,7 +216,8 @@ TEST_F(CoordinatorDivergenceTest, CheckpointOfTheWeightsThatGaveSuchNumbersIsNot
       1, ShardDiverged{coordinator().server_incarnation(), Round(4), "bucket 3"}, cluster_->now());
   EXPECT_THAT(cluster_->store().set_aside, ElementsAre(Round(5)));
 
-  // That is so for an operator that starts the job again as well.
+  // The checkpoint is set aside also if the job stops, so that a restart by an operator does not
+  // use it.
   workers_.clear();
   Start(Config(1));
   Train(4);
@@ -419,7 +420,7 @@ TEST_F(CoordinatorDivergenceTest, OneSickWorkerIsDroppedAndTheOthersGoOn) {
     }
     EXPECT_EQ(Snapshot().state, "training");
     EXPECT_EQ(Snapshot().divergence, std::nullopt);
-    // With a quorum the round was opened without c, which was late in the one before.
+    // With a quorum, this round was opened without c, because c was late in the previous round.
     EXPECT_EQ(cluster_->observer().rounds.back().workers, quorum == 0 ? 2 : 1);
     const std::vector<WorkerSnapshot> shown = Snapshot().workers;
     EXPECT_EQ(shown[1].state, "dropped");
@@ -496,7 +497,7 @@ TEST_F(CoordinatorDivergenceTest, WorkerThatIsSickAgainAndAgainIsTurnedAway) {
     for (int time = 1; time <= limit; ++time) {
       for (const TestWorker& worker : workers_) cluster_->Ask(worker);
       Refuse(1, time);
-      Refuse(1, time);  // another bucket says the same
+      Refuse(1, time);  // another bucket reports the same fault
       EXPECT_FALSE(IsAlive(1));
       EXPECT_THAT(Snapshot().workers[1].reason,
                   HasSubstr(absl::StrCat(time, " of ", limit,
@@ -638,7 +639,7 @@ TEST_F(CoordinatorDivergenceTest, WhoHasACertificateIsShutOutWithAllItsNames) {
   EXPECT_OK(register_as("card.3", "card"));
 }
 
-// What the many say that have one certificate, one machine says.
+// Workers with one certificate may all be on one machine, so they count as one.
 TEST_F(CoordinatorDivergenceTest, WorkersOfOneCertificateShutNobodyOut) {
   for (const bool is_one_certificate : {true, false}) {
     workers_.clear();
@@ -737,8 +738,8 @@ TEST_F(CoordinatorDivergenceTest, CheckpointsKeepWhoIsShutOut) {
   cluster_->FinishSave();
   const std::vector<CheckpointRecord> saved = cluster_->store().published;
 
-  // The job goes back to a checkpoint from before any worker was shut out. A checkpoint is then
-  // taken again.
+  // The job returns to a checkpoint from before any worker was shut out. Then a new checkpoint is
+  // made.
   ASSERT_OK(coordinator().RollBack(Round(4), "", cluster_->now()));
   const auto choice_of = [&](const CheckpointRecord& record) {
     return RestoreChoice{.source = CheckpointSource{record.final_directory},
@@ -756,7 +757,7 @@ TEST_F(CoordinatorDivergenceTest, CheckpointsKeepWhoIsShutOut) {
   EXPECT_EQ(cluster_->store().published.back().state.orders.quarantine,
             saved[1].state.orders.quarantine);
 
-  // Another process begins without a journal.
+  // Another process starts from the checkpoint, without a journal.
   CoordinatorHarness restarted(config);
   restarted.Start(choice_of(saved[1]));
   EXPECT_THAT(restarted.Register(b).status(), is_shut_out);

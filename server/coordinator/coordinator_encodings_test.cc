@@ -1,4 +1,4 @@
-// Which clients may register, by the encodings that they know.
+// Tests which clients may register, depending on the encodings that they know.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/coordinator/testing/coordinator_fixture.h"
@@ -29,7 +29,8 @@ TEST(CoordinatorEncodingsTest, ClientThatDoesNotKnowTheJobsIsRefused) {
   EXPECT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
 }
 
-// Two bits and four are kinds of their own; how many are kept the registration says.
+// Top-k with 2 bits and with 4 bits are different kinds of encoding. A client must know the kind.
+// The number of kept elements does not matter, because the answer to the registration says it.
 TEST(CoordinatorEncodingsTest, TopKIsKnownByItsBits) {
   Coordinator::Config config = TestConfig();
   config.job.push_encoding = Encoding::TopK(32, 4);

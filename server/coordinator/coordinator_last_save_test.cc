@@ -1,4 +1,4 @@
-// The last checkpoint: before a server stops, and at the end of the job, also where it fails.
+// Tests of the last checkpoint, before a server stops and at the end of the job. Some saves fail.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ class CoordinatorLastSaveTest : public testing::Test {
   void SetUp() override { cluster_.Start(); }
 
   Coordinator& coordinator() { return cluster_.coordinator(); }
-  // Shard 0 cannot write what it was told to save last.
+  // Reports that shard 0 cannot write the newest checkpoint.
   void FailSave() {
     coordinator().OnShardEvent(
         0,
@@ -44,7 +44,7 @@ class CoordinatorLastSaveTest : public testing::Test {
   void BeginLastSave(const std::string& reason = "shard 1 stops") {
     coordinator().BeginLastSave(reason, kPatience, cluster_.now());
   }
-  // Round 1 is open for two workers, and the first of them alone has reported it.
+  // Opens round 1 for two workers. Only the first of them reports it.
   std::pair<TestWorker, TestWorker> BeginWhileOneOwesARound() {
     std::pair<TestWorker, TestWorker> workers = {cluster_.Add("a"), cluster_.Add("b")};
     const auto& [a, b] = workers;
@@ -84,7 +84,7 @@ TEST_F(CoordinatorLastSaveTest, ComesAfterTheOpenRoundAndHoldsAllThatWasDone) {
   EXPECT_EQ(coordinator().Unsaved(), "");
 }
 
-// A process that is told to stop may be killed before the open round comes.
+// A process that was told to stop may be killed before the open round is completed.
 TEST_F(CoordinatorLastSaveTest, SavesTheCompleteRoundsAtOnceAndTheOpenOneOnceItHasCome) {
   const TestWorker a = cluster_.Add("a");
   const Grant open = *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
@@ -114,7 +114,7 @@ TEST_F(CoordinatorLastSaveTest, AStopByAnOperatorSavesTheCompleteRoundsAtOnceToo
   EXPECT_EQ(cluster_.sent().commands.back(), "save 1");
 }
 
-// The bucket of a shard was ahead of the command.
+// A bucket of shard 0 had completed the open round before the command to save came.
 TEST_F(CoordinatorLastSaveTest, AnOpenRoundThatComesMeanwhileIsNoFailure) {
   const TestWorker a = cluster_.Add("a");
   const Grant open = *cluster_.Ask(a, CoordinatorHarness::ReportOf(*cluster_.Ask(a).grant)).grant;
@@ -168,11 +168,11 @@ TEST_F(CoordinatorLastSaveTest, EveryServerThatStopsGetsTheSameOneInAnyOrder) {
   const Grant open = *cluster_.Ask(a).grant;
   BeginLastSave("shard 1 stops");
   BeginLastSave("the coordinator stops");
-  cluster_.FinishSave();  // of the complete rounds
+  cluster_.FinishSave();  // checkpoint of the complete rounds
   cluster_.Ask(a, CoordinatorHarness::ReportOf(open));
   cluster_.FinishSave();
   EXPECT_EQ(cluster_.sent().save_directories.size(), 2);
-  // The server of shard 1 goes; what the coordinator asks for then is on disk.
+  // The server of shard 1 exits. The checkpoint that the coordinator needs next is on disk already.
   coordinator().OnShardDisconnected(1, 71, cluster_.now());
   BeginLastSave("the coordinator stops");
   ASSERT_EQ(Code(), absl::StatusCode::kOk) << Error();
@@ -198,8 +198,8 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerIsBackTheJobGoesOn) {
   EXPECT_EQ(cluster_.Ask(cluster_.Add("a")).grant->round, Round(1));
 }
 
-// The server has lost nothing: no server and no worker goes back, and its process does not wait to
-// exit any more.
+// The restarted server has lost nothing. So no server and no worker goes back to a checkpoint, and
+// the job no longer waits for the last save.
 TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGoesOn) {
   const TestWorker a = cluster_.Add("a");
   const Grant grant = *cluster_.Ask(a).grant;
@@ -216,7 +216,7 @@ TEST_F(CoordinatorLastSaveTest, WhenTheStoppedServerGoesOnFromItsJournalTheJobGo
   EXPECT_EQ(coordinator().server_incarnation(), life);
 }
 
-// What a process has sent may be on its way for longer than the process lives.
+// A message of a process may arrive after another process has taken over its journal.
 TEST_F(CoordinatorLastSaveTest, WhoseProcessAnotherHasFollowedIsNotHeard) {
   const uint64_t life = coordinator().server_incarnation();
   const auto attach = [&](uint64_t first_segment) {
@@ -262,7 +262,7 @@ TEST_F(CoordinatorLastSaveTest, AServerThatIsStoppedAndStartedAgainWhileOthersLo
 
 TEST_F(CoordinatorLastSaveTest, AWorkerThatHoldsItUpIsDroppedAfterHalfOfThePatience) {
   const auto [a, b] = BeginWhileOneOwesARound();
-  cluster_.FinishSave();  // of the complete rounds
+  cluster_.FinishSave();  // checkpoint of the complete rounds
   for (int i = 0; i < 5; ++i) cluster_.Pass(absl::Seconds(5), {a, b});
   EXPECT_EQ(cluster_.sent().save_directories.size(), 1);
   EXPECT_THAT(Snapshot().waiting_for, HasSubstr("round 1 waits for b"));
@@ -519,7 +519,7 @@ TEST_F(CoordinatorLastSaveTest, AStoppedJobWaitsForRoundsNoLongerThanTheTimeoutA
   cluster_.Ask(b);
   const Grant grant = *cluster_.Ask(a, CoordinatorHarness::ReportOf(first)).grant;
   coordinator().RequestStop("psctl stop", cluster_.now());
-  cluster_.FinishSave();  // of the complete rounds
+  cluster_.FinishSave();  // checkpoint of the complete rounds
   cluster_.Ask(a, CoordinatorHarness::ReportOf(grant));
   for (int i = 0; i < 9; ++i) cluster_.Pass(absl::Seconds(6), {a, b});
   EXPECT_TRUE(coordinator().IsMember(b.life));
@@ -585,7 +585,7 @@ class EndOfJobTest : public CoordinatorLastSaveTest {
           return config;
         }()) {}
 
-  // The job is done and its last checkpoint is to be written.
+  // Runs the job to its end, until the last checkpoint is being written.
   void SetUp() override {
     cluster_.Start();
     worker_ = cluster_.Add("a");

@@ -1,4 +1,4 @@
-// A process that ends, and another one that goes on from its memory.
+// Tests of a coordinator process that ends and of another process that continues from its memory.
 #include "server/coordinator/coordinator_memory.h"
 
 #include <cstdint>
@@ -45,7 +45,8 @@ std::string Kept(const Coordinator& coordinator, absl::Time now) {
   return CoordinatorMemoryToJson(coordinator.Memory(), now);
 }
 
-// Two workers that do all rounds, a call at a time, each answered before the next one.
+// Two workers that do all rounds of a job. They make one call at a time, and each call is answered
+// before the next.
 class Script {
  public:
   explicit Script(CoordinatorHarness* cluster) : cluster_(cluster) {
@@ -53,7 +54,7 @@ class Script {
     for (const char* name : {"a", "b"}) workers_.push_back({cluster_->Add(name), {}, false});
   }
 
-  // Makes the next call. Returns false if all is done.
+  // Makes the next call. Returns false if both workers are done.
   bool Step() {
     if (const auto& saves = cluster_->sent().save_directories; saves.size() > num_saves_) {
       ++num_saves_;
@@ -80,10 +81,11 @@ class Script {
     return true;
   }
 
-  // The process that it is reported to ends.
+  // Skips the answers to the saves so far, because the process that waits for them ends.
   void GiveUpSave() { num_saves_ = cluster_->sent().save_directories.size(); }
 
-  // What a worker does that was cut off: it sends again what was not answered.
+  // Registers all workers again, as workers do after they lost the connection. They keep their
+  // lives, and send the reports that were not answered again.
   void ComeBack() {
     for (Worker& worker : workers_) {
       const WorkerLife before = worker.as.life;
@@ -118,7 +120,7 @@ std::vector<std::string> Told(const std::vector<RoundSummary>& rounds) {
   return told;
 }
 
-// At every point of a job, one process ends and another goes on.
+// The coordinator's process is replaced after each call of the job in turn.
 TEST(CoordinatorMemoryTest, AJobGoesOnAsIfNothingHadHappenedWhereverItIsCut) {
   CoordinatorHarness whole(PairConfig());
   Script expected(&whole);
@@ -150,7 +152,7 @@ TEST(CoordinatorMemoryTest, AJobGoesOnAsIfNothingHadHappenedWhereverItIsCut) {
   EXPECT_GT(num_cuts, 20);
 }
 
-// Random calls of workers, servers and operators.
+// Makes random calls of workers, servers and operators.
 class History {
  public:
   History(Coordinator::Config config, uint64_t seed) : cluster(config), chance_(seed) {
@@ -158,7 +160,7 @@ class History {
   }
 
   void Step() {
-    // As a recorder does, soon.
+    // A recorder would acknowledge the last round soon.
     if (const auto& rounds = cluster.observer().rounds; !rounds.empty()) {
       cluster.coordinator().OnRecorded(rounds.back());
     }
@@ -166,7 +168,7 @@ class History {
     const absl::Time then = cluster.now();
     const std::string before = Kept(cluster.coordinator(), then);
     Act();
-    // A caller that trusts the version does not miss a change.
+    // If memory_version() has not changed, the memory must not have changed either.
     if (cluster.coordinator().memory_version() == version) {
       EXPECT_EQ(Kept(cluster.coordinator(), then), before);
     } else {
@@ -174,11 +176,11 @@ class History {
     }
   }
 
-  // All that live call again.
+  // Lets all workers register and request work.
   void AskAll() {
     for (Worker& worker : workers_) {
       const auto registered = cluster.Register(worker.as);
-      if (!registered.ok()) continue;  // not ready
+      if (!registered.ok()) continue;  // the servers are not ready
     }
     for (Worker& worker : workers_) Ask(worker);
   }
@@ -194,7 +196,8 @@ class History {
 
   int64_t Below(int64_t limit) { return static_cast<int64_t>(chance_() % limit); }
 
-  // Writes a record as the journal does, and checks that the records read give the same memory.
+  // Writes a record as the journal does. Checks that the records give the same memory when they are
+  // read.
   void Record() {
     const absl::Time now = cluster.now();
     const MemoryRecords::Record record =
@@ -202,7 +205,7 @@ class History {
                       /*must_be_whole=*/record_chance_() % 50 == 0);
     if (record.is_whole && record_chance_() % 2 == 0) journal_.clear();
     journal_.push_back(record.text);
-    // The process that reads it has another clock.
+    // The process that reads the records has another clock.
     const absl::Time later = now + absl::Hours(record_chance_() % 100);
     uint64_t journal_id = 0;
     const auto memory = CoordinatorMemoryFromRecords(journal_, later, &journal_id);
@@ -230,7 +233,7 @@ class History {
       worker.as = {absl::StrCat("w", Below(6)), chance_(), {}};
       const auto registered = cluster.Register(worker.as);
       if (!registered.ok()) return;
-      if (Below(4) == 0) return;  // it never joins
+      if (Below(4) == 0) return;  // this worker never joins
       DatasetInfo data = TestDataset();
       data.own_partition = Below(2) == 0;
       if (data.own_partition) data.fingerprint = absl::StrCat("own ", Below(3));
@@ -295,7 +298,7 @@ class History {
   std::vector<std::string> journal_;
 };
 
-// What is left of a memory without what an outage may change.
+// Returns the memory as JSON, without the fields that an outage may change.
 std::string Lasting(const Coordinator& coordinator, absl::Time now) {
   nlohmann::json json = nlohmann::json::parse(Kept(coordinator, now))["memory"];
   if (json.is_null()) return "none";
@@ -359,7 +362,7 @@ TEST(CoordinatorMemoryTest, AStoppedJobStillWaitsForWorkersOnlySoLong) {
   CoordinatorHarness cluster(PairConfig());
   cluster.Start();
   const TestWorker a = cluster.Add("a"), b = cluster.Add("b");
-  cluster.Ask(b);  // both wait, so that a round opens
+  cluster.Ask(b);  // if both wait, a round is opened
   const Grant grant = *cluster.Ask(a).grant;
   ASSERT_TRUE(cluster.Ask(b).grant.has_value());
   cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
@@ -417,7 +420,7 @@ TEST(CoordinatorMemoryTest, ACheckpointUnderWayIsDiscardedAndBegunAnew) {
   EXPECT_THAT(cluster.store().discarded, IsEmpty()) << "its journal may have gone back";
   cluster.AttachAgain();
   EXPECT_THAT(cluster.store().discarded, ElementsAre(given_up));
-  // One of the servers has gone on writing.
+  // The server of shard 1 has continued to write the checkpoint that was given up.
   cluster.coordinator().OnShardEvent(1, ShardSaved{1000, given_up, {"part 1"}}, cluster.now());
   EXPECT_THAT(cluster.store().discarded, ElementsAre(given_up, given_up));
   cluster.sent().save_directories.pop_back();
@@ -448,7 +451,8 @@ TEST(CoordinatorMemoryTest, AServerThatHasLostAPartOfItsJournalTakesAllBack) {
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
   cluster.coordinator().OnJournalState(0, {.end = 50}, cluster.now());
   cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
-  cluster.coordinator().OnJournalState(1, {.end = 55}, cluster.now());  // it was overtaken
+  cluster.coordinator().OnJournalState(1, {.end = 55},
+                                       cluster.now());  // an older message that arrives late
   ASSERT_TRUE(script.Step());
   cluster.Restart();
   const auto attach = [&](int shard, uint64_t journal_end) {
@@ -471,7 +475,7 @@ TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {
   Script script(&cluster);
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(script.Step());
   cluster.coordinator().OnJournalState(1, {.end = 60}, cluster.now());
-  // What it says on a connection of before is older.
+  // A call over an old connection arrives late, and its journal end is older.
   EXPECT_OK(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now(),
                                                   JournalPlace{.first_segment = 1, .end = 40}));
   ASSERT_TRUE(script.Step());
@@ -481,7 +485,7 @@ TEST(CoordinatorMemoryTest, AServerWithAllOfItsJournalGoesOn) {
   EXPECT_EQ(cluster.store().restores, 1);
 }
 
-// As by a process whose disk has hung until another one had taken its folders over.
+// For example, the disk of the old process hung until a new process had taken over its folders.
 TEST(CoordinatorMemoryTest, AProcessWhoseJournalAnotherGoesOnWithIsLetInNoMore) {
   CoordinatorHarness cluster(PairConfig());
   Script script(&cluster);
@@ -534,8 +538,8 @@ TEST(CoordinatorMemoryTest, WorkersFollowAServerToItsAddressWithTheirNextHeartbe
   call.map_version = answer.servers->map_version;
   ASSERT_OK_AND_ASSIGN(answer, cluster.coordinator().Heartbeat(call, cluster.now()));
   EXPECT_FALSE(answer.servers.has_value());
-  // A worker that cannot be told of the address so begins a new life, and learns the address by
-  // that.
+  // A worker that does not accept addresses in answers to heartbeats must begin a new life. It
+  // learns the address from its registration.
   HeartbeatCall plain;
   plain.life = old.life;
   EXPECT_THAT(cluster.coordinator().Heartbeat(plain, cluster.now()),
@@ -678,7 +682,7 @@ TEST(CoordinatorMemoryJsonTest, RefusesChangesThatDoNotFit) {
   EXPECT_THAT(CoordinatorMemoryFromRecords({}, now), StatusIs(absl::StatusCode::kDataLoss));
 }
 
-// The lives of workers that are over stay in whole records alone.
+// Ended lives of workers are written only in whole records, so that records of changes stay short.
 TEST(CoordinatorMemoryJsonTest, AChangeIsAsLongAsWhatHasChanged) {
   const absl::Time now = absl::FromUnixSeconds(1'700'000'000);
   CoordinatorMemory memory;

@@ -1,4 +1,5 @@
-// Tests of what operators order: pause and resume, another learning rate, the eviction of a worker.
+// Tests of the orders of operators: to pause and resume, to change the learning rate, to evict a
+// worker.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +77,7 @@ TEST_F(CoordinatorOrdersTest, APausedJobEndsItsRoundAndOpensNone) {
   EXPECT_FALSE(answer.grant.has_value());
   EXPECT_EQ(answer.pending_reason, "paused: the card is swapped; psctl resume goes on");
 
-  // No worker is dropped, and none is held up, however long the pause lasts.
+  // However long the pause lasts, no worker is dropped, and the job does not count as held up.
   for (int i = 0; i < 100; ++i) cluster_->Pass(absl::Seconds(3), workers_);
   EXPECT_OK(coordinator().CheckLife(workers_[0].life));
   EXPECT_OK(coordinator().CheckLife(workers_[1].life));
@@ -152,7 +153,7 @@ TEST_F(CoordinatorOrdersTest, AProcessThatGoesOnStaysPaused) {
   EXPECT_FALSE(cluster_->Ask(workers_[0]).grant.has_value());
   EXPECT_EQ(Snapshot().state, "paused");
 
-  // Another process begins without a journal.
+  // Another process starts from the checkpoint, without a journal.
   CoordinatorHarness restarted(Config());
   restarted.Start(ChoiceOf(saved));
   EXPECT_THAT(restarted.observer().events, Contains("paused: over night; psctl resume goes on"));
@@ -300,7 +301,7 @@ TEST_F(CoordinatorOrdersTest, WhoIsEvictedStaysOut) {
                                "worker 'b' is shut out: an operator has evicted it: its fan is "
                                "loud; psctl readmit b lets it in again");
   EXPECT_THAT(cluster_->Register(workers_[1]).status(), is_out);
-  // The round is closed without it.
+  // The round is closed without the evicted worker.
   cluster_->Ask(workers_[0], CoordinatorHarness::ReportOf(*cluster_->Ask(workers_[0]).grant));
   cluster_->FinishSave();
   const CheckpointRecord saved = cluster_->store().published.back();

@@ -1,4 +1,5 @@
-// What the coordinator makes of rounds that take what was computed on the grants before them.
+// Tests of overlapped rounds: each round takes the samples that were computed on the previous
+// grant.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Windows of two steps of 3 samples each.
+// Returns the config of a job with windows of two steps per fragment, with 3 samples each.
 Coordinator::Config OverlapConfig(int min_workers = 1, int fragments = 1) {
   Coordinator::Config config = TestConfig(min_workers);
   JobSpec& job = config.job;
@@ -29,9 +30,9 @@ Coordinator::Config OverlapConfig(int min_workers = 1, int fragments = 1) {
   return config;
 }
 
-constexpr int64_t kWindow = 6;  // samples
+constexpr int64_t kWindow = 6;  // samples per window
 
-// Returns the report of a worker that has computed so many samples before this grant.
+// Returns the report of a worker that has computed `computed` samples before this grant.
 RoundReport ReportOf(const Grant& grant, int64_t computed) {
   RoundReport report;
   report.round = grant.round;
@@ -74,7 +75,8 @@ TEST(CoordinatorOverlapTest, WhatIsInHandIsUnderWayUntilARoundTakesLess) {
   EXPECT_EQ(untrained(), 0);
   const Grant second = *cluster.Ask(a, ReportOf(first, 0)).grant;
   EXPECT_EQ(untrained(), 0) << "a window is in hand, and another one is granted";
-  // Told to stop in the window of the first, it computes nothing on the second.
+  // The worker is told to stop in the window of the first grant. It computes nothing on the second
+  // grant.
   RoundReport last = ReportOf(second, 2);
   last.leaves_nothing_in_hand = true;
   ASSERT_OK(cluster.coordinator().Leave(a.life, "told to stop", last, cluster.now()));
@@ -158,7 +160,7 @@ TEST(CoordinatorOverlapTest, AStopDoesNotWaitForWhoHasNothingInHandAndNeverAsks)
     cluster.Ask(worker, ReportOf(*cluster.Ask(worker).grant, 0));
   }
   const Grant second = *cluster.Ask(a).grant;
-  // b is lost, and comes back; the job needs two workers for a round.
+  // b is lost and comes back. The job needs two workers for a round.
   for (int i = 0; i < 30; ++i) cluster.Pass(absl::Seconds(3), {a});
   ASSERT_OK(cluster.Register(b));
   ASSERT_OK(cluster.Join(b));
@@ -176,7 +178,7 @@ TEST(CoordinatorOverlapTest, WhoLeavesIsInOneMoreRoundForWhatItHasInHand) {
   EXPECT_FALSE(cluster.Ask(b).grant.has_value());
   const Grant second_of_a = *cluster.Ask(a, ReportOf(of_a, 0)).grant;
   const Grant of_b = *cluster.Ask(b).grant;
-  // b computes on its grant, and is told to leave; a has not finished its round.
+  // b computes on its grant and is told to leave. a has not finished its round.
   EXPECT_FALSE(cluster.Ask(b, ReportOf(of_b, 0)).grant.has_value());
   ASSERT_OK(cluster.coordinator().BeginLeave(b.life, cluster.now()));
   EXPECT_FALSE(cluster.Ask(b).grant.has_value());

@@ -1,4 +1,4 @@
-// Checkpoints, stopping, lost shards, resuming.
+// Tests of checkpoints, stops, lost shards and restarts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ Coordinator::Config SavingConfig(int64_t every = 2) {
   return config;
 }
 
-// Runs one worker until round `round` is granted; returns that grant.
+// Runs one worker until it gets the grant of `round`. Returns this grant.
 Grant RunUntil(CoordinatorHarness& cluster, const TestWorker& worker, int64_t round) {
   GrantAnswer answer = cluster.Ask(worker);
   while (answer.grant.has_value() && answer.grant->round.value() < round) {
@@ -103,7 +103,8 @@ TEST(CoordinatorRestartTest, AServerThatGoesAwayWhileItLoadsIsWaitedForByName) {
   const absl::Status refused = cluster.Register(worker).status();
   EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
   EXPECT_THAT(Message(refused), HasSubstr("waits for the server of shard 1"));
-  // What it reports once it is back, or before it went away, is enough.
+  // The server of shard 1 may report before or after it is back that it has loaded. It need not
+  // report twice.
   cluster.LoadAll();
   EXPECT_EQ(coordinator.phase(), CoordinatorPhase::kLoading);
   ASSERT_TRUE(coordinator.OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now()).ok());
@@ -188,8 +189,9 @@ TEST(CoordinatorRestartTest, AJournalThatIsTooLongBringsACheckpointOutOfTurnOnce
   EXPECT_THAT(cluster.observer().events,
               Contains(AllOf(HasSubstr("shard 1"), HasSubstr("--journal_limit=1.0 kB"))));
   cluster.FinishSave();
-  coordinator.OnJournalState(1, {.bytes = 1500},
-                             cluster.now());  // still, as when saving takes long
+  coordinator.OnJournalState(
+      1, {.bytes = 1500},
+      cluster.now());  // the save took long, so the journal is still too long
   RunUntil(cluster, a, 4);
   EXPECT_EQ(cluster.sent().save_directories.size(), 1);
   coordinator.OnJournalState(1, {.bytes = 10}, cluster.now());
@@ -443,7 +445,7 @@ TEST(CoordinatorRestartTest, StopEndsTheJobAfterTheOpenRoundWithACheckpoint) {
   const Grant grant = RunUntil(cluster, a, 3);
   cluster.coordinator().RequestStop("maintenance", cluster.now());
   EXPECT_EQ(cluster.coordinator().Snapshot(cluster.now()).state, "stopping");
-  cluster.FinishSave();  // of the complete rounds
+  cluster.FinishSave();  // checkpoint of the complete rounds
   EXPECT_EQ(cluster.store().published.back().round, Round(3));
   EXPECT_EQ(*cluster.Ask(a).grant, grant) << "what is out is finished";
   EXPECT_FALSE(cluster.Ask(a, CoordinatorHarness::ReportOf(grant)).grant.has_value());
@@ -479,7 +481,7 @@ TEST(CoordinatorRestartTest, StopBeforeTheServersAreReadyEndsAtOnce) {
   EXPECT_TRUE(IsJobOver(unready.Register(worker).status()));
 }
 
-// Returns the choice of a checkpoint of a job that "a" was a worker of, and that "b" had left.
+// Returns the choice of a checkpoint of a job in which "a" was a worker and which "b" had left.
 RestoreChoice ChoiceWithA() {
   CheckpointRecord record;
   record.final_directory = "ckpt/round-00000000";
@@ -563,7 +565,8 @@ TEST(CoordinatorRestartTest, StopRightAfterAStartWaitsForWorkersThatItCannotKnow
   EXPECT_TRUE(unvisited.coordinator().outcome().has_value());
 }
 
-// Two shards, one worker `a` that holds the grant of round 2.
+// Twice a shard is lost and the job returns to the checkpoint of round 2. Then the job stops before
+// it has done the lost rounds again.
 TEST(CoordinatorRestartTest, AJobThatStopsShortOfWhereItOnceWasSaysWhatIsLost) {
   CoordinatorHarness cluster(SavingConfig());
   cluster.Start();
@@ -701,7 +704,7 @@ TEST_F(AwayShardTest, AnotherProcessTakesOverFromOneThatIsAwayOnly) {
   EXPECT_EQ(cluster_.store().restores, 2);
 }
 
-// From before it had loaded, over a connection that has held the call up.
+// The late call was sent before the server had loaded, over a connection that delayed it.
 TEST_F(AwayShardTest, ACallThatComesLateSendsNobodyBack) {
   EXPECT_EQ(coordinator().OnShardAttached(1, 2, 71, 0, "host:1", cluster_.now()).code(),
             absl::StatusCode::kAborted);
@@ -773,7 +776,8 @@ TEST(CoordinatorRestartTest, CheckpointUnderWayFailsWithTheOldConnectionOfAShard
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   RunUntil(cluster, a, 2);
-  // The coordinator has not seen the old one die; the command to save may have been lost with it.
+  // The coordinator has not noticed the end of the old connection. The command to save may have
+  // been lost with that connection.
   ASSERT_TRUE(cluster.coordinator().OnShardAttached(1, 2, 71, 1000, "host:1", cluster.now()).ok());
   EXPECT_THAT(cluster.store().discarded, ElementsAre("ckpt/round-00000002.1000-1.tmp"));
   RunUntil(cluster, a, 4);
@@ -861,7 +865,7 @@ TEST(CoordinatorRestartTest, WorkersOfBeforeLearnThatWeightsCannotBeLoaded) {
   EXPECT_TRUE(coordinator.outcome().has_value());
 }
 
-// What they push, no server can take any more.
+// No server can receive the contributions of the workers any more.
 TEST(CoordinatorRestartTest, WorkersAtWorkLearnThatNothingCanBeRestored) {
   CoordinatorHarness cluster;
   cluster.Start();
@@ -883,7 +887,7 @@ TEST(CoordinatorRestartTest, WorkersAtWorkLearnThatNothingCanBeRestored) {
   EXPECT_TRUE(coordinator.outcome().has_value());
 }
 
-// It would look for a coordinator that is gone for ever.
+// If the coordinator did not wait, a server would look for a coordinator that has exited.
 TEST(CoordinatorRestartTest, AServerThatMayNotHaveHeardOfTheEndIsWaitedFor) {
   CoordinatorHarness cluster;
   cluster.Start();
@@ -953,7 +957,7 @@ TEST(CoordinatorRestartTest, FirstClientBringsLayoutAndWeights) {
   EXPECT_FALSE(b->needs_initial_weights);
   ASSERT_TRUE(cluster.Join(plain).ok());
   EXPECT_THAT(cluster.Ask(plain).pending_reason, HasSubstr("waits for a to supply"));
-  // Shards take first weights only as long as they know of no member.
+  // Shards accept the first weights only as long as they know no member.
   EXPECT_THAT(cluster.sent().commands, Not(Contains(StartsWith("members"))));
   ASSERT_TRUE(cluster.Join({"a", 1, a->life}).ok());
   EXPECT_THAT(cluster.sent().commands, Contains("members 2"));
@@ -983,7 +987,8 @@ TEST(CoordinatorRestartTest, AClientThatGoesByTheJobsLayoutNeedsTheSameTensorsOn
     }
     cluster.Start(choice);
     const Layout job = cluster.coordinator().map()->layout;
-    // A client that comes while no client is to supply the weights may bring another layout.
+    // Register another client first, which will supply the weights if a client must. So the next
+    // client may bring another layout.
     TestWorker first{"first", 7, {}};
     ASSERT_TRUE(cluster.Register(first).ok());
     std::vector<TensorSpec> tensors = job.tensors();

@@ -1,4 +1,4 @@
-// Settings of a job that its first client proposes.
+// Tests of job settings that the first client proposes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,7 +56,7 @@ class CoordinatorSettingsTest : public testing::Test {
     return coordinator().Register(CallOf(name, proposed), cluster_->now());
   }
 
-  // Until the servers are ready for it.
+  // Registers a client that proposes settings. Registers it again once the servers are ready.
   Registration Enter(const std::string& name, ProposedSettings proposed) {
     EXPECT_THAT(Register(name, proposed), StatusIs(absl::StatusCode::kUnavailable));
     cluster_->LoadAll();
@@ -88,11 +88,11 @@ TEST_F(CoordinatorSettingsTest, ThoseOfTheFirstClientAreTheJobs) {
   EXPECT_THAT(cluster_->observer().events,
               Contains(AllOf(HasSubstr("proposed by name=first peer=ipv4:10.0.0.1:5: taken "),
                              HasSubstr("optimizer=momentum"), HasSubstr("batch_size=3"))));
-  // Others' are not looked at.
+  // The settings that other clients propose are ignored.
   const absl::StatusOr<Registration> second = Register("second", kSgd);
   ASSERT_OK(second);
   EXPECT_EQ(second->job.optimizer, first.job.optimizer);
-  // And the work that is handed out is by them.
+  // The work that is handed out uses the settings of the first client.
   TestWorker worker{"first", 1, first.life};
   ASSERT_OK(cluster_->Join(worker));
   const GrantAnswer answer = cluster_->Ask(worker);
@@ -136,8 +136,8 @@ TEST_F(CoordinatorSettingsTest, WhatTheJobCannotHaveIsRefusedAndTheNextOnesCount
 
 TEST_F(CoordinatorSettingsTest, MemoryIsCountedWithTheOptimizerThatResults) {
   Coordinator::Config config = ClientConfig();
-  // Each of two servers has 32 elements. Its memory is enough for weights and sums and for staging,
-  // and not for two state vectors.
+  // Each of the two servers has 32 elements. Its memory is enough for weights, sums and staging,
+  // but not for the two state vectors of AdamW.
   config.memory = {.total_bytes = 720, .available_bytes = 720, .limited_by = "the test"};
   config.job.bucket_bytes = 32 * 4;
   config.staging_bytes = 1;
@@ -154,7 +154,7 @@ TEST_F(CoordinatorSettingsTest, IfTheFirstIsLostBeforeItsWeightsCameTheNextOnesC
   cluster_->Pass(absl::Seconds(11));
   EXPECT_THAT(Register("second", kSgd), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_EQ(cluster_->store().restores, 2);
-  // Another one that comes meanwhile changes nothing.
+  // A third client that comes meanwhile changes nothing.
   EXPECT_THAT(Register("third", kMomentum), StatusIs(absl::StatusCode::kUnavailable));
   coordinator().OnRestoreChosen({{.source = ClientSource{}, .server_incarnation = 9}},
                                 cluster_->now());
@@ -212,7 +212,8 @@ TEST_F(CoordinatorSettingsTest, WhoDoesNotComeBackWithTheWeightsIsWaitedForOnlyS
   Start();
   EXPECT_THAT(Register("first", kMomentum), StatusIs(absl::StatusCode::kUnavailable));
   cluster_->LoadAll();
-  // While it may come, another one does not turn the servers round.
+  // As long as the first client may come back, a second client does not make the servers start
+  // over.
   EXPECT_THAT(Register("second", kSgd), StatusIs(absl::StatusCode::kUnavailable,
                                                  HasSubstr("waits for first, whose settings")));
   EXPECT_EQ(cluster_->store().restores, 1);
@@ -229,7 +230,7 @@ TEST_F(CoordinatorSettingsTest, WhoDoesNotComeBackWithTheWeightsIsWaitedForOnlyS
   ASSERT_OK(second);
   EXPECT_TRUE(second->needs_initial_weights);
   EXPECT_EQ(second->job.optimizer.kind, OptimizerKind::kSgd);
-  // Once a client is to bring the weights, there is nothing to wait for.
+  // Once the second client has been told to bring the weights, the first client can register too.
   EXPECT_OK(Register("first", kMomentum));
 }
 

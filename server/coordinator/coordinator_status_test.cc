@@ -1,4 +1,4 @@
-// Tests of what the coordinator shows people.
+// Tests of the coordinator's status.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::StartsWith;
 
-// A worker that has trained for two seconds and holds the next round.
+// Adds a worker that trains two rounds in two seconds. It has the grant of the next round.
 TestWorker WorkTwoRounds(CoordinatorHarness& cluster) {
   TestWorker worker = cluster.Add("a");
   Grant grant = *cluster.Ask(worker).grant;
@@ -75,13 +75,14 @@ TEST(CoordinatorStatusTest, ExposedCommunicationIsAMeanOfTheLastRounds) {
   EXPECT_NEAR(worker.communication_share, mean, 1e-9) << "rounds of a second";
 }
 
-// A share that forgets by a tenth per round would let the first one weigh for long.
+// The first round takes long. A moving average that forgets a tenth per round would show this for
+// many rounds.
 TEST(CoordinatorStatusTest, ARoundIsSummedUpWithItsOwnTimesAlone) {
   CoordinatorHarness cluster(TestConfig(/*min_workers=*/2));
   cluster.Start();
   const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
   for (int round = 0; round < 2; ++round) {
-    for (const TestWorker& worker : workers) cluster.Ask(worker);  // a round begins with all
+    for (const TestWorker& worker : workers) cluster.Ask(worker);  // all ask before the round opens
     cluster.Pass(absl::Seconds(1), workers);
     for (const size_t i : {0, 1}) {
       RoundReport report = CoordinatorHarness::ReportOf(*cluster.Ask(workers[i]).grant);
@@ -125,7 +126,8 @@ TEST(CoordinatorStatusTest, AWorkerTellsHowLongItTookUntilItsFirstContribution) 
   cluster.Ask(a, CoordinatorHarness::ReportOf(grant));
   expect_start();
 
-  // Another life of the same process changes nothing, and one of another process begins anew.
+  // A new life of the same process keeps this time. With a life of another process, the time is
+  // measured again.
   ASSERT_TRUE(cluster.coordinator().Leave(a.life, "gone", {}, cluster.now()).ok());
   call.process.age = std::nullopt;
   ASSERT_TRUE(cluster.coordinator().Register(call, cluster.now()).ok());
@@ -157,7 +159,7 @@ TEST(CoordinatorStatusTest, SamplesThatWereHandedOutAreTrainedOnUnderWayOrLost) 
   };
   expect_samples(6, 0, 0);
   RoundReport part = CoordinatorHarness::ReportOf(of_a);
-  part.num_samples = 1;  // of 3: it was told to stop
+  part.num_samples = 1;  // of 3, because the worker was told to stop
   EXPECT_TRUE(cluster.coordinator().Leave(a.life, "told to stop", part, cluster.now()).ok());
   expect_samples(6, 0, 2);
   cluster.Ask(b, CoordinatorHarness::ReportOf(of_b));
@@ -185,7 +187,7 @@ TEST(CoordinatorStatusTest, AProcessThatTakesPartAgainHearsOfTheRoundsBeforeAndT
   };
   EXPECT_EQ(lost(), 0);
   cluster.Ask(second, report);
-  cluster.Ask(second, report);  // once more
+  cluster.Ask(second, report);  // the report is repeated
   EXPECT_EQ(lost(), 1);
 }
 
@@ -199,7 +201,7 @@ TEST(CoordinatorStatusTest, MetricsAreMeansOverThoseWhoTellThem) {
   RoundReport report = CoordinatorHarness::ReportOf(grants[0]);
   report.metrics = {{"both", 1.0}, {"a", 5.0}};
   cluster.Ask(workers[0], report);
-  cluster.Ask(workers[0], report);  // once more
+  cluster.Ask(workers[0], report);  // the report is repeated
   report = CoordinatorHarness::ReportOf(grants[1]);
   report.metrics = {{"both", 2.0}, {"bad", std::nan("")}};
   cluster.Ask(workers[1], report);
@@ -280,7 +282,7 @@ TEST(CoordinatorStatusTest, AJournalThatCannotBeWrittenIsWhatIsWaitedFor) {
   EXPECT_EQ(coordinator.Snapshot(cluster.now()).waiting_for,
             "the journal of shard 0: no answer and the journal of shard 1: disk full");
 
-  // Nothing is known of the journal of a server that is away.
+  // While the server of shard 1 is away, the state of its journal is not known.
   coordinator.OnShardDisconnected(1, 71, cluster.now());
   EXPECT_THAT(coordinator.Snapshot(cluster.now()).waiting_for,
               StartsWith("the journal of shard 0: no answer; waits for the server of shard 1"));

@@ -1,4 +1,4 @@
-// Lives of workers and rounds.
+// Tests of the lives of workers and of rounds.
 #include "server/coordinator/coordinator.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ TEST(CoordinatorTest, WholeLifeOfAJobWithTwoWorkers) {
     EXPECT_EQ(grants[2 * round].min_round, Round(round));
     EXPECT_EQ(grants[2 * round].first_sample, 6 * round);
     EXPECT_EQ(grants[2 * round + 1].first_sample, 6 * round + 3);
-    // With each grant the workers are told the job's loss of the round before.
+    // Each grant tells the worker the job's loss in the previous round.
     const JobLoss& told = grants[2 * round + 1].loss;
     EXPECT_EQ(told.train.has_value(), round > 0);
     EXPECT_EQ(told.train_round, Round(std::max<int64_t>(0, round - 1)));
@@ -218,7 +218,8 @@ TEST(CoordinatorTest, WorkerThatLeavesFinishesWhatItWasGrantedAndGetsNothingNew)
   const TestWorker b = cluster.Add("b");
   cluster.Ask(a);
   cluster.Ask(b);
-  // The round was opened, but b does not know of it: its call was cut off.
+  // The round was opened, but b does not know this, because its connection was lost before the
+  // answer.
   ASSERT_TRUE(cluster.coordinator().BeginLeave(b.life, cluster.now()).ok());
   const Grant grant = *cluster.Ask(b).grant;
   EXPECT_EQ(grant.kind, Grant::Kind::kTrain);

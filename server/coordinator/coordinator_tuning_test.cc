@@ -1,4 +1,5 @@
-// A job that chooses by itself how it exchanges: a trial, a choice, and the job with it.
+// Tests of a job that chooses its exchange settings itself. It runs a trial, chooses, and starts
+// over with the choice.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// 4000 steps of 6 samples.
+// Returns the config of a job of 4000 steps with 6 samples each.
 Coordinator::Config AutoConfig() {
   Coordinator::Config config = TestConfig(/*min_workers=*/2);
   config.job.schedule.total_rounds = 4000;
@@ -30,11 +31,11 @@ Coordinator::Config AutoConfig() {
   return config;
 }
 
-// A step takes 10 ms, and the path 10 Mbit/s and 100 ms.
+// Runs the trial. A step takes 10 ms. The path has 10 Mbit/s and a round trip of 100 ms.
 void RunTrial(CoordinatorHarness& cluster, const std::vector<TestWorker>& workers) {
   for (int round = 0; round < ExchangeTuning::kTrialRounds; ++round) {
     std::vector<RoundReport> reports;
-    // The round is opened for the members that have asked.
+    // A round is opened for the members that have asked for work.
     for (const TestWorker& worker : workers) cluster.Ask(worker);
     for (const TestWorker& worker : workers) {
       const GrantAnswer answer = cluster.Ask(worker);
@@ -69,7 +70,7 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   EXPECT_FALSE(cluster.coordinator().Memory().has_value()) << "a journal does not keep a trial";
   EXPECT_FALSE(cluster.coordinator().Snapshot(cluster.now()).eta.has_value())
       << "a trial has no length of its own";
-  // The round that is open ends before anything else.
+  // The servers do not start over before the open round is complete.
   EXPECT_EQ(cluster.store().restores, 1);
   std::vector<RoundReport> reports;
   for (const TestWorker& worker : {a, b}) {
@@ -78,7 +79,7 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   cluster.Ask(a, reports[0]);
   cluster.coordinator()
       .RequestGrant(b.life, reports[1], cluster.now())
-      .IgnoreError();  // the servers start over
+      .IgnoreError();  // fails, because the servers start over
   EXPECT_EQ(cluster.store().restores, 2);
   EXPECT_THAT(cluster.observer().events, Contains(StartsWith("exchange chosen: ")));
   EXPECT_TRUE(cluster.store().published.empty()) << "a trial is not kept";
@@ -103,7 +104,7 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   EXPECT_THAT(cluster.coordinator().Snapshot(cluster.now()).exchange_choice,
               HasSubstr("workers send 10 Mbit/s and get 10 Mbit/s, round trip 100 ms"));
 
-  // A process that goes on from the journal has what was chosen, and measures nothing.
+  // A process that continues from the journal uses the earlier choice and runs no trial.
   const std::optional<CoordinatorMemory> memory = cluster.coordinator().Memory();
   ASSERT_TRUE(memory.has_value());
   ASSERT_OK_AND_ASSIGN(const std::unique_ptr<Coordinator> resumed,
@@ -118,7 +119,8 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
   }
   ASSERT_TRUE(resumed->Memory().has_value());
   EXPECT_EQ(resumed->Memory()->model.settings, memory->model.settings);
-  // What the operator gives counts: another number of steps is another job.
+  // The flags of an operator override the choice. Another number of local steps is another job, so
+  // Resume() fails.
   Coordinator::Config other = AutoConfig();
   other.open_settings.local_steps = false;
   other.job.local_steps = again.job.local_steps + 1;
@@ -126,7 +128,8 @@ TEST(CoordinatorTuningTest, AJobStartsOverWithWhatItsTrialSays) {
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("--local_steps")));
 }
 
-// Heartbeats with what has been measured come every few seconds, which may be many rounds.
+// Heartbeats with the measured path come every few seconds. Many rounds may pass before the first
+// of them.
 TEST(CoordinatorTuningTest, AJobThatIsShorterThanItsTrialIsNotOverWithIt) {
   Coordinator::Config config = AutoConfig();
   config.job.schedule.total_rounds = 2;
@@ -135,7 +138,7 @@ TEST(CoordinatorTuningTest, AJobThatIsShorterThanItsTrialIsNotOverWithIt) {
   CoordinatorHarness cluster(config);
   cluster.Start();
   const std::vector<TestWorker> workers = {cluster.Add("a"), cluster.Add("b")};
-  // A step has one sample, so that the other worker never gets any.
+  // A step has one sample, so the other worker never gets work.
   for (int round = 0; round < 2 * ExchangeTuning::kTrialRounds; ++round) {
     const GrantAnswer answer = cluster.Ask(workers[0]);
     ASSERT_TRUE(answer.grant.has_value()) << round;

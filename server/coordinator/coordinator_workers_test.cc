@@ -1,4 +1,4 @@
-// How workers come and go, and what they and the log are told to wait for.
+// Tests of how workers come and go, and of the messages that say what workers and the job wait for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(CoordinatorWorkersTest, NamesTheWorkersThatDoNotReachAServerAndTheAddresses
               AllOf(HasSubstr("afar"), HasSubstr("host:0, host:1"), HasSubstr("--advertise")));
 }
 
-// One worker whose report of round 0 was counted, and that connects again.
+// Tests of a worker whose report of round 0 was counted and which then connects again.
 class AcknowledgedReportTest : public testing::Test {
  protected:
   AcknowledgedReportTest() : cluster_(TestConfig()) {
@@ -143,7 +143,8 @@ TEST(CoordinatorWorkersTest, AnEmptyFolderBesideAWorkerThatRemembersAJobIsAnAlar
   }
 }
 
-// A cluster that began from a checkpoint of the servers 700, which names the workers "known".
+// Tests of a cluster that began from a checkpoint. The server incarnation 700 wrote the checkpoint,
+// and it contains the worker "known".
 class OtherServersTest : public testing::Test {
  protected:
   OtherServersTest() : cluster_(TestConfig()) {
@@ -157,8 +158,8 @@ class OtherServersTest : public testing::Test {
                     .state = state,
                     .server_incarnation = 1000});
   }
-  // Registers a worker whose last report the servers of that incarnation had. Returns the number of
-  // alarms since the cluster began.
+  // Registers a worker whose last report was acknowledged by servers of the incarnation
+  // `server_incarnation`. Returns the number of alarms since the cluster began.
   size_t AlarmsAfter(const std::string& name, uint64_t server_incarnation, int64_t round) {
     worker_ = {
         name, 1, {}, "", AcknowledgedReport{server_incarnation, Incarnation(3), Round(round)}};
@@ -411,7 +412,7 @@ TEST(CoordinatorWorkersTest, ARoundIsHeldUpOnceItTakesMuchLongerThanOthers) {
   cluster.Start();
   const TestWorker a = cluster.Add("a");
   const TestWorker b = cluster.Add("b");
-  // Whether it was held up `seconds` after it was opened; b reports then.
+  // Returns whether the round counts as held up `seconds` after it was opened. Then b reports.
   const auto is_held_up_after = [&](int seconds) {
     for (const TestWorker& worker : {a, b}) cluster.Ask(worker);
     cluster.Ask(a, CoordinatorHarness::ReportOf(*cluster.Ask(a).grant));
@@ -521,7 +522,7 @@ TEST(CoordinatorWorkersTest, LeaveHandsOverItsReport) {
   ASSERT_EQ(cluster.observer().rounds.size(), 1);
   EXPECT_FALSE(cluster.observer().rounds[0].committed_short);
   EXPECT_EQ(cluster.observer().rounds[0].samples, 6);
-  // It may not have heard the answer.
+  // The worker may not have received the answer, so it calls again.
   EXPECT_TRUE(cluster.coordinator()
                   .Leave(a.life, "SIGTERM", CoordinatorHarness::ReportOf(grant), cluster.now())
                   .ok());
@@ -541,7 +542,8 @@ TEST(CoordinatorWorkersTest, SurplusWorkersWaitWhenTheBatchIsTooSmall) {
   EXPECT_EQ(cluster.sent().plans.at(1).roster.size(), 1);
 }
 
-// Three workers, each with its grant of round 1, after a round that took a second; a lease is 10 s.
+// Tests of workers whose transfers stand still. Three workers have their grants of round 0. A lease
+// is 10 s unless a test sets another.
 class StalledWorkerTest : public testing::Test {
  protected:
   explicit StalledWorkerTest(absl::Duration lease = TestConfig().lease) : cluster_(Config(lease)) {
@@ -557,7 +559,7 @@ class StalledWorkerTest : public testing::Test {
     return config;
   }
 
-  // All report what they hold, a second after the last time, and ask again.
+  // Lets a second pass. Then all workers report their grants, and so request the next ones.
   void FinishRound() {
     cluster_.Pass(absl::Seconds(1));
     std::vector<Grant> grants;
@@ -567,10 +569,11 @@ class StalledWorkerTest : public testing::Test {
     }
   }
 
-  // What a worker says with every heartbeat.
+  // What a worker reports in each of its heartbeats.
   struct Beat {
     std::string activity = "push";
-    int still_shard = -1;  // since the first heartbeat of Pass()
+    // Shard whose transfer stands still since the first heartbeat that says so. -1 means none.
+    int still_shard = -1;
     bool moves = false;
   };
   // Lets `seconds` pass, with a heartbeat of each worker every second.
@@ -663,7 +666,7 @@ TEST_F(StalledWorkerTest, WhoWasDroppedBeforeItReportedGetsMoreTimeButLetsOthers
       EXPECT_THAT(cluster_.Join(worker),
                   StatusIs(absl::StatusCode::kUnavailable, HasSubstr("it may join in")));
       Pass(seconds + 1, {{"wait"}, {"wait"}});
-      // Rounds usually take no time.
+      // Rounds that take no time, so that the usual length of a round is 0.
       for (int round = 0; round < 15; ++round) {
         for (int i : {0, 1}) report(i);
       }
@@ -682,16 +685,16 @@ TEST_F(StalledWorkerTest, WhoWasDroppedBeforeItReportedGetsMoreTimeButLetsOthers
   come_back_after(600);
   lasts(600);
   come_back_after(600);
-  // One report, and what was before is forgotten.
+  // After one report of the worker, the longer limits are forgotten.
   FinishRound();
   lasts(11);
   come_back_after(0);
-  lasts(42);  // half a second is usual
+  lasts(42);  // 4 times the lease and a usual round of 0.5 s
 }
 
 TEST_F(StalledWorkerTest, OneThatComputesOrMovesBytesIsWaitedFor) {
   FinishRound();
-  // What was found before it computed says nothing about now.
+  // A standstill that was found before the worker computed says nothing about its present state.
   Pass(600, {{"compute", /*still_shard=*/1}, {}, {"pull", /*still_shard=*/-1, /*moves=*/true}});
   EXPECT_EQ(Alive(), "abc");
 }
@@ -739,7 +742,7 @@ TEST_F(StalledWorkerTest, NobodyIsToBlameWhileAServerIsAway) {
   EXPECT_EQ(Alive(), "ab");
 }
 
-// Shorter than it takes to say that a server is away.
+// The lease is shorter than the time after which a server counts as away.
 class ShortLeaseStalledWorkerTest : public StalledWorkerTest {
  protected:
   ShortLeaseStalledWorkerTest() : StalledWorkerTest(absl::Seconds(2)) {}
@@ -751,7 +754,7 @@ TEST_F(ShortLeaseStalledWorkerTest, AServerThatDoesNotRunForAMomentIsNotTheWorke
   cluster_.silent_shard = 1;
   Pass(4, beats);
   EXPECT_EQ(Alive(), "abc");
-  // Heard of again before the worker says that its bytes move.
+  // The server is heard from again before the worker reports that its bytes move.
   cluster_.silent_shard = -1;
   Pass(2, beats);
   EXPECT_EQ(Alive(), "abc");
@@ -763,7 +766,7 @@ TEST_F(StalledWorkerTest, AStandstillWhileThisProcessDidNotRunIsNobodysFault) {
   FinishRound();
   Pass(10, {{"wait"}, {"wait"}, {"push", /*still_shard=*/-1, /*moves=*/true}});
   cluster_.coordinator().OnGap(absl::Minutes(1), cluster_.now());
-  // The worker counts the gap by its own clock.
+  // The worker did run in the gap, so its standstill is as long as the gap.
   still_since_[workers_[2].life.worker.value()] = cluster_.now() - absl::Minutes(1);
   Pass(11, {{"wait"}, {"wait"}, {"push", /*still_shard=*/0}});
   EXPECT_EQ(Alive(), "abc");
@@ -779,7 +782,8 @@ TEST_F(StalledWorkerTest, WorkerWithTwoStallsThatAreOverIsDroppedOnceInATick) {
     const Grant held = *cluster_.Ask(workers_[i]).grant;
     cluster_.Ask(workers_[i], CoordinatorHarness::ReportOf(held));
   }
-  // In a second the report is over. The path is over as soon as the worker tells of it.
+  // In one second, the report is overdue. The transfer is overdue as soon as the worker reports its
+  // standstill.
   Pass(619, {{"wait"}, {"wait"}, {"push"}});
   still_since_[workers_[2].life.worker.value()] = cluster_.now() - absl::Minutes(1);
   Send(workers_[2], {"push", /*still_shard=*/1});
@@ -797,10 +801,11 @@ TEST_F(StalledWorkerTest, AStandstillOfAShardThatThereIsNotIsRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Rounds of a, b and c take two seconds, until one of them does not report any more.
+// Tests of rounds that a worker holds up. Rounds of a, b and c take two seconds, until one of them
+// stops reporting.
 class HeldRoundTest : public testing::Test {
  protected:
-  // How long a worker that has usually taken two seconds is waited for.
+  // Limit for the report of a worker whose rounds usually take two seconds.
   const absl::Duration kLimit = absl::Minutes(10) + absl::Seconds(20);
 
   explicit HeldRoundTest(const Coordinator::Config& config = Config()) : cluster_(config) {}
@@ -816,7 +821,7 @@ class HeldRoundTest : public testing::Test {
   }
 
   TestWorker& Find(char name) { return workers_[name - 'a']; }
-  // All of those named are in a round that is over after two seconds.
+  // Runs a round of two seconds with all the workers whose letters are in `names`.
   void RunRound(const std::string& names) {
     OpenRound(names);
     Pass(absl::Seconds(2));
@@ -832,8 +837,8 @@ class HeldRoundTest : public testing::Test {
       cluster_.Ask(Find(name), CoordinatorHarness::ReportOf(*held.grant));
     }
   }
-  // Time passes. Workers that are alive send heartbeats that say what is set here, and shard 0
-  // tells of its space.
+  // Lets `duration` pass. Living workers send heartbeats with activities_ and pushed_, and shard 0
+  // reports space_.
   void Pass(absl::Duration duration) {
     for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(2)) {
       cluster_.coordinator().OnPushSpace(0, space_, cluster_.now());
@@ -913,7 +918,7 @@ TEST_F(HeldRoundTest, WhoMayOnlyWaitBehindItIsNotBlamed) {
   Report("c");
   activities_["b"] = "";
   RunRound("bc");
-  // Workers that lie in the same way go one after the other.
+  // If several workers report a false activity, they are dropped one after the other.
   activities_ = {{"b", "push"}, {"c", "push"}};
   TestWorker d = cluster_.Add("d");
   workers_.push_back(d);
@@ -1000,7 +1005,8 @@ TEST_F(HeldRoundTest, EndsLifeWithItsProcessAndNoOther) {
   EXPECT_EQ(Alive(), "c") << "nobody waits for the last member, whose lease stays";
 }
 
-// a, b and c push their parts of a round; c has the space, and the server holds what a and b push.
+// Tests of pushes that wait for space in a server. a, b and c push their parts of a round. c has
+// the space, and the server makes the pushes of a and b wait.
 class PushSpaceTest : public HeldRoundTest {
  protected:
   static constexpr int64_t kBucketBytes = 1 << 20;
@@ -1016,7 +1022,7 @@ class PushSpaceTest : public HeldRoundTest {
   UnfinishedPush Unfinished(char name, uint32_t bucket, int64_t received_bytes) {
     return {PusherOf(name), Round(4), bucket, received_bytes, kBucketBytes};
   }
-  // Lets time pass in which so many bytes in a second come of what c pushes.
+  // Lets `duration` pass, in which the server receives `bytes_per_second` of the push of c.
   void Send(int64_t bytes_per_second, absl::Duration duration) {
     for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(2)) {
       space_.unfinished[0].received_bytes += 2 * bytes_per_second;
@@ -1026,7 +1032,8 @@ class PushSpaceTest : public HeldRoundTest {
 };
 
 TEST_F(PushSpaceTest, WhoseTricklesOthersAreHeldByGoesAndTheyDoNot) {
-  // A minute, a sixteenth of the timeout, and what the trickle adds.
+  // The limit is a minute, a sixteenth of the timeout, and the time that the few received bytes
+  // add.
   Send(3, absl::Seconds(286));
   EXPECT_EQ(Alive(), "abc");
   Send(3, absl::Seconds(6));
@@ -1045,7 +1052,8 @@ TEST_F(PushSpaceTest, WhoseTricklesOthersAreHeldByGoesAndTheyDoNot) {
   EXPECT_EQ(Alive(), "ab");
 }
 
-// Its heartbeats go on. A trickle has its minutes, but what has stopped has not.
+// The worker sends heartbeats. A slow push may take minutes, but a push that has stopped is dropped
+// after a lease.
 TEST_F(PushSpaceTest, DropsPushThatIsAbandonedForALease) {
   const auto pass = [this](absl::Duration duration) {
     for (; duration > absl::ZeroDuration(); duration -= absl::Seconds(2)) {
@@ -1075,7 +1083,7 @@ TEST_F(PushSpaceTest, AWorkerThatKnowsThatItsTransferStandsStillIsNotTakenForOne
 }
 
 TEST_F(PushSpaceTest, NobodyIsBlamedForBeingHeldHoweverLong) {
-  // Whole after 58 minutes: slow, and it gets on.
+  // The push is complete after 58 minutes. It is slow, but fast enough.
   Send(kBucketBytes * 15 / 16 / (58 * 60), absl::Minutes(58));
   EXPECT_EQ(Alive(), "abc");
   EXPECT_THAT(
@@ -1083,7 +1091,7 @@ TEST_F(PushSpaceTest, NobodyIsBlamedForBeingHeldHoweverLong) {
       AllOf(HasSubstr("round 4 waits for c, open for 58m"),
             HasSubstr("worker c keeps space of shard 0 that others wait for: of bucket 3, "),
             HasSubstr("of 1048576 bytes have come to shard 0 in 58m")));
-  // Then they have their time.
+  // From now on a and b have the usual limit.
   space_ = {};
   Pass(kLimit - absl::Seconds(4));
   EXPECT_EQ(Alive(), "abc");
@@ -1122,7 +1130,7 @@ TEST_F(PushSpaceTest, WhereSpaceIsLeftARoundDoesNotWaitForATrickleEither) {
   Report("ab");
   pushed_["c"] = 1;
   for (int i = 0; i < 29; ++i) {
-    pushed_["c"] += 1'000'000;  // as it says
+    pushed_["c"] += 1'000'000;  // c claims that it has sent these bytes
     Send(3, absl::Seconds(10));
   }
   EXPECT_EQ(Alive(), "ab");
@@ -1134,10 +1142,10 @@ TEST_F(PushSpaceTest, ALifeThatIsOverIsNotWaitedFor) {
   space_.unfinished[0].pusher.incarnation = Incarnation(1);
   Pass(absl::Minutes(5));
   EXPECT_EQ(Alive(), "abc");
-  cluster_.coordinator().OnPushSpace(7, space_, cluster_.now());  // of no shard
+  cluster_.coordinator().OnPushSpace(7, space_, cluster_.now());  // there is no shard 7
 }
 
-// Servers speak once a second: what was whole between two signs of life is not told.
+// Servers report once a second. If a push is complete between two reports, no report says so.
 TEST_F(PushSpaceTest, RoundsThatAreShortDoNotAddUp) {
   const absl::Time begin = cluster_.now();
   for (int64_t round = 4; cluster_.now() - begin < 2 * absl::Hours(1); ++round) {
@@ -1178,7 +1186,7 @@ TEST_F(PushSpaceTest, ACallThatIsBegunAnewAndHeldHasItsTimeAfterwards) {
   EXPECT_EQ(Alive(), "ab");
 }
 
-// The path from all workers to shard 1 lets the first bytes through and no more.
+// The network path from all workers to shard 1 passes the first bytes and then no more.
 TEST_F(PushSpaceTest, NobodyIsDroppedWhereNobodyGetsOn) {
   space_ = {
       .unfinished = {Unfinished('a', 3, 1024), Unfinished('b', 3, 1024), Unfinished('c', 3, 1024)},
@@ -1229,7 +1237,7 @@ TEST_F(ShortLeasePushSpaceTest, AServerThatDoesNotRunForAMomentIsNotTheWorkersFa
     cluster_.silent_shard = runs ? -1 : 1;
     cluster_.Pass(absl::Milliseconds(500));
   };
-  // A minute, and 3.5 s for what has come.
+  // The limit is a minute, and 3.5 s for the received bytes.
   for (int i = 0; i < 122; ++i) step(true);
   for (int i = 0; i < 9; ++i) step(false);
   EXPECT_EQ(Alive(), "abc") << "it may be whole by now";
@@ -1350,7 +1358,8 @@ TEST(CallersTest, WhoGetsInIsAWorkerLikeOthers) {
   EXPECT_EQ(snapshot.workers[0].state, "registered");
 }
 
-// A process that was killed and started again need not wait for the lease of the one before.
+// A process that was killed and started again need not wait until the lease of the previous process
+// is over.
 TEST(CoordinatorWorkersTest, ANameIsFreeOnceTheConnectionOfItsHolderIsClosed) {
   CoordinatorHarness cluster(TestConfig(2));
   cluster.Start();
@@ -1401,11 +1410,11 @@ TEST(CoordinatorWorkersTest, ANameIsFreeOnceTheConnectionOfItsHolderIsClosed) {
   EXPECT_TRUE(cluster.observer().rounds[0].committed_short);
 }
 
-// It would look for servers that are gone for ever.
+// If the servers exited too early, the process would look for them for ever.
 TEST(CoordinatorWorkersTest, AProcessThatWaitsForItsNameWhileTheJobEndsLearnsOfIt) {
   CoordinatorHarness cluster;
   cluster.Start();
-  cluster.Add("a");  // and its process ends
+  cluster.Add("a");  // then the process of this worker ends
   TestWorker again{"a", 2, {}};
   cluster.Pass(absl::Seconds(9));
   EXPECT_EQ(cluster.Register(again).status().code(), absl::StatusCode::kAlreadyExists);
@@ -1417,7 +1426,7 @@ TEST(CoordinatorWorkersTest, AProcessThatWaitsForItsNameWhileTheJobEndsLearnsOfI
   EXPECT_TRUE(cluster.Register(again).ok());
 }
 
-// Its process goes on, and calls again after a pause.
+// The process of the dropped worker goes on, and calls again after a pause.
 TEST(CoordinatorWorkersTest, WhoIsDroppedShortlyBeforeTheEndLearnsOfIt) {
   CoordinatorHarness cluster;
   cluster.Start();

@@ -1,4 +1,4 @@
-// A coordinator whose rounds are ordered by servers upstream.
+// Tests of a coordinator whose rounds are ordered by upstream servers.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -42,7 +42,8 @@ class SiteTest : public testing::Test {
   }
   Coordinator& coordinator() { return harness_->coordinator(); }
   uint64_t Order(const SiteOrder& order) { return coordinator().TakeOrder(order, harness_->now()); }
-  // The worker computes all of its grant; the one it gets then.
+  // Reports that the worker has computed all of its grant. Returns the answer to its next request
+  // for work.
   GrantAnswer Complete(const TestWorker& worker, const Grant& grant) {
     return harness_->Ask(worker, CoordinatorHarness::ReportOf(grant));
   }
@@ -98,7 +99,8 @@ TEST_F(SiteTest, AnOrderIsARoundOfItsSamplesCutOverTheMembers) {
   EXPECT_TRUE(coordinator().is_between_rounds());
 }
 
-// More than the job's settings have: how many there are is for the servers upstream to say.
+// The site does more rounds than the job's settings say, because the upstream servers decide on the
+// number.
 TEST_F(SiteTest, RoundsGoOnAsLongAsThereAreOrders) {
   Start(SiteConfig(1));
   const TestWorker a = harness_->Add("a");
@@ -109,7 +111,8 @@ TEST_F(SiteTest, RoundsGoOnAsLongAsThereAreOrders) {
     const uint64_t number = Order(order);
     const Grant grant = *harness_->Ask(a).grant;
     EXPECT_EQ(grant.first_sample, 6 * i);
-    // What was pulled ahead of the grant is not for new weights.
+    // If the order has new weights, min_round is 0, so that weights that were pulled ahead of the
+    // grant are not used.
     EXPECT_EQ(grant.min_round, Round(order.has_new_weights ? 0 : i));
     Complete(a, grant);
     EXPECT_TRUE(coordinator().OrderOutcome(number).has_value());
@@ -166,7 +169,7 @@ TEST_F(SiteTest, EvaluatesPartsOfTheEvaluationSetInARoundThatNobodyContributesTo
   ASSERT_TRUE(outcome.has_value());
   ASSERT_OK(*outcome);
   EXPECT_EQ((*outcome)->heldout.predictions, 5);
-  // A round of training has another number.
+  // The next round is a round of training and has a new number.
   Order(Training(0, 6, 0.1));
   EXPECT_EQ(harness_->Ask(a).grant->round, of_a.round + 1);
 }
@@ -249,7 +252,7 @@ TEST_F(SiteTest, SaysThatItLeavesItsUpstreamWhenAllElseIsOver) {
   EXPECT_EQ(coordinator().Snapshot(harness_->now()).waiting_for, "");
 }
 
-// The order at hand was given with other weights than those of a checkpoint.
+// The present order belongs to weights that differ from those of a checkpoint.
 TEST_F(SiteTest, GoesBackNowhereButUpstream) {
   Coordinator::Config config = SiteConfig(1);
   config.checkpoint_dir = "ckpt";
@@ -276,7 +279,7 @@ TEST_F(SiteTest, FailsAsItsUplinkDoes) {
   EXPECT_THAT(coordinator().Snapshot(harness_->now()).waiting_for, HasSubstr("other data"));
 }
 
-// The life upstream may be over by then, with the window at hand.
+// The site's life as an upstream worker may end before its workers have finished the present order.
 TEST_F(SiteTest, AStoppedSiteDoesNotFailOfWhatItsUplinkHasLost) {
   Start(SiteConfig(1));
   const TestWorker a = harness_->Add("a");
