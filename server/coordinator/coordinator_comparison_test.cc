@@ -21,7 +21,7 @@ using ::testing::Not;
 constexpr uint64_t kJournal = 11;
 constexpr uint64_t kNewJournal = 99;
 
-// Two servers whose coordinator has a journal, and a worker with a grant.
+// Tests with two servers, whose coordinator has a journal, and a worker that has a grant.
 class CoordinatorComparisonTest : public testing::Test {
  protected:
   CoordinatorComparisonTest() : cluster_(Config()) {
@@ -326,7 +326,7 @@ TEST_F(CoordinatorComparisonTest, HandsOutNoWorkWhileACompleteCheckpointIsPublis
   }
   const CheckpointRecord record = cluster_.store().published.back();
   ASSERT_TRUE(record.journal.is_complete);
-  // The server that waited to exit has been started again.
+  // The server that had waited for the last save to exit was started again.
   coordinator.OnShardEvent(1, ShardLoaded{coordinator.server_incarnation(), absl::OkStatus()},
                            cluster_.now());
   EXPECT_FALSE(cluster_.Ask(worker_).grant.has_value());

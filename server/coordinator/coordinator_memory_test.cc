@@ -370,7 +370,7 @@ TEST(CoordinatorMemoryTest, AStoppedJobStillWaitsForWorkersOnlySoLong) {
   cluster.Restart();
   cluster.AttachAgain();
   for (int i = 0; i < 11; ++i) cluster.Pass(absl::Seconds(5), {a, b});
-  cluster.Pass(absl::Seconds(6), {a});  // well within the lease of b
+  cluster.Pass(absl::Seconds(6), {a});  // the lease of b is not over
   EXPECT_THAT(cluster.observer().events,
               Contains(HasSubstr("has not handed in its round within --stop_timeout")));
 }

@@ -238,7 +238,7 @@ TEST(CoordinatorStatusTest, AJobWhoseWorkerIsGoneHasNoSpeedAndNoEnd) {
   CoordinatorHarness cluster;
   cluster.Start();
   WorkTwoRounds(cluster);
-  cluster.Pass(absl::Seconds(5));  // silent, but within its lease
+  cluster.Pass(absl::Seconds(5));  // the worker is silent, but its lease is not over
   EXPECT_LT(cluster.coordinator().Snapshot(cluster.now()).samples_per_second, 2.0);
   cluster.Pass(absl::Seconds(6));
   const ClusterSnapshot snapshot = cluster.coordinator().Snapshot(cluster.now());

@@ -77,7 +77,7 @@ TEST(CoordinatorTest, TheCommittedVersionIsThatOfTheRoundsThatAreOver) {
     EXPECT_EQ(cluster.coordinator().committed_round(), Round(round));
     report = CoordinatorHarness::ReportOf(*answer.grant);
   }
-  // The final evaluation opens a round that updates nothing.
+  // The final evaluation opens a round, but this round does not update the weights.
   const GrantAnswer answer = cluster.Ask(worker, report);
   ASSERT_TRUE(answer.grant.has_value());
   EXPECT_EQ(answer.grant->kind, Grant::Kind::kEvaluate);

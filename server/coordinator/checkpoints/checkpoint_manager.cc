@@ -92,8 +92,8 @@ std::optional<absl::StatusOr<CheckpointRecord>> CheckpointManager::OnSaved(
     const CheckpointFacts& facts) {
   auto record = tracker_.OnSaved(shard, directory, manifest_part);
   if (!record.has_value() || !record->ok()) return record;
-  // If the saved state is the present state, no report will be acknowledged that the checkpoint
-  // lacks until work is handed out again.
+  // If the saved state is the present state and no work is handed out, the checkpoint is complete.
+  // Until work is handed out again, no further report can be acknowledged.
   const CoordinatorState& state = (*record)->state;
   has_everything_ = !facts.hands_out_work && facts.num_open == 0 && state.ledger == facts.ledger &&
                     state.orders == facts.orders;
@@ -115,9 +115,8 @@ PublishedVerdict CheckpointManager::OnPublished(absl::string_view directory,
   return verdict;
 }
 
-// The estimate: a journal writes and syncs the contributions of all members at the speed at which
-// the checkpoint was written. It takes at least as long as the checkpoint took, however few the
-// bytes.
+// Assumes that a journal writes and syncs the contributions of all members at the speed at which
+// the checkpoint was written. Also assumes that even few bytes take as long as the checkpoint took.
 std::optional<absl::Duration> CheckpointManager::JournalToSuggest(
     double round_bytes, absl::Duration usual_round) const {
   // The suggestion is made once after each start, with the second checkpoint by time. By then,
@@ -223,8 +222,8 @@ void CheckpointManager::ForgetLast() {
 void CheckpointManager::Restart(PublishedCheckpoint checkpoint, const LedgerState& ledger,
                                 const StandingOrders& orders, absl::Time written_at) {
   checkpoint.is_in_fallback = IsInFallback(checkpoint.path);
-  // A checkpoint in the fallback folder must not prevent a save to the usual folder. A ledger that
-  // equals no real ledger ensures this.
+  // A checkpoint in the fallback folder must not prevent a save to the usual folder. Therefore it
+  // is stored with a ledger that never equals the present one.
   tracker_.SetLast(checkpoint, checkpoint.is_in_fallback ? LedgerState{.next_round = -1} : ledger,
                    orders, written_at);
 }

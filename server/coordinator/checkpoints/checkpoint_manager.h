@@ -31,12 +31,12 @@ struct CheckpointFacts {
   StandingOrders orders = {};
   int64_t num_open = 0;                         // number of open rounds
   absl::Time opened_at = absl::InfinitePast();  // when the newest open round was opened
-  absl::Duration usual_round = {};              // 0 means not known.
+  absl::Duration usual_round = {};              // 0 means that the usual round length is unknown.
   uint64_t journal_id = 0;                      // 0 means that there is no journal.
   // True if there is a checkpoint folder and the job keeps what it trains.
   bool saves = false;
   bool is_training = false;
-  bool uses_rosters = true;     // True if members share rounds. False if each has its own.
+  bool uses_rosters = true;     // False if each member has rounds of its own.
   bool hands_out_work = false;  // True if the job goes on after the open round.
   bool is_ready = false;        // True if workers may call.
   bool is_comparing = false;    // True while journals are compared: later rounds may exist.
@@ -111,9 +111,10 @@ struct PublishedVerdict {
   friend bool operator==(const PublishedVerdict&, const PublishedVerdict&) = default;
 };
 
-// The state of the mark that a checkpoint is complete. If the newest checkpoint, or the
-// checkpoint that is being published, has the mark, the mark must be removed before work is handed
-// out. kNone means that there is no mark.
+// The state of the mark that a checkpoint is complete. If the newest checkpoint, or the checkpoint
+// that is being published, has the mark, the mark must be removed before work is handed out. kNone
+// means that there is no mark. kAwaited means that its removal is under way or not possible yet.
+// kBegin means that the caller must remove it.
 enum class Reopening : uint8_t { kNone, kAwaited, kBegin };
 
 class CheckpointManager {
@@ -232,7 +233,8 @@ class CheckpointManager {
   // out yet.
   Reopening AwaitReopening(uint64_t journal_id);
   void OnReopened(bool is_ok, absl::Time now);
-  // Returns true once the pause after a failure is over.
+  // Returns true once if the pause after a failed removal of the mark is over. AwaitReopening() can
+  // then return kBegin again.
   bool TriesReopeningAgain(absl::Time now);
 
  private:

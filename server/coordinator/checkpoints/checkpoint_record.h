@@ -24,8 +24,8 @@ struct CheckpointRecord {
   JobSpec job = {};
   Layout layout = {};
   std::vector<std::string> manifest_parts;  // by shard, as the shards reported them
-  // The process that carries out the task sets journal.record, the journal record that caused the
-  // task.
+  // The process that carries out the task sets journal.record to the record of the coordinator's
+  // journal that the task follows from.
   JournalManifest journal = {};
 };
 

@@ -119,7 +119,7 @@ class CheckpointTracker {
   // When the first request was made that the next checkpoint will answer.
   std::optional<absl::Time> requested_at_;
   std::optional<Active> active_;
-  std::string given_up_;  // directory
+  std::string given_up_;  // directory of the last checkpoint that was given up
   std::map<uint64_t, Outcome> outcomes_;
   std::optional<PublishedCheckpoint> last_;
   LedgerState last_ledger_;

@@ -25,7 +25,8 @@ class LastSave {
   enum class Place : uint8_t { kFolder, kFallback };
 
   static constexpr int kTries = 3;
-  static constexpr absl::Duration kFirstPause = absl::Seconds(1);  // 4 times as long each time
+  static constexpr absl::Duration kFirstPause =
+      absl::Seconds(1);  // each further pause is 4 times as long
   static constexpr absl::Duration kLongestPause = absl::Minutes(1);
 
   explicit LastSave(bool has_fallback) : has_fallback_(has_fallback) {}

@@ -139,7 +139,7 @@ class JobEnding {
   std::optional<absl::Time> stop_requested_at_;
   absl::Status failure_;
   absl::Status failure_once_saved_;
-  std::string hold_reason_;       // empty if work is handed out
+  std::string hold_reason_;       // empty means that work is handed out
   std::set<std::string> askers_;  // processes that wait for the last save
   absl::Time away_until_ = absl::InfinitePast();
   absl::Time drop_missing_at_ = absl::InfiniteFuture();

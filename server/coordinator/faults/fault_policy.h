@@ -29,7 +29,8 @@ struct Sender {
   bool is_member = false;  // The worker is alive and has joined.
 };
 
-// What follows from a round in which a worker sent numbers far from those of the others.
+// What follows from a round in which a worker's contribution was far longer than those of the
+// others or opposed them.
 struct SenderVerdict {
   enum class Kind : uint8_t {
     kRepeat,   // The round was counted before.
@@ -52,8 +53,8 @@ struct SenderVerdict {
 // What follows from numbers of a worker that are not finite.
 struct NotFiniteVerdict {
   enum class Kind : uint8_t {
-    kRepeat,    // This life of the worker was counted before.
-    kDrop,      // The life of the worker ends. Numbers of other members are finite.
+    kRepeat,    // This life of the worker was recorded before.
+    kDrop,      // The life of the worker must be ended. Numbers of other members are finite.
     kDiverged,  // No member is left whose last numbers were finite or are still to come.
   };
   Kind kind = Kind::kRepeat;
@@ -68,7 +69,7 @@ struct NotFiniteVerdict {
 struct Setback {
   // An order by psctl rollback.
   struct Order {
-    int64_t most_rounds = 0;  // maximum round to return to
+    int64_t most_rounds = 0;  // maximum number of rounds done after the return
     std::string reason;       // in the operator's words
   };
 
@@ -104,7 +105,6 @@ class FaultPolicy {
   const Memory& memory() const { return memory_; }
   void Resume(const Memory& memory) { memory_ = memory; }
 
-  // Workers.
   void BeginLife(WorkerId worker, bool is_same_process) {
     workers_[worker].BeginLife(is_same_process);
   }
@@ -126,10 +126,9 @@ class FaultPolicy {
   void Forget(WorkerId worker) { workers_.erase(worker); }
   void ForgetWorkers() { workers_.clear(); }
 
-  // Names that are shut out.
   const Quarantine& quarantine() const { return quarantine_; }
   void ShutOut(Quarantine::Entry entry) { quarantine_.Add(std::move(entry)); }
-  // Returns false if nothing shuts the name out.
+  // Lets the worker or the certificate `name` in again. Returns false if it was not shut out.
   bool Readmit(absl::string_view name) { return quarantine_.Remove(name); }
   void Resume(Quarantine::Memory memory) { quarantine_ = Quarantine(std::move(memory)); }
 

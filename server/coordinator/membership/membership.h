@@ -143,7 +143,7 @@ class Membership {
 
   explicit Membership(const Config& config);
   Memory memory() const { return {life_key_, table_.memory()}; }
-  // Errors: those of MembershipTable::Resume().
+  // Continues from the memory of an earlier process. Errors: those of MembershipTable::Resume().
   absl::Status Resume(Memory memory, absl::Time now);
   void Resume(WorkerId worker, WorkerConnection::Memory memory) {
     connections_[worker] = WorkerConnection(std::move(memory));
@@ -166,10 +166,11 @@ class Membership {
   bool IsMember(const WorkerLife& life) const;
   // Returns true if `worker` is the only member. Then no worker waits for it.
   bool IsLastMember(WorkerId worker) const;
-  // Returns whether the process that sends `call` already has a life of this name, which it
-  // continues.
+  // Returns true if the process that sends `call` already has a life under the name of `call`. Its
+  // registration then continues this life.
   bool GoesOn(const RegisterCall& call) const;
-  // See Coordinator::PeerOfHolder().
+  // Returns the address of the other process that holds the name of `call`. See
+  // Coordinator::PeerOfHolder().
   std::optional<std::string> PeerOfHolder(const RegisterCall& call) const;
 
   // The next functions decide on a worker that registers. Call them in this order. Only the last
@@ -194,8 +195,8 @@ class Membership {
   // for. A name that lives or has completed a round is always let in.
   std::optional<MemberRefusal> CheckNames(const RegisterCall& call, const NameFacts& facts) const;
   // Returns the worker of this caller's name if another process holds the name and is gone. The
-  // process counts as gone if two conditions hold. The caller says that the connection of that
-  // process is closed. The process has not called for longer than a heartbeat takes. Else not set.
+  // process counts as gone if the caller says that its connection is closed, and it has not called
+  // for longer than a heartbeat takes. Else returns nothing.
   std::optional<WorkerId> GoneHolder(const RegisterCall& call, absl::Time now) const;
   // Counts the caller as a worker whose report is lacking, and returns the alarm. Requires:
   // LacksAcknowledged() is true.

@@ -13,11 +13,11 @@ class WorkerConnection {
  public:
   // The state that outlives the coordinator's process.
   struct Memory {
-    uint64_t instance_id = 0;  // of the worker's process
+    uint64_t instance_id = 0;  // ID of the worker's process
     std::string device;
     std::string identity;      // name in the worker's certificate. Empty means that it has none.
-    uint64_t map_version = 0;  // of the map in the answer to its registration
-    std::string frozen_hash = {};  // of RegisterCall
+    uint64_t map_version = 0;  // version of the map in the answer to its registration
+    std::string frozen_hash = {};  // frozen_hash of its RegisterCall
     friend bool operator==(const Memory&, const Memory&) = default;
   };
 

@@ -21,7 +21,7 @@ struct RecordedCommands {
   std::vector<AssignCommand> assignments;
   std::vector<RoundPlan> plans;
   std::vector<std::string> save_directories;
-  uint64_t stopped_instance = 0;  // of the last StopCommand; 0 means all
+  uint64_t stopped_instance = 0;  // instance_id of the last StopCommand; 0 means all
 };
 
 struct RecordedTasks {
