@@ -40,7 +40,7 @@ inline constexpr int kHandshakeTimeoutMs = 10'000;
 
 // Metadata key of a bulk call: the call's number, for ParameterService.DescribeCalls.
 inline constexpr char kCallNumberKey[] = "lodestar-call";
-// Metadata key of every call in a worker's name: RegisterReply.life_secret.
+// Metadata key of every call that is made for a worker. The value is RegisterReply.life_secret.
 inline constexpr char kLifeSecretKey[] = "lodestar-life";
 // Metadata key of a control call: the call's id in the logs of both sides
 // (common/runtime/request_id.h). A server that refuses the call returns the id in the trailing

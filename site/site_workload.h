@@ -49,7 +49,7 @@ class SiteWorkload final : public worker::Workload {
  private:
   class SiteModel;
 
-  // Makes a step. If an order has several steps, the last step carries out the order.
+  // Adds the step at hand to the order. When the order has all its steps, carries the order out.
   absl::StatusOr<model::BatchResult> Train();
   // The first call evaluates all held-out samples of the grant. Later calls do nothing.
   absl::StatusOr<model::BatchResult> Evaluate();

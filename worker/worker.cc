@@ -531,7 +531,8 @@ void Worker::TakeResidualFolder() {
         folder.status().message());
   }
   residuals_ = *std::move(folder);
-  // Once the worker is connected, the servers know it by the instance of this process.
+  // The former instance can be taken over only before the worker connects. Later the servers know
+  // the worker by the instance of this process.
   if (link_ == nullptr && residuals_->former_instance() != 0) {
     config_.instance_id = residuals_->former_instance();
   }

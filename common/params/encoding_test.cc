@@ -108,7 +108,8 @@ TEST(EncodingTest, ParametersTellEncodingsApart) {
   EXPECT_NE(Encoding::TopK(64, 2), Encoding::TopK(63, 2));
   EXPECT_NE(Encoding::TopK(64, 2), Encoding::TopK(64, 4));
   EXPECT_NE(Encoding::TopK(64, 2), Encoding::kInt4);
-  // EncodingOf() in server/rpc tells top-k encodings of one kind apart only by the size of a block.
+  // EncodingOf() in server/rpc distinguishes top-k encodings of the same kind only by the size of a
+  // block.
   for (int bits : {2, 4}) {
     for (int topk = 1; topk < kMaxTopK; ++topk) {
       ASSERT_LT(EncodedBytes(Encoding::TopK(topk, bits), kTopKBlock),

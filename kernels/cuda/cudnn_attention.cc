@@ -93,7 +93,7 @@ class AttentionGraph {
   }
   Tensor Scores() { return graph_.Passing(ScoreLayout()); }
   Tensor Rows() { return graph_.Passing(RowLayout()); }
-  // Layout of a tensor of the graph's own, without gaps.
+  // Returns the layout, without gaps, of a tensor that is internal to the graph.
   CudnnLayout DenseLayout() const {
     return {{shape_.batch, shape_.heads, shape_.tokens, shape_.head_width},
             {shape_.tokens * width(), shape_.tokens * shape_.head_width, shape_.head_width, 1}};

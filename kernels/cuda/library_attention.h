@@ -2,9 +2,9 @@
 // calls the library can serve, and keeps a plan for each shape. It loads the library when a call
 // first needs it.
 //
-// A backward pass whose equal calls give equal bits may need memory that grows with the square of
-// the tokens. Such a pass computes only a few samples at a time, so that the memory stays within
-// kMostWorkspaceBytes.
+// A repeatable backward pass, whose results have the same bits for the same inputs, may need memory
+// that grows with the square of the number of tokens. Such a pass computes only a few samples at a
+// time, so that the memory stays within kMostWorkspaceBytes.
 #pragma once
 
 #include <compare>

@@ -18,8 +18,9 @@ TEST_P(DeviceConformanceTest, AttendsToThePast) {
   }
 }
 
-// Covers contexts that are and are not multiples of the block of the random generator, and
-// sequences with any first element.
+// The random generator makes a block of numbers at a time. Covers lengths of sequences that are
+// multiples of the block and lengths that are not, so that later sequences begin anywhere in a
+// block.
 TEST_P(DeviceConformanceTest, DropsTheSameProbabilitiesInBothDirections) {
   const auto shape = [](int64_t batch, int64_t tokens, int64_t heads, int64_t width,
                         const DropoutMask& mask) {

@@ -3,10 +3,10 @@
 // may share the folder. Every change is on disk before it is answered. The class is thread-safe and
 // blocks for the disk.
 //
-// Any clock may be wrong, including this machine's. So the authority begins in 2020, and its
-// certificates begin with the authority. If the clock was ahead, a certificate only ends later. If
-// the clock is put back, no certificate becomes invalid. Only the end of a certificate shows its
-// age.
+// Any clock may be wrong, including this machine's. So the authority and all certificates that it
+// issues are valid from 2020 on. If the clock was ahead, a certificate only ends later. If the
+// clock is put back, no certificate becomes invalid. The beginning of a certificate does not tell
+// when it was issued. Only its end does.
 #pragma once
 
 #include <sys/types.h>

@@ -119,10 +119,10 @@ class TokenLedger {
 
   struct Revocation {
     int num_identities = 0;  // number of identities that were not revoked before
-    // Tokens with which the revoked identities had enrolled. ended_tokens are revoked with them.
-    // open_tokens still let machines in, under any other name. open_tokens also has the tokens for
-    // any name that were made after the previous revocation of this name: a machine could have
-    // taken the name again with such a token.
+    // IDs of the tokens with which the revoked identities had enrolled. ended_tokens are revoked
+    // with the identities. open_tokens stay valid for other names. open_tokens also has each token
+    // that is bound to no name and was made after the previous revocation of this name, because a
+    // machine may have enrolled under the name again with that token.
     std::vector<std::string> ended_tokens;
     std::vector<std::string> open_tokens;
   };

@@ -74,8 +74,8 @@ TEST_F(CheckpointFolderTest, CheckpointsHoldNoRuns) {
   std::filesystem::remove(folder_ + "/latest");
   EXPECT_FALSE(std::filesystem::exists(checkpoint + "/run"));
   EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_, 0, 1));
-  // A renamed checkpoint is still refused. But a folder within it is accepted: only the name of a
-  // parent folder shows that it is a checkpoint, because a manifest there may belong to anything.
+  // A renamed checkpoint is still refused. A folder inside the renamed checkpoint is accepted,
+  // because a parent folder is taken for a checkpoint only if it also has the name of one.
   std::filesystem::rename(checkpoint, folder_ + "/best");
   EXPECT_FALSE(TryCheckpointFolder(FileSystem::Real(), folder_ + "/best", 0, 1).ok());
   EXPECT_OK(TryCheckpointFolder(FileSystem::Real(), folder_ + "/best/run", 0, 1));

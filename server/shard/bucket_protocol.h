@@ -178,8 +178,8 @@ class BucketProtocol {
   // owner closes the bucket instead.
   void OnUpdated();
 
-  // Returns the effects since the last call. The caller may keep the vector's space for later
-  // effects.
+  // Returns the effects that the caller has not taken yet. The caller empties the vector. If it
+  // does so by clear(), the vector keeps its memory for later effects.
   std::vector<BucketEffect>& effects() { return effects_; }
 
   bool has_weights() const { return has_weights_; }

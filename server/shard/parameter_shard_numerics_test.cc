@@ -231,7 +231,7 @@ TEST(ShardNumericsTest, AsyncLocalSgdIsLocalSgdWhereAllReport) {
 }
 
 // Returns the weights of a shard after a worker has sent Vector(1) and then `second` * Vector(1).
-// In every tensor, momentum and second contribution lie on one line.
+// In every tensor, the second contribution is a multiple of the momentum.
 std::vector<float> AfterTwo(JobSpec job, float second, MomentumCorrectionKind correction) {
   job.mode = Mode::kAsyncLocalSgd;
   job.batch_size = 4;

@@ -167,7 +167,7 @@ class ClusterSession final : public CoordinatorLink {
   std::thread heartbeats_;
 
   absl::Mutex mutex_;
-  // host:port of the server that calls go to.
+  // host:port of the coordinator, to which this session sends its calls.
   std::string coordinator_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<v1::ClusterService::Stub> stub_ ABSL_GUARDED_BY(mutex_);

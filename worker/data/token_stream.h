@@ -23,7 +23,7 @@ class TokenStream {
  public:
   explicit TokenStream(TokenWidth width) : width_(width) {}
 
-  // Adds the `num_tokens` tokens of `file` from byte `offset` on at the end.
+  // Appends `num_tokens` tokens of `file` to the stream. The first of them is at byte `offset`.
   void Append(std::shared_ptr<const DataFile> file, int64_t offset, int64_t num_tokens);
   int64_t num_tokens() const { return ends_.empty() ? 0 : ends_.back(); }
   // Writes tokens [begin, begin + count) to out. Requires: 0 <= begin, begin + count <=

@@ -36,7 +36,7 @@ class NoticeCourse {
 
  private:
   const absl::Duration grace_;
-  // When the last look without a notice began.
+  // Start of the latest check that found no notice.
   std::optional<absl::Time> last_without_;
   bool has_warned_ = false;
 };

@@ -82,9 +82,10 @@ enum class TermVerdict {
   kFetch,   // the server takes what the replica has
 };
 
-// Decides whether the term may begin. `mark` is the replica's mark for that shard. Errors: Aborted
-// (another server has gone on since); FailedPrecondition (another server may have gone on, or the
-// server has no journal and the replica has no complete copy).
+// Decides whether the requested term may begin. `mark` is the replica's mark for the shard of
+// `request`. Errors: Aborted (another server has written records of the shard since the last term
+// of this server); FailedPrecondition (another server may have written such records, or the server
+// has no journal and the replica has no complete copy).
 absl::StatusOr<TermVerdict> JudgeTerm(const std::optional<ReplicationMark>& mark,
                                       const TermRequest& request);
 
