@@ -15,7 +15,8 @@
 namespace lodestar::wire {
 namespace {
 
-// gRPC takes the first name of the list that it knows. It knows "none", too, and aborts with it.
+// Checks the list of names as gRPC reads it: the first name that gRPC knows counts. gRPC also knows
+// "none", and aborts with it.
 absl::Status CheckPollStrategy(absl::string_view value) {
   constexpr std::array<absl::string_view, 4> kKnown = {"epoll1", "poll", "all", "none"};
   const std::vector<absl::string_view> names = absl::StrSplit(value, ',');

@@ -1,5 +1,5 @@
-// What the environment says to the libraries below: with some values gRPC aborts, or refuses every
-// connection.
+// Checks variables of the environment that gRPC reads. With some values gRPC aborts or refuses
+// every connection, and does not say why.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,13 +7,13 @@
 
 namespace lodestar::wire {
 
-// Call before gRPC starts. Errors: InvalidArgument naming a variable, its value and the values that
-// gRPC takes.
+// Checks that gRPC can work with the variables. Call before gRPC starts. Errors: InvalidArgument
+// naming a variable, its value and the values that gRPC takes.
 absl::Status CheckGrpcEnvironment();
 
 // Ends the process with exit code 1 and a sentence if ExitUnlessOpensslWorks() does, or if
-// CheckGrpcEnvironment() fails. Every program of ours calls it at the top of main(). `program`: its
-// name.
+// CheckGrpcEnvironment() fails. Every program of ours calls this function at the top of main().
+// `program` is the program's name.
 void ExitUnlessTransportWorks(absl::string_view program);
 
 }  // namespace lodestar::wire

@@ -26,8 +26,8 @@ constexpr char kMethodKey[] = ":path";
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// Gives gRPC the newest credentials that were whole. A thread of its own reads the files. It must
-// outlive what gRPC reads the copies for.
+// Gives gRPC the last whole credentials of `files`. A thread of the provider reads the files. The
+// provider must outlive the servers and channels that use its credentials.
 class CredentialProvider final : public grpc::experimental::CertificateProviderInterface {
  public:
   CredentialProvider(const CredentialFiles& files, FileWarnings warnings, int watch_seconds)
@@ -52,7 +52,8 @@ class CredentialProvider final : public grpc::experimental::CertificateProviderI
   void Run(absl::Duration interval, FileWarnings warnings) ABSL_LOCKS_EXCLUDED(mutex_) {
     const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_over_; };
     CredentialWatch watch(files_);
-    watch.Look(absl::Now());  // A later text names the end of what is there at the start.
+    // The start has checked the files, so the first message is not logged.
+    watch.Look(absl::Now());
     while (true) {
       {
         absl::MutexLock lock(&mutex_);

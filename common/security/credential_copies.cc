@@ -17,7 +17,7 @@ std::string PathOf(const FileDescriptor& file) {
   return absl::StrCat("/proc/self/fd/", file.get());
 }
 
-// Returns a file in memory, or none if the system gives none.
+// Returns a file in memory that has `text`. The file is not open if the system makes none.
 FileDescriptor InMemory(absl::string_view text) {
   FileDescriptor file(memfd_create("lodestar_credentials", MFD_CLOEXEC));
   if (!file.is_open()) return file;

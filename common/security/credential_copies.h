@@ -1,6 +1,7 @@
-// The newest credentials that were whole, of files that their owner may replace or damage at any
-// time. gRPC reads the copies: it ends the process if a certificate is empty, and refuses every
-// connection if a key does not fit its certificate. Not thread-safe.
+// CredentialCopies keeps the last whole credentials of files that their owner may replace or damage
+// at any time. gRPC reads the copies and not the files, because gRPC ends the process if a
+// certificate is empty, and refuses every connection if a key does not fit its certificate. The
+// class is not thread-safe.
 #pragma once
 
 #include <string>
@@ -13,11 +14,11 @@ namespace lodestar {
 
 class CredentialCopies {
  public:
-  // Reads `source`. As long as that was never whole, the copies hold nothing of use.
+  // Reads `source`. Until `source` was whole once, no connection can be made with the copies.
   explicit CredentialCopies(CredentialFiles source);
 
-  // Paths of the copies. They stay the same, and hold for this process while this object exists.
-  // If the system has no files in memory, they are those of `source`.
+  // Returns the paths of the copies. The paths never change. They are valid in this process only,
+  // while this object exists. If the system has no files in memory, returns the paths of `source`.
   CredentialFiles paths() const;
   // Reads `source`, and replaces the copies if it has changed and CheckCredentials() passes.
   // Returns true if it has replaced them. Blocks for the disk.

@@ -247,8 +247,11 @@ void Launcher::StartAgain(absl::Time now) {
   for (Process& process : processes_) {
     if (are_to_end_) process.starts_again_at = absl::InfiniteFuture();
     if (now < process.starts_again_at) continue;
-    if (const auto& more = process.spec.more_arguments_of_restart; more != nullptr) {
-      for (std::string& argument : more()) process.spec.arguments.push_back(std::move(argument));
+    if (process.spec.more_arguments_of_restart != nullptr) {
+      std::vector<std::string> more = process.spec.more_arguments_of_restart();
+      // Later restarts have the arguments then.
+      if (!more.empty()) process.spec.more_arguments_of_restart = nullptr;
+      for (std::string& argument : more) process.spec.arguments.push_back(std::move(argument));
     }
     if (const absl::Status run = Run(process); !run.ok()) {
       Say(absl::StrCat(process.spec.role, ": ", run.message()));

@@ -28,7 +28,8 @@ struct ProcessSpec {
   std::optional<std::string> input = std::nullopt;
   // Maximum number of restarts after failures that another try may solve.
   int restarts = 0;
-  // Returns arguments that are added when the process is started again. Null means none.
+  // Returns arguments that are added for good when the process is started again. It is called at
+  // each restart until it returns some. Null means that there are none.
   std::function<std::vector<std::string>()> more_arguments_of_restart = nullptr;
   // Advice that is printed if the process ends with 127, the code of shells for a program that was
   // not found.
