@@ -612,7 +612,7 @@ void Audit::OnCommand(const ShardCommand& command) {
       life.next_round = next_round_;
       // The servers have verified the checkpoint. It may have replaced a damaged one of its round,
       // and yet may have been reported as failed, if the disk failed after the renaming.
-      damaged_.erase(checkpoint->directory);
+      damaged_.erase(PublishedAs(checkpoint->directory));
       published_ = std::max(published_, next_round_);
     }
     for (const Bucket& bucket : life.map->buckets) {
@@ -796,14 +796,14 @@ void Audit::OnTask(const CheckpointTask& task) {
 
 void Audit::OnPublished(const PublishedCheckpoint& published) {
   published_ = std::max(published_, published.round);
-  damaged_.erase(published.path);
+  damaged_.erase(PublishedAs(published.path));
   // No server went back when that server stopped: it continued from its journal, and so did the
   // others.
   if (goes_on_from_ < published.round) goes_on_from_.reset();
 }
 
 void Audit::OnDamaged(const std::string& path, Round left, bool is_copied) {
-  damaged_.insert(path);
+  damaged_.insert(PublishedAs(path));
   published_ = left;
   if (is_copied) goes_on_from_.reset();
   if (goes_on_from_.has_value()) goes_on_from_ = left;
@@ -864,6 +864,10 @@ void Audit::OnAnnouncement(const Announcement& announcement) {
                  },
              },
              announcement);
+}
+
+bool Audit::IsDamaged(const std::string& path) const {
+  return damaged_.contains(PublishedAs(path));
 }
 
 ShardAudit* Audit::OnRecovered(uint64_t server_incarnation, int shard, const std::string& process,

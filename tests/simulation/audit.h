@@ -219,7 +219,7 @@ class Audit {
   // The newest checkpoint is damaged. `left` is the round of the newest checkpoint that is left.
   // `is_copied` means that the damaged one may be repaired from a copy.
   void OnDamaged(const std::string& path, Round left, bool is_copied);
-  bool IsDamaged(const std::string& path) const { return damaged_.contains(path); }
+  bool IsDamaged(const std::string& path) const;
   // A server has ended, and what only that server had is lost.
   void OnServerEnded() {
     ++num_server_ends_;
@@ -359,7 +359,7 @@ class Audit {
   bool must_resume_ = false;
   std::map<std::string, std::set<uint64_t>> writers_;  // writers of checkpoints, by path
   Round published_ = Round(-1);                        // round of the newest checkpoint
-  std::set<std::string> damaged_;                      // paths of damaged checkpoints
+  std::set<std::string> damaged_;                      // damaged checkpoints, by PublishedAs()
   // Round that the servers must continue from next. The server or job that stopped has promised it.
   std::optional<Round> goes_on_from_;
   Round next_round_;
